@@ -1,0 +1,213 @@
+# Builds into build/$(MODE)/; nothing is written beside the sources.  Start with: make help
+MODE ?= release
+CC   := $(if $(filter default,$(origin CC)),gcc,$(CC))
+O    := build/$(MODE)
+Q    := $(if $(V),,@)
+PREFIX  ?= /usr/local
+PYTHON  ?= /usr/bin/python3
+SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
+# PyTorch from PyPI, for the tests and the benchmarks against it; made once, outside the tree
+TORCH_ENV ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ctrun/torch
+export CTRUN_TORCH_PYTHON ?= $(TORCH_ENV)/bin/python
+
+PROGRAMS := rendezvous launcher worker
+BIN_rendezvous := ctrun-rendezvous
+BIN_launcher   := ctrun
+BIN_worker     := ctrun-worker
+# Start-up time is a promise: ctrun links neither oneDNN nor anything else that it can do without.
+LIBS_common     := -luv -lyaml
+LIBS_rendezvous := -luv -lyaml -lm
+LIBS_launcher   := -luv -lyaml -ljansson -lm
+LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
+
+# what a bare Debian 12 lacks, to build and to test
+PACKAGES_BUILD := gcc make libc6-dev libuv1-dev libyaml-dev libdnnl-dev libxxhash-dev libjansson-dev scdoc
+PACKAGES_TEST  := g++ clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-pytest \
+                  python3-venv iproute2 nftables codespell shellcheck pmccabe gcovr git binutils
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
+            -Wmissing-prototypes -Wwrite-strings -Wcast-qual -Wpointer-arith -Wvla -Wundef \
+            -Wformat=2 -Wswitch-enum -Wimplicit-fallthrough -Werror
+MODE_release := -O2 -D_FORTIFY_SOURCE=3 -fstack-protector-strong
+MODE_debug   := -O0 -DFAULTS
+MODE_asan    := -O1 -DFAULTS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+MODE_tsan    := -O1 -DFAULTS -fsanitize=thread
+MODE_cov     := -O0 -DFAULTS --coverage
+
+VERSION  := 0.1.0
+CPPFLAGS += -I. -D_GNU_SOURCE -DCTRUN_VERSION='"$(VERSION)"'
+CFLAGS   += -std=c17 -g -fPIE -ffp-contract=off $(WARNINGS) $(MODE_$(MODE))
+LDFLAGS  += $(MODE_$(MODE)) -pie -Wl,-z,relro,-z,now
+
+sources = $(shell find $(1) -name '*.c' 2>/dev/null | sort)
+objects = $(patsubst %,$(O)/%.o,$(call sources,$(1)))
+BINS    := $(foreach p,$(PROGRAMS),$(O)/bin/$(BIN_$(p)))
+FAKES   := $(patsubst tests/fakes/%.c,$(O)/bin/fake-%,$(wildcard tests/fakes/*.c))
+BENCHES := $(patsubst tests/bench/bench_%.c,$(O)/bin/bench-%,$(wildcard tests/bench/bench_*.c))
+MANS    := $(patsubst %.scd,$(O)/man/%,$(notdir $(wildcard launcher/*.scd rendezvous/*.scd worker/*.scd)))
+ALL_C   := $(call sources,common $(PROGRAMS))
+ALL_CH  := $(shell find common $(PROGRAMS) tests -name '*.[ch]' | sort)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.SECONDARY:
+
+all: $(BINS) ## build the programs into build/MODE/bin
+
+define program
+$(O)/bin/$(BIN_$(1)): $(call objects,$(1)) $(O)/libcommon.a
+	@mkdir -p $$(@D); echo '  LD    $$@'
+	$$(Q)$$(CC) $$(LDFLAGS) $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDLIBS) $$(LIBS_$(1)) -o $$@
+$(O)/lib$(1).a: $(filter-out %/main.c.o,$(call objects,$(1)))
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+# the server embedded in ctrun
+$(O)/bin/ctrun: $(filter-out %/main.c.o,$(call objects,rendezvous))
+
+$(O)/libcommon.a: $(call objects,common)
+$(O)/libtest.a: $(call objects,tests/lib)
+$(O)/%.a:
+	@mkdir -p $(@D); echo '  AR    $@'
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# Only the vector kernels may use what the processor at hand might lack: they are chosen at run time.
+$(O)/%_avx2.c.o: CFLAGS += -mavx2 -mfma
+$(O)/%_avx512.c.o: CFLAGS += -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma
+
+$(O)/%.c.o: %.c
+	@mkdir -p $(@D); echo '  CC    $<'
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+
+# unit_tests DIR LIBS: one binary for each tests/DIR/test_*.c, linked with the libraries named
+define unit_tests
+UNITS_$(1) := $(patsubst %.c,$(O)/%,$(wildcard tests/$(1)/test_*.c))
+UNITS += $$(UNITS_$(1))
+$$(UNITS_$(1)): $(O)/%: $(O)/%.c.o $(O)/libtest.a $(foreach l,$(2),$(O)/lib$(l).a) $(O)/libcommon.a
+	@echo '  LD    $$@'
+	$$(Q)$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) $$(sort $$(LIBS_common) $(foreach l,$(2),$$(LIBS_$(l))) -ljansson) -lcmocka -o $$@
+endef
+$(eval $(call unit_tests,unit/common,))
+$(eval $(call unit_tests,unit/rendezvous,rendezvous))
+$(eval $(call unit_tests,unit/launcher,launcher rendezvous))
+$(eval $(call unit_tests,unit/worker,worker))
+$(eval $(call unit_tests,conformance,worker))
+$(eval $(call unit_tests,sim,launcher rendezvous))
+
+$(O)/bin/fake-%: $(O)/tests/fakes/%.c.o $(O)/libcommon.a
+	@mkdir -p $(@D); echo '  LD    $@'
+	$(Q)$(CC) $(LDFLAGS) $^ $(LDLIBS) -ljansson -o $@
+
+$(O)/bin/bench-%: $(O)/tests/bench/bench_%.c.o $(O)/libtest.a $(O)/libworker.a $(O)/libcommon.a
+	@mkdir -p $(@D); echo '  LD    $@'
+	$(Q)$(CC) $(LDFLAGS) $^ $(LDLIBS) $(LIBS_worker) -o $@
+
+units: $(UNITS)
+fakes: $(FAKES)
+
+## --- for people ---
+
+demo: deps-build all ## train a small model, kill a rank, watch it recover
+	$(Q)BIN=$(O)/bin tests/demo/demo.sh
+
+deps: deps-build ## install what building and testing need (Debian packages)
+	$(Q)$(call install_packages,$(PACKAGES_TEST))
+deps-build:
+	$(Q)$(call install_packages,$(PACKAGES_BUILD))
+install_packages = missing=$$(for p in $(1); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | \
+	grep -q 'ok installed' || echo $$p; done); [ -z "$$missing" ] || { \
+	$(SUDO) apt-get update -q && DEBIAN_FRONTEND=noninteractive \
+	$(SUDO) apt-get install -y -q --no-install-recommends $$missing; }
+
+bench-deps: $(CTRUN_TORCH_PYTHON) ## PyTorch in the user's cache folder, for tests and benchmarks
+$(TORCH_ENV)/bin/python:
+	@echo 'installing PyTorch into $(TORCH_ENV) (once; about 5 GB)'
+	$(Q)rm -rf $(TORCH_ENV) && python3 -m venv $(TORCH_ENV).new && \
+	  $(TORCH_ENV).new/bin/python -m pip install -q 'torch==2.15.*' numpy safetensors && mv $(TORCH_ENV).new $(TORCH_ENV)
+
+test: deps ## everything: unit, simulation, conformance, system, against real PyTorch
+	$(Q)$(MAKE) --no-print-directory bench-deps
+	$(Q)$(MAKE) --no-print-directory check
+	$(Q)BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/torch
+
+check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for sanitizers
+	$(Q)MODE=$(MODE) tests/run-units $(UNITS)
+	$(Q)BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/system
+
+soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds
+	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 tests/run-units $(filter $(O)/tests/sim/%,$(UNITS))
+	$(Q)CTRUN_SOAK=1 BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/system
+
+bench: all fakes $(BENCHES) ## our speed beside the machine's limits; BENCH='--quick store' for some
+	$(Q)BIN=$(O)/bin $(PYTHON) tests/bench/bench.py --json $(O)/bench.json $(BENCH)
+
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SECONDS ?= 10
+fuzz: $(FUZZERS:%=build/fuzz/%) ## every parser for FUZZ_SECONDS each (clang, libFuzzer)
+	$(Q)for f in $(FUZZERS); do echo "  FUZZ  $$f"; mkdir -p build/fuzz/corpus/$$f; \
+	  build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -verbosity=0 -print_final_stats=0 \
+	  build/fuzz/corpus/$$f $(wildcard tests/fuzz/corpus) || exit 1; done
+FUZZ_SOURCES := $(filter-out %/main.c worker/device/% worker/comm/% worker/model/gpt2%,$(ALL_C))
+build/fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES)
+	@mkdir -p $(@D); echo '  CLANG $@'
+	$(Q)$(MAKE) --no-print-directory MODE=fuzz CC=clang O=build/fuzz MODE_fuzz='-O1 -DFAULTS -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
+	  build/fuzz/libcommon.a build/fuzz/librendezvous.a build/fuzz/liblauncher.a build/fuzz/libworker.a build/fuzz/$<.o
+	$(Q)clang -fsanitize=fuzzer,address,undefined build/fuzz/$<.o build/fuzz/libworker.a build/fuzz/liblauncher.a \
+	  build/fuzz/librendezvous.a build/fuzz/libcommon.a $(LIBS_worker) -luv -o $@
+
+## --- reading the code ---
+
+lint: format-check layers headers symbols words tidy ## everything that reads the code without running it
+format: ## reformat the sources in place
+	$(Q)clang-format -i $(ALL_CH)
+format-check:
+	$(Q)clang-format --dry-run -Werror $(ALL_CH)
+layers: all units ## who may include whom, from the compiler's dependency files
+	$(Q)tests/lint/layers $(O)
+headers: ## every header compiles alone
+	$(Q)printf '%s\n' $(filter %.h,$(ALL_CH)) | xargs -P2 -n8 sh -c 'for h; do \
+	  $(CC) $(CPPFLAGS) -std=c17 -Wall -Wextra -Werror -fsyntax-only -x c $$h || exit 255; done' sh
+symbols: all ## global symbols are unique in the tree
+	$(Q)tests/lint/symbols $(O)
+words: ## spelling; shell scripts
+	$(Q)codespell -q 3 -L ans,nd,te,numer,fo,hist,dout,inout,ore,ba,clen,wit -S '*.safetensors,build,.git' . && \
+	  shellcheck .ci/run tests/run-units tests/demo/demo.sh tests/lint/layers tests/lint/symbols
+tidy: ## clang-tidy, and gcc's analyzer
+	$(Q)printf '%s\n' $(filter-out %_avx2.c %_avx512.c,$(ALL_C)) | xargs -P2 -n1 sh -c \
+	  'clang-tidy --quiet "$$1" -- $(CPPFLAGS) -std=c17 2>/dev/null || exit 255' sh
+	$(Q)printf '%s\n' $(filter-out %_avx2.c %_avx512.c,$(ALL_C)) | xargs -P2 -n1 sh -c \
+	  '$(CC) $(CPPFLAGS) -std=c17 -O1 -fanalyzer -Werror -c "$$1" -o /dev/null || exit 255' sh
+stats: ## the longest functions and files
+	$(Q)pmccabe $(ALL_C) | sort -k5 -nr | awk '{print $$5, $$7, $$6}' | head -20
+	$(Q)wc -l $(ALL_CH) | sort -nr | sed -n '2,15p'
+coverage: ## line and branch coverage of the tests
+	$(Q)$(MAKE) MODE=cov check && gcovr -r . --branches --exclude 'tests/' --print-summary build/cov
+
+## --- installing ---
+
+man: $(MANS)
+$(O)/man/%: launcher/%.scd
+	@mkdir -p $(@D); scdoc < $< > $@
+$(O)/man/%: rendezvous/%.scd
+	@mkdir -p $(@D); scdoc < $< > $@
+$(O)/man/%: worker/%.scd
+	@mkdir -p $(@D); scdoc < $< > $@
+install: all man ## install into DESTDIR/PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man1 \
+	  $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/ctrun
+	install -m755 $(O)/bin/ctrun $(O)/bin/ctrun-worker $(DESTDIR)$(PREFIX)/bin
+	install -m755 $(O)/bin/ctrun-rendezvous $(DESTDIR)$(PREFIX)/sbin
+	install -m644 $(filter %.1,$(MANS)) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m644 $(filter %.8,$(MANS)) $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m644 systemd/*.service $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -D -m644 systemd/ctrun.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/ctrun.conf
+	install -D -m644 systemd/ctrun.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/ctrun.conf
+	cp -r configs $(DESTDIR)$(PREFIX)/share/ctrun/
+
+clean: ## remove build/
+	rm -rf build
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+.PHONY: all units fakes demo deps deps-build bench-deps test check soak bench fuzz lint format format-check \
+        layers headers symbols words tidy stats coverage man install clean help
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)
