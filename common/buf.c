@@ -1,0 +1,95 @@
+#include "common/buf.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void buf_init(struct buf *b, size_t max)
+{
+    *b = (struct buf){.max = max};
+}
+
+void buf_release(struct buf *b)
+{
+    mem_free(b->data);
+    buf_init(b, b->max);
+}
+
+void buf_clear(struct buf *b)
+{
+    b->start = 0;
+    b->end = 0;
+}
+
+int buf_reserve(struct buf *b, size_t size, uint8_t **ret)
+{
+    size_t used = buf_len(b);
+    size_t wanted;
+
+    if (size > b->max || used > b->max - size) {
+        return ERR_TOO_LARGE;
+    }
+    if (b->capacity - b->end < size && b->start > 0) {
+        memmove(b->data, b->data + b->start, used);
+        b->start = 0;
+        b->end = used;
+    }
+    if (!b->data || b->capacity - b->end < size) { /* also for no bytes: NULL + 0 */
+        wanted = MAX(used + size, MIN(b->capacity * 2, b->max));
+        wanted = MAX(wanted, 64);
+        b->data = mem_grow(b->data, wanted, 1);
+        b->capacity = wanted;
+    }
+    *ret = b->data + b->end;
+    return 0;
+}
+
+void buf_commit(struct buf *b, size_t size)
+{
+    ASSERT(size <= b->capacity - b->end);
+    b->end += size;
+}
+
+int buf_append(struct buf *b, const void *data, size_t size)
+{
+    uint8_t *space;
+    int rv;
+
+    rv = buf_reserve(b, size, &space);
+    if (rv < 0) {
+        return rv;
+    }
+    if (size > 0) {
+        memcpy(space, data, size);
+    }
+    b->end += size;
+    return 0;
+}
+
+void buf_consume(struct buf *b, size_t size)
+{
+    ASSERT(size <= buf_len(b));
+    b->start += size;
+    if (b->start == b->end) {
+        buf_clear(b);
+    }
+}
+
+int buf_printf(struct buf *b, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list args;
+    int n;
+    int rv;
+
+    va_start(args, fmt);
+    n = vasprintf(&text, fmt, args);
+    va_end(args);
+    ASSERT(n >= 0);
+    rv = buf_append(b, text, (size_t)n);
+    mem_free(text);
+    return rv;
+}

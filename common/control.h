@@ -1,0 +1,72 @@
+#ifndef COMMON_CONTROL_H
+#define COMMON_CONTROL_H
+
+/* The control channel: agent ↔ ctrun-worker, over the SOCK_SEQPACKET socketpair whose
+ * worker's end is CTRUN_CONTROL_FD. One message per packet: u8 type, then its fields in
+ * order (little-endian; text: u32 + bytes). A hello makes the program an engine.
+ *
+ *   worker                       agent
+ *     │◄──────────── START (last commit)           at once, with the spawn
+ *     │ HELLO (log folder)                         after the run generation is claimed
+ *     │ RESUMED (R, N)  ──►  ◄── DECISION           rank 0
+ *     │ PROGRESS (step, phase)                     now and then
+ *     │ COMMIT (R, N, hash) ──► ◄── DECISION        rank 0
+ *     │ REFUSE (code, text)                        bad configuration: the job ends
+ *     │◄──────────── LEAVE | ABORT
+ *
+ * The channel's end means that the agent is gone: the worker leaves at once. */
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+
+#define CONTROL_FD_ENV         "CTRUN_CONTROL_FD"
+#define CONTROL_GENERATION_ENV "CTRUN_GENERATION"
+#define CONTROL_PROGRESS_ENV   "CTRUN_PROGRESS_FD"
+
+enum {
+    CONTROL_MAX = 4096, /* of a packet */
+    CONTROL_PATH_MAX = 1024,
+    CONTROL_TEXT_MAX = 1024,
+    CONTROL_HASH_MAX = 40,
+    CONTROL_PHASE_MAX = 32,
+};
+
+enum control_type {
+    /* worker → agent */
+    CONTROL_HELLO = 1,
+    CONTROL_REFUSE,
+    CONTROL_RESUMED,
+    CONTROL_PROGRESS,
+    CONTROL_COMMIT,
+    /* agent → worker */
+    CONTROL_START = 32,
+    CONTROL_ABORT,
+    CONTROL_LEAVE,
+    CONTROL_DECISION, /* on RESUMED or COMMIT, by `step` */
+};
+
+/* One struct for all: each type uses the fields its comment names. */
+struct control {
+    enum control_type type;
+    char path[CONTROL_PATH_MAX];   /* HELLO: absolute log folder */
+    char phase[CONTROL_PHASE_MAX]; /* HELLO, PROGRESS */
+    uint32_t max_world;            /* HELLO: the largest usable world, 0: any */
+    uint32_t code;                 /* REFUSE: exit code */
+    char text[CONTROL_TEXT_MAX];   /* REFUSE, DECISION */
+    uint32_t run;                  /* RESUMED, COMMIT, START: R */
+    uint64_t step;                 /* RESUMED, COMMIT, START: N; PROGRESS, DECISION */
+    char hash[CONTROL_HASH_MAX];   /* COMMIT, START: manifest hash; "" in START: none */
+    uint64_t cluster;              /* START */
+    uint32_t tok_s;                /* PROGRESS */
+    bool accepted;                 /* DECISION */
+    bool is_commit;                /* DECISION: on COMMIT, else on RESUMED */
+};
+
+/* `out` is cleared first. */
+int control_encode(const struct control *c, struct buf *out) MUST_CHECK;
+
+/* ERR_PROTOCOL for anything that is not exactly one message. */
+int control_decode(const void *data, size_t size, struct control *ret) MUST_CHECK;
+
+#endif

@@ -1,0 +1,34 @@
+#ifndef COMMON_LISTENER_H
+#define COMMON_LISTENER_H
+
+/* A listening TCP socket on a libuv loop. When no descriptor is free it pauses and
+ * tries again, so that those who wait in the backlog get their turn. The loop's thread.
+ */
+
+#include "common/err.h"
+
+struct uv_loop_s;
+struct sockaddr;
+struct listener;
+
+/* `fd` is non-blocking, CLOEXEC and the callback's to close. */
+typedef void (*listener_accept_cb)(void *arg, int fd, const struct sockaddr *peer);
+
+struct listener_config {
+    struct uv_loop_s *loop; /* borrowed: outlives the listener */
+    listener_accept_cb on_accept;
+    void *arg;
+};
+
+/* Listens on a numeric address; "::" is dual-stack and falls back to 0.0.0.0 where
+ * there is no IPv6; port 0 picks one. -EADDRINUSE: the text says who holds the port,
+ * where /proc tells. */
+int listener_open(const struct listener_config *config, const char *addr, int port,
+                  struct listener **ret, struct errmsg *msg) MUST_CHECK;
+
+int listener_port(const struct listener *l);
+
+/* Asynchronous: frees the listener, then calls back. */
+void listener_close(struct listener *l, void (*on_closed)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,105 @@
+#include "common/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RING_SIZE 256
+
+struct trace {
+    const char *machine; /* static strings, all three */
+    const char *from;
+    const char *to;
+};
+
+static struct {
+    char name[32];
+    char context[64];
+    enum log_level level;
+    bool is_journal;
+    pthread_mutex_t lock; /* guards the ring */
+    struct trace ring[RING_SIZE];
+    unsigned n_traces;
+} logger = {.level = LOG_LEVEL_INFO, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+void log_setup(const char *name, const char *context, enum log_level level)
+{
+    (void)snprintf(logger.name, sizeof(logger.name), "%s", name);
+    (void)snprintf(logger.context, sizeof(logger.context), "%s", context);
+    logger.level = level;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): before the first thread */
+    logger.is_journal = getenv("JOURNAL_STREAM") != NULL;
+}
+
+enum log_level log_level_parse(const char *text, enum log_level fallback)
+{
+    for (size_t i = 0; i < ARRAY_LEN(level_names); i++) {
+        if (strcasecmp(text, level_names[i]) == 0) {
+            return (enum log_level)i;
+        }
+    }
+    return fallback;
+}
+
+void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
+{
+    static const int syslog_levels[] = {3, 4, 6, 7};
+    char prefix[8] = "";
+    char line[2048];
+    char pairs[1024];
+    va_list args;
+    int n;
+
+    if (level > logger.level) {
+        return;
+    }
+    va_start(args, fmt);
+    (void)vsnprintf(pairs, sizeof(pairs), fmt, args); /* cut is fine */
+    va_end(args);
+    if (logger.is_journal) {
+        (void)snprintf(prefix, sizeof(prefix), "<%d>", syslog_levels[level]);
+    }
+    n = snprintf(line, sizeof(line), "%s%s: %s%s%s%s%s%s%s\n", prefix, logger.name,
+                 level == LOG_LEVEL_INFO ? "" : level_names[level],
+                 level == LOG_LEVEL_INFO ? "" : ": ", sentence, *pairs ? " " : "", pairs,
+                 *logger.context ? " " : "", logger.context);
+    n = MIN(n, (int)sizeof(line) - 1);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0) {
+        return; /* nowhere left to say so */
+    }
+}
+
+void log_trace(const char *machine, const char *from, const char *to)
+{
+    (void)pthread_mutex_lock(&logger.lock);
+    logger.ring[logger.n_traces++ % RING_SIZE] = (struct trace){machine, from, to};
+    (void)pthread_mutex_unlock(&logger.lock);
+    log_debug("state", "machine=%s from=%s to=%s", machine, from, to);
+}
+
+/* Runs in a dying process: takes no lock. */
+void log_dump_trace(void)
+{
+    unsigned first = logger.n_traces > RING_SIZE ? logger.n_traces - RING_SIZE : 0;
+
+    for (unsigned i = first; i < logger.n_traces; i++) {
+        const struct trace *t = &logger.ring[i % RING_SIZE];
+
+        (void)fprintf(stderr, "  %s: %s -> %s\n", t->machine, t->from, t->to);
+    }
+}
+
+_Noreturn void check_failed(const char *file, int line, const char *func,
+                            const char *what)
+{
+    (void)fprintf(stderr, "%s: bug: %s:%d: %s: %s\n", logger.name, file, line, func,
+                  what);
+    log_dump_trace();
+    abort();
+}

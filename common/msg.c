@@ -1,0 +1,161 @@
+#include "common/msg.h"
+
+#include "common/err.h"
+#include "common/wire.h"
+
+#include <string.h>
+
+static int put_i32(struct buf *b, int32_t v)
+{
+    return wire_put_u32(b, (uint32_t)v);
+}
+
+static int put_bytes(struct buf *b, struct bytes bytes)
+{
+    return wire_put_bytes(b, bytes.data, bytes.size);
+}
+
+static struct bytes get_bytes(struct wire_reader *r)
+{
+    struct bytes bytes;
+
+    bytes.data = wire_get_bytes(r, MSG_MAX_FRAME, &bytes.size);
+    return bytes;
+}
+
+/* One encoder and one decoder per message, made from its field table. */
+#define PUT_U(bits, field) rv = rv < 0 ? rv : wire_put_u##bits(out, m->field);
+#define PUT_I(field)       rv = rv < 0 ? rv : put_i32(out, m->field);
+#define PUT_T(size, field) rv = rv < 0 ? rv : wire_put_text(out, m->field);
+#define PUT_B(field)       rv = rv < 0 ? rv : put_bytes(out, m->field);
+#define GET_U(bits, field) m->field = wire_get_u##bits(r);
+#define GET_I(field)       m->field = (int32_t)wire_get_u32(r);
+#define GET_T(size, field) wire_get_text(r, m->field, size);
+#define GET_B(field)       m->field = get_bytes(r);
+#define CODEC(NAME, name, number)                                       \
+    static int put_##name(const struct msg_##name *m, struct buf *out)  \
+    {                                                                   \
+        int rv = 0;                                                     \
+                                                                        \
+        MSG_##NAME##_FIELDS(PUT_U, PUT_I, PUT_T, PUT_B) return rv;      \
+    }                                                                   \
+    static void get_##name(struct msg_##name *m, struct wire_reader *r) \
+    {                                                                   \
+        MSG_##NAME##_FIELDS(GET_U, GET_I, GET_T, GET_B)                 \
+    }
+MSG_MAP(CODEC)
+#undef CODEC
+
+static int put_payload(const struct msg *m, struct buf *out)
+{
+    switch (m->type) {
+#define PUT_CASE(NAME, name, number) \
+    case MSG_##NAME:                 \
+        return put_##name(&m->u.name, out);
+        MSG_MAP(PUT_CASE)
+#undef PUT_CASE
+    }
+    UNREACHABLE();
+}
+
+static int get_payload(struct msg *m, struct wire_reader *r)
+{
+    switch (m->type) {
+#define GET_CASE(NAME, name, number) \
+    case MSG_##NAME:                 \
+        get_##name(&m->u.name, r);   \
+        return 0;
+        MSG_MAP(GET_CASE)
+#undef GET_CASE
+    }
+    return ERR_PROTOCOL;
+}
+
+int msg_encode(const struct msg *m, struct buf *out)
+{
+    size_t before = buf_len(out);
+    size_t length;
+    uint8_t *head;
+    int rv;
+
+    rv = wire_put_u32(out, 0);
+    rv = rv < 0 ? rv : wire_put_u8(out, (uint8_t)m->type);
+    rv = rv < 0 ? rv : put_payload(m, out);
+    length = buf_len(out) - before;
+    if (rv == 0 && length - sizeof(uint32_t) > MSG_MAX_FRAME) {
+        rv = ERR_TOO_LARGE;
+    }
+    if (rv < 0) {
+        out->end -= length; /* as if nothing had been appended */
+        return rv;
+    }
+    length -= sizeof(uint32_t);
+    head = out->data + out->start + before;
+    for (unsigned i = 0; i < sizeof(uint32_t); i++) {
+        head[i] = (uint8_t)(length >> (8 * i));
+    }
+    return 0;
+}
+
+int msg_decode(const uint8_t *data, size_t size, struct msg *ret)
+{
+    struct wire_reader r;
+    size_t length;
+
+    wire_reader_init(&r, data, size);
+    if (size < sizeof(uint32_t)) {
+        return 0;
+    }
+    length = wire_get_u32(&r);
+    if (length == 0) {
+        return ERR_PROTOCOL;
+    }
+    if (length > MSG_MAX_FRAME) {
+        return ERR_TOO_LARGE;
+    }
+    if (r.left < length) {
+        return 0;
+    }
+    r.left = length;
+    ret->type = (enum msg_type)wire_get_u8(&r);
+    if (get_payload(ret, &r) < 0 || !wire_reader_done(&r)) {
+        return ERR_PROTOCOL;
+    }
+    return (int)(sizeof(uint32_t) + length);
+}
+
+const char *msg_name(enum msg_type type)
+{
+    switch (type) {
+#define NAME_CASE(NAME, name, number) \
+    case MSG_##NAME:                  \
+        return #name;
+        MSG_MAP(NAME_CASE)
+#undef NAME_CASE
+    }
+    return "unknown";
+}
+
+int msg_node_encode(const struct msg_node *node, struct buf *out)
+{
+    int rv;
+
+    rv = wire_put_u32(out, node->nproc);
+    rv = rv < 0 ? rv : wire_put_text(out, node->addr);
+    rv = rv < 0 ? rv : wire_put_u16(out, node->port);
+    return rv < 0 ? rv : wire_put_text(out, node->host);
+}
+
+int msg_nodes_decode(struct bytes table, struct msg_node *nodes, size_t n)
+{
+    struct wire_reader r;
+
+    wire_reader_init(&r, table.data, table.size);
+    for (size_t i = 0; i < n && !r.bad; i++) {
+        nodes[i].nproc = wire_get_u32(&r);
+        wire_get_text(&r, nodes[i].addr, sizeof(nodes[i].addr));
+        nodes[i].port = wire_get_u16(&r);
+        wire_get_text(&r, nodes[i].host, sizeof(nodes[i].host));
+    }
+    return wire_reader_done(&r) ? 0 : ERR_PROTOCOL;
+}

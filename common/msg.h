@@ -1,0 +1,311 @@
+#ifndef COMMON_MSG_H
+#define COMMON_MSG_H
+
+/* The agent protocol: agent ↔ rendezvous service, over one connection per node.
+ *
+ * The agent opens with the 8 bytes MSG_MAGIC; then both sides send frames:
+ *
+ *   u32 length of the rest | u8 type | payload (fields of the schema below, in order,
+ *                                               little-endian; text and bytes: u32 +
+ * bytes)
+ *
+ *   agent                                service
+ *     │ HELLO (who, what job, what it saw)  │
+ *     │────────────────────────────────────►│
+ *     │◄──────────── WELCOME (session) or REFUSED (exit code, text)
+ *     │ JOIN (relay listener's address)     │   workers of the old generation are gone
+ *     │────────────────────────────────────►│
+ *     │◄──────────── ROUND (generation, ranks, last commit)
+ *     │ STORE… RESUMED COMMIT PROGRESS      │
+ *     │────────────────────────────────────►│
+ *     │◄──────────── STORE_REPLY DECISION
+ *     │ RANK_ENDED, STOPPED                 │
+ *     │────────────────────────────────────►│
+ *     │◄──────────── STOP (abort | leave), REPORT, CLOSED (exit code)
+ *
+ * Session: a number the service gives; a reconnecting agent brings it back. A service
+ * that does not know it says so by a new session: the old generation is over. Requests:
+ * every STORE of a worker connection (`client`) has a `seq` from 1, in order; a
+ * repeated seq is answered again, not applied again; STORE_REPLY {client, seq}
+ * acknowledges it, and those without a reply of their own (SET …) are acknowledged by
+ * an empty one. RESUMED and COMMIT carry a `request`, answered by DECISION. Every
+ * message about a generation names it; an old one is ignored. */
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+
+#define MSG_MAGIC "ctrunA1\n" /* 8 bytes */
+
+enum {
+    MSG_MAGIC_SIZE = 8,
+    MSG_VERSION = 1,
+    MSG_MAX_FRAME =
+        512 * 1024, /* the length field's limit; larger closes the connection */
+    MSG_MAX_CHUNK = 256 * 1024, /* of STORE and STORE_REPLY; larger values are cut */
+    MSG_MAX_NODES = 16384,
+    MSG_ID_MAX = 256,  /* job ids, host names */
+    MSG_ADDR_MAX = 64, /* numeric addresses */
+    MSG_HASH_MAX = 40,
+    MSG_TEXT_MAX = 1024,
+    MSG_TAIL_MAX = 8192, /* the last lines of a rank */
+};
+
+enum stop_mode { STOP_ABORT, STOP_LEAVE };
+
+/* Fields: U(bits, name) unsigned, I(name) int32, T(size, name) text with its
+ * terminator, B(name) bytes: borrowed from the frame when decoded, from the caller when
+ * encoded. */
+#define MSG_HELLO_FIELDS(U, I, T, B)                                      \
+    U(16, version)                                                        \
+    T(MSG_ID_MAX, job)                                                    \
+    U(64, agent_id) /* random, for the life of the agent */               \
+    U(64, session)  /* 0: none yet */                                     \
+    U(64, cluster)                                                        \
+    U(64, boot)                                                           \
+    U(64, generation) /* the highest it has seen, 0: none */              \
+    I(group_rank)     /* its rank there, -1: none */                      \
+    U(32, failures)   /* of the job, as it knows */                       \
+    U(32, commit_run) /* the last commit it knows: R, N, manifest hash */ \
+    U(64, commit_step)                                                    \
+    T(MSG_HASH_MAX, commit_hash)                                          \
+    T(MSG_ID_MAX, host)                                                   \
+    U(32, min_nodes)                                                      \
+    U(32, max_nodes)                                                      \
+    U(32, nproc)                                                          \
+    U(32, max_restarts)                                                   \
+    I(node_rank) /* --node-rank, -1: not given */                         \
+    U(32, last_call_ms)
+
+#define MSG_WELCOME_FIELDS(U, I, T, B) \
+    U(64, session)                     \
+    U(64, cluster)                     \
+    U(64, boot)                        \
+    U(8, ephemeral)                    \
+    U(32, lease_ms)                    \
+    T(MSG_ADDR_MAX, peer_addr) /* the address the agent came from */
+
+#define MSG_REFUSED_FIELDS(U, I, T, B) \
+    U(32, exit_code)                   \
+    T(MSG_TEXT_MAX, text)
+
+#define MSG_JOIN_FIELDS(U, I, T, B)                                       \
+    U(64, after)          /* the generation that is over here, 0: none */ \
+    T(MSG_ADDR_MAX, addr) /* of the relay's fresh listener */             \
+    U(16, port)                                                           \
+    U(32, max_world) /* largest usable world, 0: any */
+
+#define MSG_HEARTBEAT_FIELDS(U, I, T, B) \
+    U(64, sent_ms) /* agent's monotonic clock, echoed */
+
+#define MSG_PONG_FIELDS(U, I, T, B) \
+    U(64, sent_ms)                  \
+    U(64, service_ms) /* the one clock of the job */
+
+/* `nodes`: for each group rank: u32 nproc, text addr, u16 port, text host (msg_node).
+ */
+#define MSG_ROUND_FIELDS(U, I, T, B)                     \
+    U(64, generation)                                    \
+    U(32, failures) /* TORCHELASTIC_RESTART_COUNT */     \
+    U(32, group_rank)                                    \
+    U(32, group_world)                                   \
+    U(64, cluster)                                       \
+    U(32, commit_run)                                    \
+    U(64, commit_step)                                   \
+    T(MSG_HASH_MAX, commit_hash) /* "": no commit yet */ \
+    B(nodes)
+
+#define MSG_STANDBY_FIELDS(U, I, T, B) T(MSG_TEXT_MAX, text) /* why it waits */
+
+#define MSG_STOP_FIELDS(U, I, T, B) \
+    U(64, generation)               \
+    U(8, mode) /* enum stop_mode */ \
+    T(MSG_TEXT_MAX, text)
+
+#define MSG_RANK_ENDED_FIELDS(U, I, T, B)                          \
+    U(64, generation)                                              \
+    U(32, rank)                                                    \
+    U(32, local_rank)                                              \
+    U(32, pid)                                                     \
+    I(exit_code)                                                   \
+    I(signal)       /* 0: it exited */                             \
+    U(8, stopped)   /* the agent had told it to stop before */     \
+    U(8, engine)    /* it had said hello on the control channel */ \
+    U(64, step)     /* the last it reported; 0: none */            \
+    U(64, ended_ms) /* on the service's clock */                   \
+    U(64, wall_ms)                                                 \
+    T(MSG_TEXT_MAX, program)                                       \
+    T(MSG_TEXT_MAX, log_path)                                      \
+    T(MSG_TAIL_MAX, message) /* from error.json; "" without */     \
+    T(MSG_TAIL_MAX, tail)    /* its last lines */
+
+#define MSG_REFUSE_FIELDS(U, I, T, B) \
+    U(64, generation)                 \
+    U(32, rank)                       \
+    U(32, exit_code)                  \
+    T(MSG_TEXT_MAX, text)
+
+#define MSG_STOPPED_FIELDS(U, I, T, B) \
+    U(64, generation)                  \
+    U(8, done) /* every worker of the node ended with 0 */
+
+#define MSG_LEAVE_FIELDS(U, I, T, B)                 \
+    U(64, generation) /* the running one, 0: none */ \
+    I(signal)         /* that told the agent to go */
+
+#define MSG_RESUMED_FIELDS(U, I, T, B) \
+    U(64, generation)                  \
+    U(64, request)                     \
+    U(32, run)                         \
+    U(64, step)
+
+#define MSG_COMMIT_FIELDS(U, I, T, B) \
+    U(64, generation)                 \
+    U(64, request)                    \
+    U(32, run)                        \
+    U(64, step)                       \
+    T(MSG_HASH_MAX, hash)
+
+#define MSG_DECISION_FIELDS(U, I, T, B) \
+    U(64, generation)                   \
+    U(64, request)                      \
+    U(8, accepted)                      \
+    T(MSG_TEXT_MAX, text)
+
+#define MSG_PROGRESS_FIELDS(U, I, T, B) \
+    U(64, generation)                   \
+    U(32, rank)                         \
+    U(64, step)                         \
+    U(32, tok_s)                        \
+    T(32, phase)
+
+#define MSG_STORE_FIELDS(U, I, T, B)                           \
+    U(64, generation)                                          \
+    U(32, client) /* worker connection of this agent */        \
+    U(64, seq)                                                 \
+    U(8, op)   /* enum tcpstore_op */                          \
+    U(8, more) /* further chunks of the same request follow */ \
+    B(body)    /* the request after its opcode, as on TCPStore's wire */
+
+#define MSG_STORE_CLOSE_FIELDS(U, I, T, B) \
+    U(64, generation)                      \
+    U(32, client)                          \
+    U(64, seq) /* cancels a wait of this seq; 0: the connection is gone */
+
+#define MSG_STORE_REPLY_FIELDS(U, I, T, B)                                          \
+    U(64, generation)                                                               \
+    U(32, client)                                                                   \
+    U(64, seq)                                                                      \
+    U(8, more)                                                                      \
+    U(8, close) /* the request broke the protocol: close the worker's connection */ \
+    B(body)     /* the reply, as on TCPStore's wire; may be empty */
+
+/* Why a generation ended, or the job: the same on every node. `others`: further failed
+ * ranks, one line each. */
+#define MSG_REPORT_FIELDS(U, I, T, B)                                                \
+    U(64, generation)                                                                \
+    U(8, final) /* 0: the job restarts */                                            \
+    U(32, failures)                                                                  \
+    U(32, max_restarts)                                                              \
+    U(32, exit_code) /* of ctrun, when final */                                      \
+    I(rank)          /* first cause; -1: no rank (a node was lost, a refusal …) */ \
+    U(32, local_rank)                                                                \
+    U(32, pid)                                                                       \
+    I(code)                                                                          \
+    I(signal)                                                                        \
+    U(64, wall_ms)                                                                   \
+    T(MSG_ID_MAX, host)                                                              \
+    T(MSG_TEXT_MAX, program)                                                         \
+    T(MSG_TEXT_MAX, log_path)                                                        \
+    T(MSG_TEXT_MAX, text) /* what was decided and why, one line */                   \
+    T(MSG_TAIL_MAX, message)                                                         \
+    T(MSG_TAIL_MAX, tail)                                                            \
+    T(MSG_TAIL_MAX, others)
+
+#define MSG_CLOSED_FIELDS(U, I, T, B) \
+    U(32, exit_code)                  \
+    T(MSG_TEXT_MAX, text)
+
+/* X(NAME, name, number) */
+#define MSG_MAP(X)                  \
+    X(HELLO, hello, 1)              \
+    X(WELCOME, welcome, 2)          \
+    X(REFUSED, refused, 3)          \
+    X(JOIN, join, 4)                \
+    X(HEARTBEAT, heartbeat, 5)      \
+    X(PONG, pong, 6)                \
+    X(ROUND, round, 7)              \
+    X(STANDBY, standby, 8)          \
+    X(STOP, stop, 9)                \
+    X(RANK_ENDED, rank_ended, 10)   \
+    X(REFUSE, refuse, 11)           \
+    X(STOPPED, stopped, 12)         \
+    X(LEAVE, leave, 13)             \
+    X(RESUMED, resumed, 14)         \
+    X(COMMIT, commit, 15)           \
+    X(DECISION, decision, 16)       \
+    X(PROGRESS, progress, 17)       \
+    X(STORE, store, 18)             \
+    X(STORE_CLOSE, store_close, 19) \
+    X(STORE_REPLY, store_reply, 20) \
+    X(REPORT, report, 21)           \
+    X(CLOSED, closed, 22)
+
+#define MSG_ENUM(NAME, name, number) MSG_##NAME = (number),
+enum msg_type { MSG_MAP(MSG_ENUM) };
+#undef MSG_ENUM
+
+struct bytes {
+    const uint8_t *data; /* borrowed */
+    size_t size;
+};
+
+#define MSG_U(bits, field) uint##bits##_t field;
+#define MSG_I(field)       int32_t field;
+#define MSG_T(size, field) char field[size];
+#define MSG_B(field)       struct bytes field;
+#define MSG_STRUCT(NAME, name, number)                  \
+    struct msg_##name {                                 \
+        MSG_##NAME##_FIELDS(MSG_U, MSG_I, MSG_T, MSG_B) \
+    };
+MSG_MAP(MSG_STRUCT)
+#undef MSG_STRUCT
+#undef MSG_U
+#undef MSG_I
+#undef MSG_T
+#undef MSG_B
+
+struct msg {
+    enum msg_type type;
+    union {
+#define MSG_MEMBER(NAME, name, number) struct msg_##name name;
+        MSG_MAP(MSG_MEMBER)
+#undef MSG_MEMBER
+    } u;
+};
+
+/* Appends one frame. ERR_TOO_LARGE when the buffer's ceiling or MSG_MAX_FRAME would be
+ * passed; then nothing is appended. */
+int msg_encode(const struct msg *m, struct buf *out) MUST_CHECK;
+
+/* Decodes the first frame in `data`. Returns the bytes it took, 0 when the frame is not
+ * complete, ERR_TOO_LARGE or ERR_PROTOCOL (unknown type, a field over its limit,
+ * left-over bytes). Bytes fields point into `data`. */
+int msg_decode(const uint8_t *data, size_t size, struct msg *ret) MUST_CHECK;
+
+const char *msg_name(enum msg_type type);
+
+/* One entry of ROUND's node table. */
+struct msg_node {
+    uint32_t nproc;
+    char addr[MSG_ADDR_MAX];
+    uint16_t port;
+    char host[MSG_ID_MAX];
+};
+
+int msg_node_encode(const struct msg_node *node, struct buf *out) MUST_CHECK;
+
+/* Fills `nodes` (n of them); ERR_PROTOCOL unless the table holds exactly n. */
+int msg_nodes_decode(struct bytes table, struct msg_node *nodes, size_t n) MUST_CHECK;
+
+#endif

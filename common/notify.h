@@ -1,0 +1,17 @@
+#ifndef COMMON_NOTIFY_H
+#define COMMON_NOTIFY_H
+
+/* systemd's notification socket (sd_notify(3)) without its library. Without
+ * NOTIFY_SOCKET in the environment nothing is sent, and that is no error. */
+
+#include "common/check.h"
+
+#include <stdint.h>
+
+/* Sends e.g. "READY=1". Returns 0 or -errno. */
+int notify_send(const char *text) MUST_CHECK;
+
+/* How often "WATCHDOG=1" has to be sent: half of what systemd waits for; 0: never. */
+uint64_t notify_watchdog_ms(void);
+
+#endif
