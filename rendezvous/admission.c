@@ -1,0 +1,177 @@
+#include "rendezvous/admission.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    FLAPS_FREE =
+        3, /* losses of one node without a commit between before it has to wait */
+    FLAP_WAIT_MIN_MS = 1000,
+    FLAP_WAIT_MAX_MS = 30000,
+    ENTRY_BYTES = 14, /* of msg_node, beside its texts */
+    MAX_WORLD = 1 << 20,
+};
+
+#define MAX_GENERATION (UINT64_MAX / 2) /* higher ones are not reached, but made up */
+
+/* Another job's shape, and another node's number, are mistakes of the user. */
+static int check_shape(const struct job *j, const struct msg_hello *hello,
+                       struct errmsg *msg)
+{
+    const struct msg_hello *shape = &j->shape;
+
+    if (hello->min_nodes != shape->min_nodes || hello->max_nodes != shape->max_nodes) {
+        return errmsg_set(
+            msg, ERR_REFUSED,
+            "job %s: this node says --nnodes=%u:%u, but %s started it with %u:%u; give "
+            "every node the same --nnodes",
+            j->id, hello->min_nodes, hello->max_nodes, shape->host, shape->min_nodes,
+            shape->max_nodes);
+    }
+    if (hello->max_restarts != shape->max_restarts) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s: this node says --max-restarts=%u, but %s started it "
+                          "with %u; give every node the same --max-restarts",
+                          j->id, hello->max_restarts, shape->host, shape->max_restarts);
+    }
+    for (size_t i = 0; i < j->n_nodes && hello->node_rank >= 0; i++) {
+        if (j->node[i]->state != NODE_LEFT &&
+            j->node[i]->hello.node_rank == hello->node_rank) {
+            return errmsg_set(msg, ERR_REFUSED,
+                              "job %s: --node-rank=%d is taken by %s; give every node "
+                              "its own",
+                              j->id, hello->node_rank, j->node[i]->hello.host);
+        }
+    }
+    return 0;
+}
+
+/* People will see it. */
+static bool is_printable(const char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
+{
+    if (!is_printable(hello->job) || !is_printable(hello->host)) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "the job's name or this host's has characters that cannot be "
+                          "printed");
+    }
+    if (hello->min_nodes == 0 || hello->min_nodes > hello->max_nodes ||
+        hello->max_nodes > MSG_MAX_NODES || hello->nproc == 0 ||
+        (uint64_t)hello->nproc * hello->max_nodes > MAX_WORLD ||
+        hello->node_rank >= (int32_t)hello->max_nodes) {
+        return errmsg_set(
+            msg, ERR_REFUSED,
+            "job %s: --nnodes=%u:%u, --nproc-per-node=%u, --node-rank=%d do "
+            "not fit together (at most %d nodes and %d ranks)",
+            hello->job, hello->min_nodes, hello->max_nodes, hello->nproc,
+            hello->node_rank, MSG_MAX_NODES, MAX_WORLD);
+    }
+    if (hello->generation > MAX_GENERATION) {
+        return errmsg_set(msg, ERR_REFUSED, "job %s: no generation has such a number",
+                          hello->job);
+    }
+    return 0;
+}
+
+int admission_check(const struct job *j, const struct msg_hello *hello,
+                    struct errmsg *msg)
+{
+    int rv = check_limits(hello, msg);
+
+    if (rv == 0 && j->n_nodes > 0) {
+        rv = check_shape(j, hello, msg);
+    }
+    return rv;
+}
+
+int admission_take_room(struct job *j, struct job_node *node, const char *addr,
+                        struct errmsg *msg)
+{
+    size_t bytes = ENTRY_BYTES + strlen(node->hello.host) + strlen(addr);
+
+    if (j->table_bytes - node->table_bytes + bytes > ADMISSION_MAX_TABLE) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s: no room for a node beside its %zu others", j->id,
+                          j->n_nodes);
+    }
+    j->table_bytes += bytes - node->table_bytes;
+    node->table_bytes = bytes;
+    return 0;
+}
+
+void admission_return_room(struct job *j, struct job_node *node)
+{
+    j->table_bytes -= node->table_bytes;
+    node->table_bytes = 0;
+}
+
+static void name_node(const struct job_node *node, char *ret, size_t size)
+{
+    if (node->hello.node_rank >= 0) {
+        (void)snprintf(ret, size, "--node-rank=%d", node->hello.node_rank);
+    } else {
+        (void)snprintf(ret, size, "%s %s", node->hello.host, node->peer_addr);
+    }
+}
+
+static struct flapper *find_flapper(struct job *j, const struct job_node *node)
+{
+    char key[sizeof(j->flapper[0].key)];
+
+    name_node(node, key, sizeof(key));
+    for (size_t i = 0; i < j->n_flappers; i++) {
+        if (strcmp(j->flapper[i].key, key) == 0) {
+            return &j->flapper[i];
+        }
+    }
+    return NULL;
+}
+
+/* In place of the one that was lost least, when there are too many. */
+static struct flapper *make_flapper(struct job *j, const struct job_node *node)
+{
+    struct flapper *f = &j->flapper[0];
+
+    if (j->n_flappers < JOB_MAX_FLAPPERS) {
+        f = &j->flapper[j->n_flappers++];
+    } else {
+        for (size_t i = 1; i < j->n_flappers; i++) {
+            f = j->flapper[i].losses < f->losses ? &j->flapper[i] : f;
+        }
+    }
+    f->losses = 0;
+    name_node(node, f->key, sizeof(f->key));
+    return f;
+}
+
+void admission_join(struct job *j, struct job_node *node)
+{
+    const struct flapper *f = find_flapper(j, node);
+    uint32_t surplus;
+
+    j->join_ms = j->now_ms;
+    if (f && f->losses >= FLAPS_FREE && !node->is_admitted) {
+        surplus = MIN(f->losses - FLAPS_FREE, 5);
+        node->not_before =
+            j->now_ms + MIN((uint64_t)FLAP_WAIT_MIN_MS << surplus, FLAP_WAIT_MAX_MS);
+        node->is_flapping = true;
+        j->n_flapping++;
+    }
+}
+
+bool admission_count_loss(struct job *j, const struct job_node *node)
+{
+    struct flapper *f = find_flapper(j, node);
+
+    f = f ? f : make_flapper(j, node);
+    return ++f->losses > FLAPS_FREE;
+}

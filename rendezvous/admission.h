@@ -1,0 +1,29 @@
+#ifndef RENDEZVOUS_ADMISSION_H
+#define RENDEZVOUS_ADMISSION_H
+
+/* PURE. Who may be in a job, and from when on: the command lines of its nodes must fit
+ * together, and a node that is lost again and again has to wait. */
+
+#include "rendezvous/job.h"
+
+enum { ADMISSION_MAX_TABLE = MSG_MAX_FRAME - 4096 }; /* bytes of a round's node table */
+
+/* ERR_REFUSED with one line: another --nnodes or --max-restarts than the job's, a
+ * --node-rank that is taken, numbers that do not fit together. */
+int admission_check(const struct job *j, const struct msg_hello *hello,
+                    struct errmsg *msg) MUST_CHECK;
+
+/* Counts the node's entry in a round's table, with this address of it; ERR_REFUSED when
+ * it does not fit beside those of the job's other nodes. */
+int admission_take_room(struct job *j, struct job_node *node, const char *addr,
+                        struct errmsg *msg) MUST_CHECK;
+void admission_return_room(struct job *j, struct job_node *node);
+
+/* A node has joined: one that was lost three times without a new committed step between
+ * waits (1 s doubling to 30 s), and then takes part only where MIN needs it. */
+void admission_join(struct job *j, struct job_node *node);
+
+/* The node was lost; true when that counts as a failure of the job. */
+bool admission_count_loss(struct job *j, const struct job_node *node);
+
+#endif

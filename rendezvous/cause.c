@@ -1,0 +1,186 @@
+#include "rendezvous/cause.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CRASH_LOOP = 3 };
+
+void cause_clear(struct cause *c)
+{
+    c->has_rank = false;
+    c->n_ends = 0;
+    c->n_dropped = 0;
+    c->host[0] = '\0';
+}
+
+enum guilt { GUILT_STOPPED, GUILT_REACTED, GUILT_OWN };
+
+/* Whether nobody else has brought this end about. */
+static enum guilt guilt_of(const struct msg_rank_ended *end)
+{
+    bool is_reaction = end->engine && end->signal == 0 &&
+                       (end->exit_code == EXIT_ENGINE_LOST_PEER ||
+                        end->exit_code == EXIT_ENGINE_COMM_TIMEOUT ||
+                        end->exit_code == EXIT_ENGINE_LEFT);
+
+    if (end->stopped) {
+        return GUILT_STOPPED;
+    }
+    return is_reaction ? GUILT_REACTED : GUILT_OWN;
+}
+
+bool cause_is_consequence(const struct cause *c)
+{
+    return !c->has_rank || guilt_of(&c->first) != GUILT_OWN;
+}
+
+static bool comes_before(const struct msg_rank_ended *a, const struct msg_rank_ended *b)
+{
+    enum guilt guilt_a = guilt_of(a);
+    enum guilt guilt_b = guilt_of(b);
+
+    return guilt_a != guilt_b ? guilt_a > guilt_b : a->ended_ms < b->ended_ms;
+}
+
+static bool is_known(const struct cause *c, uint32_t rank)
+{
+    for (size_t i = 0; i < c->n_ends; i++) {
+        if (c->end[i].rank == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host)
+{
+    if (is_known(c, end->rank)) {
+        return;
+    }
+    if (!c->has_rank || comes_before(end, &c->first)) {
+        c->first = *end;
+        (void)snprintf(c->host, sizeof(c->host), "%s", host);
+    }
+    c->has_rank = true;
+    if (c->n_ends == CAUSE_MAX_ENDS) {
+        c->n_dropped++;
+        return;
+    }
+    c->end[c->n_ends] = (struct rank_end){
+        .rank = end->rank,
+        .code = end->exit_code,
+        .signal = end->signal,
+        .stopped = end->stopped != 0,
+    };
+    (void)snprintf(c->end[c->n_ends].host, sizeof(c->end[0].host), "%.63s", host);
+    c->n_ends++;
+}
+
+/* Signals that a process does not bring upon itself. */
+static bool is_from_outside(int32_t signal)
+{
+    return signal == SIGKILL || signal == SIGTERM || signal == SIGINT ||
+           signal == SIGHUP || signal == SIGQUIT;
+}
+
+bool cause_is_crash_loop(struct cause *c)
+{
+    const struct msg_rank_ended *first = &c->first;
+
+    if (!c->has_rank || first->step == 0 || is_from_outside(first->signal) ||
+        guilt_of(first) != GUILT_OWN) {
+        c->loops = 0;
+        return false;
+    }
+    if (c->loops == 0 || c->loop_rank != first->rank ||
+        c->loop_code != first->exit_code || c->loop_signal != first->signal ||
+        c->loop_step != first->step) {
+        c->loops = 0;
+        c->loop_rank = first->rank;
+        c->loop_code = first->exit_code;
+        c->loop_signal = first->signal;
+        c->loop_step = first->step;
+    }
+    c->loops++;
+    return c->loops >= CRASH_LOOP;
+}
+
+uint32_t cause_exit_code(const struct cause *c)
+{
+    uint32_t code = (uint32_t)c->first.exit_code & 0xff;
+
+    if (!c->has_rank) {
+        return 1;
+    }
+    if (c->first.signal != 0) {
+        return 128 + ((uint32_t)c->first.signal & 0x7f);
+    }
+    return code != 0 ? code : 1;
+}
+
+/* "rank 3 on host: signal 9 (SIGKILL)", with the reason when it was stopped. */
+static int format_end(const struct cause *c, const struct rank_end *end, char *text,
+                      size_t size)
+{
+    char because[64] = "";
+
+    if (end->stopped) {
+        (void)snprintf(because, sizeof(because), ", stopped because of rank %u",
+                       c->first.rank);
+    }
+    if (end->signal != 0) {
+        const char *name = sigabbrev_np(end->signal);
+
+        return snprintf(text, size, "rank %u on %s: signal %d (SIG%s)%s\n", end->rank,
+                        end->host, end->signal, name ? name : "?", because);
+    }
+    return snprintf(text, size, "rank %u on %s: exit code %d%s\n", end->rank, end->host,
+                    end->code, because);
+}
+
+/* One line for each end but the first cause's, as many as fit whole. */
+static void format_others(const struct cause *c, char *text, size_t size)
+{
+    char line[256];
+    size_t used = 0;
+    size_t n_left = c->n_dropped - !is_known(c, c->first.rank);
+
+    text[0] = '\0';
+    for (size_t i = 0; i < c->n_ends; i++) {
+        int n = format_end(c, &c->end[i], line, sizeof(line));
+
+        if (c->end[i].rank == c->first.rank) {
+            continue;
+        }
+        if (n < 0 || used + (size_t)n + 64 > size) {
+            n_left++;
+            continue;
+        }
+        memcpy(text + used, line, (size_t)n + 1);
+        used += (size_t)n;
+    }
+    if (n_left > 0) {
+        (void)snprintf(text + used, size - used, "and %zu more\n", n_left);
+    }
+}
+
+void cause_report(const struct cause *c, struct msg_report *ret)
+{
+    ret->rank = -1;
+    if (!c->has_rank) {
+        return;
+    }
+    ret->rank = (int32_t)c->first.rank;
+    ret->local_rank = c->first.local_rank;
+    ret->pid = c->first.pid;
+    ret->code = c->first.exit_code;
+    ret->signal = c->first.signal;
+    ret->wall_ms = c->first.wall_ms;
+    memcpy(ret->host, c->host, sizeof(ret->host));
+    memcpy(ret->program, c->first.program, sizeof(ret->program));
+    memcpy(ret->log_path, c->first.log_path, sizeof(ret->log_path));
+    memcpy(ret->message, c->first.message, sizeof(ret->message));
+    memcpy(ret->tail, c->first.tail, sizeof(ret->tail));
+    format_others(c, ret->others, sizeof(ret->others));
+}

@@ -1,0 +1,65 @@
+#ifndef RENDEZVOUS_CAUSE_H
+#define RENDEZVOUS_CAUSE_H
+
+/* PURE. Why a generation ended: the first cause out of many ends.
+ *
+ * Every rank's end comes with its time on the service's one clock. The first cause is
+ * the earliest end that nobody had asked for. An engine's codes 80 (lost a peer), 81
+ * (communication timed out) and 83 (left), and ends after the agent's stop, are
+ * consequences and win only if there is nothing else, in this order. */
+
+#include "common/msg.h"
+
+enum { CAUSE_MAX_ENDS = 256 };
+
+enum {
+    EXIT_ENGINE_LOST_PEER = 80,
+    EXIT_ENGINE_COMM_TIMEOUT = 81,
+    EXIT_ENGINE_LEFT = 83
+};
+
+struct rank_end {
+    uint32_t rank;
+    int32_t code, signal;
+    bool stopped;
+    char host[64];
+};
+
+struct cause {
+    bool has_rank;               /* `first` is meant */
+    struct msg_rank_ended first; /* the first cause so far */
+    char host[MSG_ID_MAX];       /* its node */
+    struct rank_end
+        end[CAUSE_MAX_ENDS]; /* all ends that were not 0, in order of arrival */
+    size_t n_ends;
+    size_t n_dropped; /* beyond CAUSE_MAX_ENDS */
+
+    /* for the crash-loop rule: how often the same end has come, over generations */
+    uint32_t loop_rank, loops;
+    int32_t loop_code, loop_signal;
+    uint64_t loop_step;
+};
+
+/* Forgets the ends, keeps the crash-loop count: a new generation begins. */
+void cause_clear(struct cause *c);
+
+/* A rank has ended other than with 0. A second end of the same rank is the first one,
+ * sent again. */
+void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host);
+
+/* True when all that is known is a consequence: nobody ended by itself. */
+bool cause_is_consequence(const struct cause *c);
+
+/* Counts the first cause once; true when the same rank, code or signal and reported
+ * step came for the third time running (never for programs without steps, nor for
+ * signals from outside). */
+bool cause_is_crash_loop(struct cause *c);
+
+/* ctrun's exit code for it, never 0: the rank's own, or 128 + signal; 1 without a rank.
+ */
+uint32_t cause_exit_code(const struct cause *c);
+
+/* Fills the fields of a report that are about ranks; the caller sets the rest. */
+void cause_report(const struct cause *c, struct msg_report *ret);
+
+#endif

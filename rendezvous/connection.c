@@ -1,0 +1,560 @@
+/* Happy path: 1. the socket is readable: its bytes go into the pool's scratch buffer
+ * and from there straight to on_input; 2. replies gather in `out` of whichever
+ * connections they are for; 3. pool_flush writes them, mostly at once (uv_try_write),
+ * else by a write request. Failures: peer's end, read or write error, broken rule,
+ * deadline → connection_fail. */
+
+#include "rendezvous/connection.h"
+
+#include "rendezvous/peer.h"
+#include "rendezvous/store.h"
+
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    READ_SIZE = 256 * 1024, /* of one connection and turn */
+    CHOKED_AT = 256 * 1024,
+    KEEP_BUFFER = 64 * 1024, /* smaller ones are kept when they are empty */
+    MAX_IN = 1 + TCPSTORE_MAX_REQUEST + READ_SIZE,
+    MAX_OUT = STORE_MAX_REPLY + 2 * CHOKED_AT,
+    KEEPALIVE_S = 60,
+    SWEEP_MS = 500,
+    DRAIN_MS = 5000,
+    CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
+    CLOSE_WATCH_PROBES = 3,     /* one second apart */
+    CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
+};
+
+/* ---- the pool ---- */
+
+static void on_sweep(uv_timer_t *timer);
+static void set_choked(struct connection *c, bool is_choked);
+
+void pool_init(struct connection_pool *p, const struct pool_config *config)
+{
+    int rv;
+
+    *p = (struct connection_pool){.config = *config};
+    table_init(&p->connections);
+    p->scratch = mem_alloc(READ_SIZE);
+    rv = uv_timer_init(config->loop, &p->sweep);
+    ASSERT(rv == 0); /* documented never to fail */
+    p->sweep.data = p;
+    closer_opened(config->closer);
+}
+
+void pool_release(struct connection_pool *p)
+{
+    ASSERT(p->connections.count == 0 && p->buffered == 0);
+    table_release(&p->connections);
+    mem_free(p->scratch);
+}
+
+static uint64_t id_hash(uint64_t id)
+{
+    return id; /* counted by us: spread well enough */
+}
+
+struct connection *pool_find(const struct connection_pool *p, uint64_t id)
+{
+    struct table_node *n;
+
+    for (n = table_bucket(&p->connections, id_hash(id)); n; n = n->next) {
+        struct connection *c = CONTAINER_OF(n, struct connection, node);
+
+        if (c->id == id) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void mark_dirty(struct connection *c)
+{
+    if (!c->is_dirty) {
+        c->is_dirty = true;
+        c->next_dirty = c->pool->dirty;
+        c->pool->dirty = c;
+    }
+}
+
+/* ---- closing ---- */
+
+void connection_fail(struct connection *c, int why)
+{
+    if (c->why == 0) {
+        c->why = why;
+        mark_dirty(c);
+    }
+}
+
+static void charge(struct connection *c)
+{
+    size_t holds = c->in.capacity + c->out.capacity + c->sent.capacity;
+
+    c->pool->buffered += holds - c->charged;
+    c->charged = holds;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct connection *c = handle->data;
+    struct closer *closer = c->pool->config.closer;
+
+    buf_release(&c->sent);
+    mem_free(c);
+    closer_closed(closer);
+}
+
+static void on_sweep_closed(uv_handle_t *handle)
+{
+    struct connection_pool *p = handle->data;
+
+    closer_closed(p->config.closer);
+}
+
+static void stop_if_empty(struct connection_pool *p)
+{
+    uv_handle_t *sweep = (uv_handle_t *)&p->sweep;
+
+    if (p->is_stopping && p->connections.count == 0 && !uv_is_closing(sweep)) {
+        uv_close(sweep, on_sweep_closed);
+    }
+}
+
+/* The end of a connection. `sent` stays until libuv lets go of it, in this turn; it
+ * counts no more, or others would be closed in its stead. */
+static void close_now(struct connection *c)
+{
+    struct connection_pool *p = c->pool;
+
+    ASSERT(c->state != CONN_CLOSING);
+    c->state = CONN_CLOSING;
+    table_remove(&p->connections, &c->node);
+    if (!c->is_dismissed) {
+        p->config.on_gone(p->config.arg, c, c->why);
+    }
+    buf_release(&c->in);
+    buf_release(&c->out);
+    p->buffered -= c->charged;
+    c->charged = 0;
+    uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
+    stop_if_empty(p);
+}
+
+void connection_drain(struct connection *c)
+{
+    if (c->state == CONN_OPEN) {
+        set_choked(c, false);
+        c->state = CONN_DRAINING;
+        connection_set_deadline(c, clock_ms() + DRAIN_MS);
+        mark_dirty(c);
+    }
+}
+
+static void start_sweep(struct connection_pool *p)
+{
+    if (!uv_is_active((uv_handle_t *)&p->sweep)) {
+        int rv = uv_timer_start(&p->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+
+        ASSERT(rv == 0);
+    }
+}
+
+void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
+{
+    c->deadline_ms = deadline_ms;
+    if (deadline_ms != 0) {
+        start_sweep(c->pool);
+    }
+}
+
+static void on_sweep(uv_timer_t *timer)
+{
+    struct connection_pool *p = timer->data;
+    uint64_t now_ms = clock_ms();
+    struct table_node *n;
+    bool any = false;
+
+    for (n = table_next(&p->connections, NULL); n; n = table_next(&p->connections, n)) {
+        struct connection *c = CONTAINER_OF(n, struct connection, node);
+
+        any = any || c->deadline_ms != 0;
+        if (c->deadline_ms != 0 && now_ms >= c->deadline_ms) {
+            connection_fail(c, ERR_TIMEOUT);
+        }
+    }
+    if (!any) {
+        (void)uv_timer_stop(timer); /* returns 0 always */
+    }
+    pool_flush(p);
+}
+
+void pool_stop(struct connection_pool *p, uint64_t ms)
+{
+    struct table_node *n;
+
+    p->is_stopping = true;
+    for (n = table_next(&p->connections, NULL); n; n = table_next(&p->connections, n)) {
+        struct connection *c = CONTAINER_OF(n, struct connection, node);
+
+        c->is_dismissed = true;
+        connection_drain(c);
+        connection_set_deadline(c, clock_ms() + ms);
+    }
+    stop_if_empty(p);
+    pool_flush(p);
+}
+
+/* ---- writing ---- */
+
+static void on_written(uv_write_t *write, int status);
+
+bool connection_is_choked(const struct connection *c)
+{
+    return buf_len(&c->out) + buf_len(&c->sent) > c->choke_at;
+}
+
+void connection_set_limits(struct connection *c, size_t choke_at, size_t max)
+{
+    c->choke_at = choke_at;
+    c->out.max = max;
+}
+
+void connection_send(struct connection *c, const void *data, size_t size)
+{
+    if (c->state != CONN_OPEN || c->why != 0) {
+        return;
+    }
+    if (buf_append(&c->out, data, size) < 0) {
+        connection_fail(c, ERR_TOO_LARGE);
+    }
+    mark_dirty(c);
+}
+
+void connection_send_msg(struct connection *c, const struct msg *m)
+{
+    if (c->state != CONN_OPEN || c->why != 0) {
+        return;
+    }
+    if (msg_encode(m, &c->out) < 0) {
+        connection_fail(c, ERR_TOO_LARGE);
+    }
+    mark_dirty(c);
+}
+
+static void shrink(struct buf *b)
+{
+    if (buf_len(b) == 0 && b->capacity > KEEP_BUFFER) {
+        buf_release(b);
+    }
+}
+
+static uv_buf_t unread(struct buf *b)
+{
+    return uv_buf_init((char *)b->data + b->start,
+                       (unsigned)MIN(buf_len(b), (size_t)INT32_MAX));
+}
+
+static void write_at_once(struct connection *c)
+{
+    uv_buf_t bytes = unread(&c->out);
+    int rv = uv_try_write((uv_stream_t *)&c->tcp, &bytes, 1);
+
+    if (rv < 0 && rv != UV_EAGAIN) {
+        connection_fail(c, rv);
+        return;
+    }
+    buf_consume(&c->out, (size_t)MAX(rv, 0));
+    shrink(&c->out);
+}
+
+static void write_later(struct connection *c)
+{
+    uv_buf_t bytes;
+    int rv;
+
+    c->sent = c->out;
+    buf_init(&c->out, c->sent.max);
+    bytes = unread(&c->sent);
+    c->write.data = c;
+    rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &bytes, 1, on_written);
+    c->is_writing = rv == 0;
+    if (rv < 0) {
+        connection_fail(c, rv);
+    }
+}
+
+/* A choked one always goes on in a later turn, so that the others get theirs. */
+static void write_out(struct connection *c)
+{
+    if (!c->is_choked) {
+        write_at_once(c);
+    }
+    if (c->why == 0 && buf_len(&c->out) > 0) {
+        write_later(c);
+    }
+}
+
+/* ---- reading ---- */
+
+static void start_reading(struct connection *c);
+
+static void set_choked(struct connection *c, bool is_choked)
+{
+    if (c->is_choked == is_choked || c->state != CONN_OPEN) {
+        return;
+    }
+    c->is_choked = is_choked;
+    if (is_choked) {
+        (void)uv_read_stop((uv_stream_t *)&c->tcp); /* returns 0 always */
+    } else {
+        start_reading(c);
+    }
+}
+
+static int take_input(struct connection *c, const uint8_t *data, size_t size)
+{
+    struct pool_config *config = &c->pool->config;
+
+    return config->on_input(config->arg, c, data, size);
+}
+
+/* New bytes: those that on_input does not take now are kept. */
+static int take_new(struct connection *c, const uint8_t *data, size_t size)
+{
+    int n;
+
+    if (buf_len(&c->in) > 0) {
+        n = buf_append(&c->in, data, size);
+        if (n < 0) {
+            return n;
+        }
+        n = take_input(c, buf_bytes(&c->in), buf_len(&c->in));
+        if (n > 0) {
+            buf_consume(&c->in, (size_t)n);
+            shrink(&c->in);
+        }
+        return n;
+    }
+    n = take_input(c, data, size);
+    return n < 0 ? n : buf_append(&c->in, data + n, size - (size_t)n);
+}
+
+/* What was left when the connection was choked. */
+static void take_kept(struct connection *c)
+{
+    int n = 0;
+
+    if (buf_len(&c->in) > 0) {
+        n = take_input(c, buf_bytes(&c->in), buf_len(&c->in));
+    }
+    if (n < 0) {
+        connection_fail(c, n);
+        return;
+    }
+    buf_consume(&c->in, (size_t)n);
+    shrink(&c->in);
+    set_choked(c, connection_is_choked(c));
+}
+
+static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *ret)
+{
+    struct connection *c = handle->data;
+
+    (void)wanted;
+    *ret = uv_buf_init((char *)c->pool->scratch, READ_SIZE);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
+{
+    struct connection *c = stream->data;
+    struct connection_pool *p = c->pool;
+    int rv = (int)n;
+
+    if (n > 0 && c->state == CONN_OPEN) {
+        rv = take_new(c, (const uint8_t *)bytes->base, (size_t)n);
+    }
+    if (rv < 0) {
+        connection_fail(c, rv);
+    } else if (n > 0) {
+        set_choked(c, connection_is_choked(c));
+    }
+    mark_dirty(c);
+    pool_flush(p);
+}
+
+static void start_reading(struct connection *c)
+{
+    int rv = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+
+    if (rv < 0) {
+        connection_fail(c, rv);
+    }
+}
+
+static void on_written(uv_write_t *write, int status)
+{
+    struct connection *c = write->data;
+    struct connection_pool *p = c->pool;
+
+    if (c->state == CONN_CLOSING) {
+        return; /* cancelled by uv_close; on_handle_closed releases */
+    }
+    c->is_writing = false;
+    buf_release(&c->sent);
+    if (status < 0) {
+        connection_fail(c, status);
+    }
+    mark_dirty(c);
+    pool_flush(p);
+}
+
+/* ---- the end of a turn ---- */
+
+/* DRAINING, and all is sent. An agent is left the time to read it: closing with its
+ * bytes unread would reset the connection, and what was sent with it. */
+static void say_end(struct connection *c)
+{
+    uv_os_fd_t fd;
+
+    if (c->kind != CONN_AGENT) {
+        connection_fail(c, ERR_CLOSED);
+    } else if (!c->is_shut) {
+        c->is_shut = true;
+        if (uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 || shutdown(fd, SHUT_WR) < 0) {
+            connection_fail(c, ERR_CLOSED);
+        }
+    }
+}
+
+static void flush(struct connection *c)
+{
+    bool is_sent;
+
+    if (c->state == CONN_CLOSING) {
+        return;
+    }
+    if (c->why == 0 && !c->is_writing && buf_len(&c->out) > 0) {
+        write_out(c);
+    }
+    if (c->why == 0 && c->is_choked && !connection_is_choked(c)) {
+        take_kept(c);
+    }
+    is_sent = !c->is_writing && buf_len(&c->out) == 0;
+    if (c->state == CONN_DRAINING && c->why == 0 && is_sent) {
+        say_end(c);
+    }
+    if (c->why != 0) {
+        close_now(c);
+    } else {
+        charge(c);
+    }
+}
+
+/* Closes the connection that holds most. */
+static void shed(struct connection_pool *p)
+{
+    struct connection *largest = NULL;
+    struct table_node *n;
+
+    for (n = table_next(&p->connections, NULL); n; n = table_next(&p->connections, n)) {
+        struct connection *c = CONTAINER_OF(n, struct connection, node);
+
+        if (c->why == 0 && (!largest || c->charged > largest->charged)) {
+            largest = c;
+        }
+    }
+    if (largest) {
+        connection_fail(largest, ERR_TOO_LARGE);
+    }
+}
+
+void pool_flush(struct connection_pool *p)
+{
+    while (p->dirty) {
+        struct connection *c = p->dirty;
+
+        p->dirty = c->next_dirty;
+        c->is_dirty = false;
+        flush(c); /* may make others dirty, and itself again */
+        if (!p->dirty && p->buffered > p->config.max_buffered) {
+            shed(p);
+        }
+    }
+}
+
+/* ---- opening ---- */
+
+static int open_tcp(struct connection *c, int fd)
+{
+    int rv = uv_tcp_open(&c->tcp, fd);
+
+    if (rv < 0) {
+        (void)close(fd); /* libuv did not take it */
+        return rv;
+    }
+    rv = uv_tcp_nodelay(&c->tcp, 1);
+    if (rv == 0) {
+        rv = uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
+    }
+    if (rv == 0) {
+        rv = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    }
+    return rv;
+}
+
+int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *peer)
+{
+    struct connection *c;
+    int rv;
+
+    if (p->connections.count >= p->config.max_connections) {
+        (void)close(fd); /* nothing was said on it */
+        return ERR_BUSY;
+    }
+    c = mem_zalloc(sizeof(*c));
+    c->pool = p;
+    c->id = ++p->last_id;
+    c->is_loopback = peer_is_loopback(peer);
+    peer_name(peer, c->peer, sizeof(c->peer));
+    buf_init(&c->in, MAX_IN);
+    buf_init(&c->out, MAX_OUT);
+    c->choke_at = CHOKED_AT;
+    rv = uv_tcp_init(p->config.loop, &c->tcp);
+    ASSERT(rv == 0); /* without a socket there is nothing to fail */
+    c->tcp.data = c;
+    closer_opened(p->config.closer);
+    table_insert(&p->connections, &c->node, id_hash(c->id));
+    rv = open_tcp(c, fd);
+    if (rv < 0) { /* e.g. the peer is gone already */
+        connection_fail(c, rv);
+        pool_flush(p);
+    }
+    return 0;
+}
+
+void connection_watch_closely(struct connection *c)
+{
+    int idle = CLOSE_WATCH_S;
+    int one = 1;
+    int probes = CLOSE_WATCH_PROBES;
+    int timeout = CLOSE_USER_TIMEOUT;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one)) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes)) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout)) < 0) {
+        connection_fail(c, -errno);
+    }
+}

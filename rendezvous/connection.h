@@ -1,0 +1,122 @@
+#ifndef RENDEZVOUS_CONNECTION_H
+#define RENDEZVOUS_CONNECTION_H
+
+/* The server's connections as movers of bytes: what they mean is the owner's business
+ * (server.c). A pool holds them all, and bounds what they hold together.
+ *
+ *   OPEN ──connection_drain──► DRAINING ──► all is sent, and an agent has closed ──►
+ * CLOSING └──────────── connection_fail, the peer's end, a deadline
+ * ───────────────────────▲
+ *
+ * Input is handed to on_input as it comes; what it does not take is kept and handed in
+ * again with more. Whoever sends requests without reading replies is not read any more
+ * (is choked), so one connection holds at most one request and one reply; when all
+ * together hold too much, the one that holds most is closed. Nothing is closed inside
+ * on_input: connection_fail marks, pool_flush (at the end of every turn) closes. The
+ * loop's thread. */
+
+#include "rendezvous/table.h"
+
+#include "common/buf.h"
+#include "common/closer.h"
+#include "common/msg.h"
+#include "common/tcpstore.h"
+
+#include <uv.h>
+
+struct connection;
+
+enum connection_kind { CONN_NEW, CONN_STORE, CONN_AGENT };
+enum connection_state { CONN_OPEN, CONN_DRAINING, CONN_CLOSING };
+
+struct pool_config {
+    uv_loop_t *loop;       /* borrowed: outlives the pool */
+    struct closer *closer; /* borrowed: counts the pool's handles */
+    size_t max_connections;
+    size_t max_buffered; /* of all connections together */
+    /* Returns how many bytes were taken, or an error: the connection is closed. */
+    int (*on_input)(void *arg, struct connection *c, const uint8_t *data, size_t size);
+    /* The connection is being closed; its memory goes after the call. Once. */
+    void (*on_gone)(void *arg, struct connection *c, int why);
+    void *arg;
+};
+
+struct connection_pool {
+    struct pool_config config;
+    struct table connections; /* by id */
+    struct connection *dirty; /* to be flushed */
+    size_t buffered;
+    uint64_t last_id;
+    uint8_t *scratch; /* owned: where reads go */
+    uv_timer_t sweep; /* looks for deadlines that have passed */
+    bool is_stopping;
+};
+
+struct connection {
+    struct table_node node;
+    struct connection_pool *pool; /* borrowed: outlives its connections */
+    uint64_t id;
+    enum connection_kind kind; /* the owner's, from here … */
+    bool is_loopback;
+    bool is_dismissed; /* the owner needs not be told of its end */
+    bool said_hello;
+    char peer[MSG_ADDR_MAX];
+    struct tcpstore_parser parser; /* … to here */
+
+    /* private */
+    enum connection_state state;
+    int why; /* the first error; 0: none */
+    bool is_dirty;
+    bool is_choked;
+    bool is_writing;
+    bool is_shut;         /* DRAINING: our end was said; the peer's is awaited */
+    size_t choke_at;      /* bytes of output */
+    uint64_t deadline_ms; /* 0: none */
+    struct connection *next_dirty;
+    struct buf in;   /* not taken yet */
+    struct buf out;  /* not given to the socket yet */
+    struct buf sent; /* being written */
+    size_t charged;  /* what `buffered` has of it */
+    uv_tcp_t tcp;
+    uv_write_t write;
+};
+
+void pool_init(struct connection_pool *p, const struct pool_config *config);
+
+/* Sends what is queued, closes what failed. At the end of every turn in which
+ * connections were used from outside of on_input and on_gone. */
+void pool_flush(struct connection_pool *p);
+
+/* Drains every connection within `ms`, without on_gone, then closes the pool's own
+ * handle; pool_release when the closer has fired. Nothing may be accepted any more. */
+void pool_stop(struct connection_pool *p, uint64_t ms);
+void pool_release(struct connection_pool *p);
+
+/* NULL when there is none (any more). */
+struct connection *pool_find(const struct connection_pool *p, uint64_t id);
+
+/* Takes the descriptor over, on errors too. ERR_BUSY: too many connections. */
+int connection_accept(struct connection_pool *p, int fd,
+                      const struct sockaddr *peer) MUST_CHECK;
+
+void connection_send(struct connection *c, const void *data, size_t size);
+
+/* Appends one frame. */
+void connection_send_msg(struct connection *c, const struct msg *m);
+
+bool connection_is_choked(const struct connection *c);
+
+/* From `choke_at` bytes of output it is not read; past `max` it fails. */
+void connection_set_limits(struct connection *c, size_t choke_at, size_t max);
+
+/* Fails with ERR_TIMEOUT unless it is cleared (0) before. */
+void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
+
+/* Closes after what was sent has left; what still comes in is thrown away. */
+void connection_drain(struct connection *c);
+void connection_fail(struct connection *c, int why);
+
+/* Short keep-alive and user time-outs: a vanished host is noticed within seconds. */
+void connection_watch_closely(struct connection *c);
+
+#endif

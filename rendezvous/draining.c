@@ -1,0 +1,208 @@
+#include "rendezvous/draining.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    LOSS_WINDOW_MS = 1000, /* a node lost so soon after a failure explains it */
+    EXIT_REFUSED = 2,
+    EXIT_CRASH_LOOP = 93,
+};
+
+/* --- to the nodes --- */
+
+static void stop_members(struct job *j, enum stop_mode mode, const char *why)
+{
+    struct msg m = {.type = MSG_STOP,
+                    .u.stop = {.generation = j->generation, .mode = (uint8_t)mode}};
+
+    (void)snprintf(m.u.stop.text, sizeof(m.u.stop.text), "%s", why);
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *node = j->node[i];
+        bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+        bool goes_already = mode == STOP_LEAVE && node->is_leaving;
+
+        if (is_member && !goes_already) {
+            j->sink.send(j->sink.arg, node->session, &m);
+        }
+    }
+}
+
+static void send_all(struct job *j, const struct msg *m)
+{
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        j->sink.send(j->sink.arg, j->node[i]->session, m);
+    }
+}
+
+/* Why the generation ended and what happens next. */
+static void send_report(struct job *j, bool final, uint32_t exit_code,
+                        const char *decision)
+{
+    const char *why = j->ending.text;
+    struct msg *m = mem_zalloc(sizeof(*m));
+    struct msg_report *report = &m->u.report;
+
+    m->type = MSG_REPORT;
+    cause_report(&j->cause, report);
+    (void)snprintf(report->text, sizeof(report->text), "%.500s%s%.500s", why,
+                   *why ? "; " : "", decision);
+    report->generation = j->generation;
+    report->final = final;
+    report->failures = j->failures;
+    report->max_restarts = j->shape.max_restarts;
+    report->exit_code = exit_code;
+    send_all(j, m);
+    mem_free(m);
+}
+
+void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
+                    const char *text)
+{
+    struct msg m = {.type = MSG_CLOSED, .u.closed = {.exit_code = exit_code}};
+
+    job_move(j, state);
+    keyspace_free(j->keys);
+    j->keys = NULL;
+    j->exit_code = exit_code;
+    (void)snprintf(j->end_text, sizeof(j->end_text), "%s", text);
+    memcpy(m.u.closed.text, j->end_text, sizeof(m.u.closed.text));
+    send_all(j, &m);
+}
+
+/* --- facts --- */
+
+/* Every member is told once, and once more when it has to go faster. */
+static void begin(struct job *j, enum stop_mode mode, const char *why)
+{
+    if (j->state == JOB_RUNNING) {
+        job_move(j, JOB_DRAINING);
+    } else if (mode == STOP_LEAVE || j->ending.is_aborting) {
+        return;
+    }
+    j->ending.is_aborting = mode == STOP_ABORT;
+    stop_members(j, mode, why);
+}
+
+static void set_text(struct job *j, const char *text)
+{
+    (void)snprintf(j->ending.text, sizeof(j->ending.text), "%s", text);
+}
+
+void draining_leave(struct job *j, const char *why)
+{
+    if (j->state == JOB_RUNNING) {
+        set_text(j, why);
+    }
+    begin(j, STOP_LEAVE, why);
+}
+
+void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host)
+{
+    char why[MSG_TEXT_MAX];
+
+    (void)snprintf(why, sizeof(why), "rank %u on %s failed", end->rank, host);
+    j->ending.has_failed = true;
+    begin(j, STOP_ABORT, why);
+}
+
+void draining_lose(struct job *j, bool counts, const char *why)
+{
+    struct ending *e = &j->ending;
+
+    if (!e->has_lost && !e->has_refused) {
+        set_text(j, why);
+    }
+    if (!e->has_lost) {
+        e->lost_ms = j->now_ms;
+    }
+    e->has_lost = true;
+    e->loss_counts = e->loss_counts || counts;
+    begin(j, STOP_ABORT, why);
+}
+
+void draining_refuse(struct job *j, const struct msg_refuse *refuse)
+{
+    struct ending *e = &j->ending;
+
+    if (e->has_refused) {
+        return;
+    }
+    e->has_refused = true;
+    e->refusal_code = refuse->exit_code >= 1 && refuse->exit_code <= 255
+                          ? refuse->exit_code
+                          : EXIT_REFUSED;
+    set_text(j, refuse->text);
+    begin(j, STOP_ABORT, refuse->text);
+}
+
+/* --- judgement --- */
+
+static bool is_explained_by_loss(const struct job *j)
+{
+    return j->ending.has_lost &&
+           (cause_is_consequence(&j->cause) ||
+            j->ending.lost_ms < j->cause.first.ended_ms + LOSS_WINDOW_MS);
+}
+
+static void fail(struct job *j, uint32_t exit_code, const char *decision)
+{
+    send_report(j, true, exit_code, decision);
+    draining_close(j, JOB_FAILED, exit_code, "");
+}
+
+static void settle_failure(struct job *j)
+{
+    uint32_t max_restarts = j->shape.max_restarts;
+    char decision[128];
+
+    j->failures++;
+    if (cause_is_crash_loop(&j->cause)) {
+        fail(j, EXIT_CRASH_LOOP,
+             "the same rank ended the same way at the same step three times running: "
+             "not restarting");
+    } else if (max_restarts == 0) {
+        fail(j, cause_exit_code(&j->cause), "not restarting: --max-restarts is 0");
+    } else if (j->failures > max_restarts) {
+        (void)snprintf(decision, sizeof(decision),
+                       "not restarting: --max-restarts=%u is used up", max_restarts);
+        fail(j, cause_exit_code(&j->cause), decision);
+    } else {
+        (void)snprintf(decision, sizeof(decision), "restarting (%u of %u)", j->failures,
+                       max_restarts);
+        send_report(j, false, 0, decision);
+        job_move(j, JOB_FORMING);
+    }
+}
+
+static void settle_uncounted(struct job *j)
+{
+    send_report(j, false, 0, "re-forming (not counted as a failure)");
+    job_move(j, JOB_FORMING);
+}
+
+void draining_settle(struct job *j)
+{
+    const struct ending *e = &j->ending;
+    bool has_failed = e->has_failed && !is_explained_by_loss(j);
+
+    if (job_members(j) > 0) {
+        return; /* still stopping its workers */
+    }
+    j->join_ms = j->now_ms; /* those that wait since long wait for the others */
+    keyspace_free(j->keys);
+    j->keys = NULL;
+    j->knows_living = j->count[NODE_PRESENT] + j->count[NODE_JOINED] > 0;
+    j->cause.has_rank = j->cause.has_rank && has_failed;
+    if (e->has_refused) {
+        draining_close(j, JOB_FAILED, e->refusal_code, e->text);
+    } else if (e->n_undone == 0 && !e->has_failed) {
+        draining_close(j, JOB_DONE, 0, "");
+    } else if (has_failed || e->loss_counts) {
+        settle_failure(j);
+    } else {
+        settle_uncounted(j);
+    }
+}

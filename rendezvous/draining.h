@@ -1,0 +1,37 @@
+#ifndef RENDEZVOUS_DRAINING_H
+#define RENDEZVOUS_DRAINING_H
+
+/* PURE. The end of a generation: its members are told to stop, facts about why are
+ * gathered, and when the last worker is gone they are judged: the next generation, or
+ * the job's end.
+ *
+ *   a worker refused                       the job fails with its code; nothing counted
+ *   all nodes were done all the same       the job is done
+ *   a rank failed, a flapping node's loss  counted: restart, or the job fails
+ *   a node was lost, joined, left          not counted: the next generation
+ *
+ * Ranks that only reacted (cause.h) to a lost node, and ranks of any program that fail
+ * within a second of the loss, have not failed by themselves. */
+
+#include "rendezvous/job.h"
+
+/* The members finish their step and go: the membership changes. */
+void draining_leave(struct job *j, const char *why);
+
+/* A rank has ended by itself, other than with 0. */
+void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);
+
+/* A member is gone with its workers. `counts`: as a failure of the job. */
+void draining_lose(struct job *j, bool counts, const char *why);
+
+/* A worker refuses its configuration: every rank says the same, the first is heard. */
+void draining_refuse(struct job *j, const struct msg_refuse *refuse);
+
+/* In JOB_DRAINING: moves on once no member is left. */
+void draining_settle(struct job *j);
+
+/* The end: CLOSED to all. */
+void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
+                    const char *text);
+
+#endif

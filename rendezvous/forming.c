@@ -1,0 +1,152 @@
+#include "rendezvous/forming.h"
+
+#include "rendezvous/admission.h"
+#include "rendezvous/round.h"
+#include "rendezvous/table.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STORE_MAX_BYTES = 1024 * 1024 * 1024, STORE_MAX_CLIENTS = 65536 };
+
+static int encode_nodes(const struct round *r, struct buf *table)
+{
+    int rv = 0;
+
+    for (size_t i = 0; i < r->n && rv == 0; i++) {
+        struct msg_node node = {.nproc = r->node[i]->hello.nproc,
+                                .port = r->node[i]->join.port};
+
+        memcpy(node.addr, r->node[i]->join.addr, sizeof(node.addr));
+        memcpy(node.host, r->node[i]->hello.host, sizeof(node.host));
+        rv = msg_node_encode(&node, table);
+    }
+    return rv;
+}
+
+static void on_store_reply(void *arg, uint64_t session,
+                           const struct msg_store_reply *reply)
+{
+    struct job *j = arg;
+    struct msg m = {.type = MSG_STORE_REPLY, .u.store_reply = *reply};
+
+    j->sink.send(j->sink.arg, session, &m);
+}
+
+static void begin_generation(struct job *j)
+{
+    j->generation = MAX(j->generation, j->highest) + 1;
+    j->highest = j->generation;
+    ASSERT(!j->keys);
+    j->keys = keyspace_new(&(struct keyspace_config){
+        .generation = j->generation,
+        .max_bytes = STORE_MAX_BYTES,
+        .max_clients = STORE_MAX_CLIENTS,
+        .seed = table_hash(&j->generation, sizeof(j->generation), j->seed),
+        .reply = on_store_reply,
+        .reply_arg = j,
+    });
+    j->knows_living = true;
+    j->has_enough = false;
+    j->ending = (struct ending){0};
+    fence_begin(&j->fence);
+    cause_clear(&j->cause);
+}
+
+static void admit(struct job *j, struct job_node *node, uint32_t group_rank)
+{
+    job_move_node(j, node, NODE_RUNNING);
+    j->n_flapping -= node->is_flapping;
+    node->is_flapping = false;
+    node->is_admitted = true;
+    node->standby_told = false;
+    node->ranked_in = j->generation;
+    node->group_rank = (int32_t)group_rank;
+}
+
+static void send_round(struct job *j, const struct round *r, struct bytes table)
+{
+    const struct commit *last = &j->fence.last;
+    struct msg m = {.type = MSG_ROUND,
+                    .u.round = {
+                        .generation = j->generation,
+                        .failures = j->failures,
+                        .group_world = (uint32_t)r->n,
+                        .cluster = j->cluster,
+                        .commit_run = last->run,
+                        .commit_step = last->step,
+                        .nodes = table,
+                    }};
+
+    memcpy(m.u.round.commit_hash, last->hash, sizeof(last->hash));
+    for (uint32_t i = 0; i < r->n; i++) {
+        admit(j, r->node[i], i);
+        m.u.round.group_rank = i;
+        j->sink.send(j->sink.arg, r->node[i]->session, &m);
+    }
+}
+
+void forming_tell_standby(struct job *j, struct job_node *node)
+{
+    struct msg m = {.type = MSG_STANDBY};
+    struct msg_standby *standby = &m.u.standby;
+
+    if (node->state != NODE_JOINED || node->standby_told) {
+        return;
+    }
+    if (node->is_flapping) {
+        (void)snprintf(
+            standby->text, sizeof(standby->text),
+            "this node was lost again and again without a checkpoint "
+            "between: it stands by, to be taken in %llu ms at the earliest, "
+            "and only if the job needs it",
+            (unsigned long long)(MAX(node->not_before, j->now_ms) - j->now_ms));
+    } else {
+        (void)snprintf(standby->text, sizeof(standby->text),
+                       "generation %llu runs with %zu node%s and can use no more; "
+                       "standing by to take over",
+                       (unsigned long long)j->generation, job_members(j),
+                       job_members(j) == 1 ? "" : "s");
+    }
+    node->standby_told = true;
+    j->sink.send(j->sink.arg, node->session, &m);
+}
+
+static void seal(struct job *j)
+{
+    struct round r;
+    struct buf table;
+
+    round_choose(j, &r);
+    buf_init(&table, ADMISSION_MAX_TABLE);
+    if (encode_nodes(&r, &table) < 0) {
+        UNREACHABLE(); /* admission_take_room keeps the table small enough */
+    }
+    job_move(j, JOB_RUNNING);
+    begin_generation(j);
+    send_round(j, &r, (struct bytes){buf_bytes(&table), buf_len(&table)});
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        forming_tell_standby(j, j->node[i]);
+    }
+    buf_release(&table);
+    round_release(&r);
+}
+
+void forming_try(struct job *j)
+{
+    size_t n = round_count(j);
+
+    if (n == 0 || n < j->shape.min_nodes) {
+        j->has_enough = false;
+        return;
+    }
+    if (!j->has_enough) {
+        j->has_enough = true;
+        j->enough_ms = j->now_ms;
+    }
+    if (round_is_closed(j, n)) {
+        seal(j);
+    }
+}

@@ -1,0 +1,15 @@
+#ifndef RENDEZVOUS_FORMING_H
+#define RENDEZVOUS_FORMING_H
+
+/* PURE. From a closed round to a running generation: a new number, a fresh key space, a
+ * ROUND to every member. */
+
+#include "rendezvous/job.h"
+
+/* In JOB_FORMING: begins the next generation if the round closes now. */
+void forming_try(struct job *j);
+
+/* Tells a node that has joined and is not in, once, that it stands by. */
+void forming_tell_standby(struct job *j, struct job_node *node);
+
+#endif

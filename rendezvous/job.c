@@ -1,0 +1,487 @@
+#include "rendezvous/job.h"
+
+#include "rendezvous/admission.h"
+#include "rendezvous/draining.h"
+#include "rendezvous/forming.h"
+#include "rendezvous/round.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { EXIT_USER = 2 };
+
+static const char *const state_names[] = {
+    [JOB_FORMING] = "forming", [JOB_RUNNING] = "running", [JOB_DRAINING] = "draining",
+    [JOB_DONE] = "done",       [JOB_FAILED] = "failed",
+};
+
+static const bool moves[][JOB_FAILED + 1] = {
+    [JOB_FORMING] = {[JOB_RUNNING] = true},
+    [JOB_RUNNING] = {[JOB_DRAINING] = true, [JOB_DONE] = true},
+    [JOB_DRAINING] = {[JOB_FORMING] = true, [JOB_FAILED] = true, [JOB_DONE] = true},
+};
+
+void job_move(struct job *j, enum job_state to)
+{
+    ASSERT(j->state <= JOB_DRAINING && moves[j->state][to]);
+    log_trace("job", state_names[j->state], state_names[to]);
+    j->state = to;
+}
+
+void job_move_node(struct job *j, struct job_node *node, enum node_state to)
+{
+    j->count[node->state]--;
+    j->count[to]++;
+    node->state = to;
+}
+
+size_t job_members(const struct job *j)
+{
+    return j->count[NODE_RUNNING] + j->count[NODE_DONE];
+}
+
+struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
+                    const struct job_sink *sink)
+{
+    struct job *j = mem_zalloc(sizeof(*j));
+
+    (void)snprintf(j->id, sizeof(j->id), "%s", id);
+    j->cluster = cluster;
+    j->seed = seed;
+    j->sink = *sink;
+    return j;
+}
+
+void job_free(struct job *j)
+{
+    if (!j) {
+        return;
+    }
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        mem_free(j->node[i]);
+    }
+    keyspace_free(j->keys);
+    mem_free(j->node);
+    mem_free(j);
+}
+
+bool job_is_over(const struct job *j)
+{
+    return j->state == JOB_DONE || j->state == JOB_FAILED;
+}
+
+/* After every event: what follows from the counts. */
+static void go_on(struct job *j)
+{
+    if (j->state == JOB_DRAINING) {
+        draining_settle(j);
+    }
+    if (j->state == JOB_FORMING) {
+        forming_try(j);
+    }
+    ASSERT(j->state != JOB_FORMING || job_members(j) == 0);
+    ASSERT(j->state != JOB_RUNNING || j->count[NODE_RUNNING] > 0);
+    ASSERT(j->state != JOB_DRAINING || job_members(j) > 0);
+}
+
+/* --- hello --- */
+
+/* An embedded server knows no more than its agents do: it takes the maxima. A number
+ * above the running generation's raises the next one. */
+static void take_maxima(struct job *j, const struct msg_hello *hello)
+{
+    j->highest = MAX(j->highest, hello->generation);
+    j->failures = MAX(j->failures, MIN(hello->failures, j->shape.max_restarts));
+    fence_learn(&j->fence, hello->commit_run, hello->commit_step, hello->commit_hash);
+}
+
+static struct job_node *new_node(struct job *j, const struct job_guest *guest)
+{
+    struct job_node *node = mem_zalloc(sizeof(*node));
+
+    node->session = guest->session;
+    node->hello = *guest->hello;
+    node->group_rank = guest->hello->group_rank;
+    node->ranked_in = node->group_rank >= 0 ? guest->hello->generation : 0;
+    node->arrival = j->n_arrivals++;
+    (void)snprintf(node->peer_addr, sizeof(node->peer_addr), "%s", guest->peer_addr);
+    return node;
+}
+
+static void add_node(struct job *j, struct job_node *node)
+{
+    if ((j->n_nodes & (j->n_nodes - 1)) == 0) { /* full: 0, 1, 2, 4 … */
+        j->node = mem_grow(j->node, MAX(2 * j->n_nodes, 1), sizeof(struct job_node *));
+    }
+    node->index = j->n_nodes;
+    j->node[j->n_nodes++] = node;
+    j->count[node->state]++;
+}
+
+static void remove_node(struct job *j, struct job_node *node)
+{
+    struct job_node *last = j->node[--j->n_nodes];
+
+    last->index = node->index;
+    j->node[node->index] = last;
+    j->count[node->state]--;
+    j->n_flapping -= node->is_flapping;
+    admission_return_room(j, node);
+    mem_free(node);
+}
+
+int job_hello(struct job *j, const struct job_guest *guest, struct job_node **ret,
+              uint32_t *ret_exit_code, struct errmsg *msg)
+{
+    struct job_node *node;
+    int rv;
+
+    if (job_is_over(j)) {
+        *ret_exit_code = j->exit_code;
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s is over: it ended with exit code %u", j->id,
+                          j->exit_code);
+    }
+    rv = admission_check(j, guest->hello, msg);
+    if (rv < 0) {
+        *ret_exit_code = EXIT_USER;
+        return rv;
+    }
+    node = new_node(j, guest);
+    rv = admission_take_room(j, node, guest->peer_addr, msg);
+    if (rv < 0) {
+        *ret_exit_code = EXIT_USER;
+        mem_free(node);
+        return rv;
+    }
+    if (j->n_nodes == 0) {
+        j->shape = *guest->hello;
+    }
+    add_node(j, node);
+    take_maxima(j, guest->hello);
+    *ret = node;
+    return 0;
+}
+
+/* --- joining --- */
+
+/* True when the running generation could use this node's ranks beside its own. Where a
+ * member is done already the job is about to end. */
+static bool can_use(const struct job *j, const struct job_node *node)
+{
+    uint64_t largest = UINT64_MAX;
+    uint64_t world = 0;
+
+    if (j->count[NODE_DONE] > 0 || j->count[NODE_RUNNING] >= j->shape.max_nodes) {
+        return false;
+    }
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *other = j->node[i];
+
+        if (other->state == NODE_RUNNING || other == node) {
+            world += other->hello.nproc;
+            largest = other->join.max_world > 0 ? MIN(largest, other->join.max_world)
+                                                : largest;
+        }
+    }
+    return world <= largest;
+}
+
+/* Ends the running generation for a node that has joined, if it can use it. */
+static void admit_newcomer(struct job *j, const struct job_node *node)
+{
+    char text[MSG_TEXT_MAX];
+
+    if (j->state == JOB_RUNNING && node->state == NODE_JOINED && !node->is_flapping &&
+        can_use(j, node)) {
+        (void)snprintf(text, sizeof(text), "node %s joined", node->hello.host);
+        draining_leave(j, text);
+    }
+}
+
+/* The node's workers are gone: it has said so, or it is. */
+static void leave_generation(struct job *j, struct job_node *node, bool done,
+                             const char *what)
+{
+    char text[MSG_TEXT_MAX];
+
+    j->ending.n_undone += !done && node->state == NODE_RUNNING;
+    job_move_node(j, node, node->is_leaving ? NODE_LEFT : NODE_PRESENT);
+    if (j->state == JOB_RUNNING) { /* and nobody has told us why */
+        (void)snprintf(text, sizeof(text), "node %s %s", node->hello.host, what);
+        draining_leave(j, text);
+    }
+}
+
+/* No place for it in any round: it goes home. */
+static void turn_away(struct job *j, struct job_node *node, const char *text)
+{
+    struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = EXIT_USER}};
+
+    (void)snprintf(m.u.refused.text, sizeof(m.u.refused.text), "%s", text);
+    job_move_node(j, node, NODE_LEFT);
+    j->sink.send(j->sink.arg, node->session, &m);
+}
+
+static void on_join(struct job *j, struct job_node *node, const struct msg_join *join)
+{
+    bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+    struct errmsg msg = {""};
+
+    if (node->is_leaving || node->state == NODE_JOINED || node->state == NODE_LEFT ||
+        (is_member && join->after != j->generation)) {
+        return;
+    }
+    if (is_member) {
+        leave_generation(j, node, false, "starts over");
+    }
+    if (admission_take_room(j, node, join->addr, &msg) < 0) {
+        turn_away(j, node, msg.text);
+        return;
+    }
+    node->join = *join;
+    job_move_node(j, node, NODE_JOINED);
+    admission_join(j, node);
+    admit_newcomer(j, node);
+    if (j->state == JOB_RUNNING || node->is_flapping) {
+        forming_tell_standby(j, node);
+    }
+}
+
+/* --- messages --- */
+
+static void on_rank_ended(struct job *j, const struct job_node *node,
+                          const struct msg_rank_ended *m)
+{
+    bool has_left = m->engine && m->signal == 0 && m->exit_code == EXIT_ENGINE_LEFT;
+    struct msg_rank_ended end = *m;
+
+    if (end.exit_code == 0 && end.signal == 0) {
+        return;
+    }
+    if (end.ended_ms == 0 || end.ended_ms > j->now_ms) {
+        end.ended_ms = j->now_ms; /* the agent does not know our clock yet */
+    }
+    cause_add(&j->cause, &end, node->hello.host);
+    if (end.stopped) {
+        return; /* the agent had its reasons, which it has told */
+    }
+    if (has_left) {
+        draining_leave(j, "the workers were asked to leave");
+    } else {
+        draining_fail(j, &end, node->hello.host);
+    }
+}
+
+static void on_stopped(struct job *j, struct job_node *node, bool done)
+{
+    if (!done || j->state == JOB_DRAINING) {
+        leave_generation(j, node, done, "stopped its workers");
+        return;
+    }
+    job_move_node(j, node, NODE_DONE);
+    if (j->count[NODE_RUNNING] == 0) {
+        draining_close(j, JOB_DONE, 0, "");
+    }
+}
+
+/* A node with workers stops them first, and so do the others. */
+static void on_leave(struct job *j, struct job_node *node)
+{
+    char text[MSG_TEXT_MAX];
+
+    if (node->is_leaving) {
+        return;
+    }
+    node->is_leaving = true;
+    if (node->state != NODE_RUNNING) {
+        job_move_node(j, node, NODE_LEFT);
+    } else if (j->state == JOB_RUNNING) {
+        (void)snprintf(text, sizeof(text), "node %s leaves", node->hello.host);
+        draining_leave(j, text);
+    }
+}
+
+static void decide(struct job *j, const struct job_node *node,
+                   const struct msg_decision *decision)
+{
+    struct msg m = {.type = MSG_DECISION, .u.decision = *decision};
+
+    j->sink.send(j->sink.arg, node->session, &m);
+}
+
+static void answer(struct job *j, const struct job_node *node, uint64_t request,
+                   const char *objection)
+{
+    struct msg_decision decision = {
+        .generation = j->generation, .request = request, .accepted = objection == NULL};
+
+    if (objection) {
+        (void)snprintf(decision.text, sizeof(decision.text), "%s", objection);
+    }
+    decide(j, node, &decision);
+}
+
+/* Progress was made: nodes that stood by because they flapped are as good as others. */
+static void forgive(struct job *j)
+{
+    j->n_flappers = 0;
+    for (size_t i = 0; i < j->n_nodes && j->n_flapping > 0; i++) {
+        struct job_node *node = j->node[i];
+
+        if (node->is_flapping) {
+            node->is_flapping = false;
+            j->n_flapping--;
+            admit_newcomer(j, node);
+        }
+    }
+}
+
+static void on_commit(struct job *j, const struct job_node *node,
+                      const struct msg_commit *commit)
+{
+    uint64_t before = j->fence.own.step;
+    const char *objection =
+        fence_commit(&j->fence, commit->run, commit->step, commit->hash);
+
+    answer(j, node, commit->request, objection);
+    if (j->fence.own.step != before) {
+        forgive(j);
+    }
+}
+
+/* The generation a message is about; 0 for those that are about none. */
+static uint64_t generation_of(const struct msg *m)
+{
+    switch (m->type) {
+    case MSG_RANK_ENDED:
+        return m->u.rank_ended.generation;
+    case MSG_REFUSE:
+        return m->u.refuse.generation;
+    case MSG_STOPPED:
+        return m->u.stopped.generation;
+    case MSG_RESUMED:
+        return m->u.resumed.generation;
+    case MSG_COMMIT:
+        return m->u.commit.generation;
+    case MSG_PROGRESS:
+        return m->u.progress.generation;
+    case MSG_STORE:
+        return m->u.store.generation;
+    case MSG_STORE_CLOSE:
+        return m->u.store_close.generation;
+    case MSG_HELLO:
+    case MSG_WELCOME:
+    case MSG_REFUSED:
+    case MSG_JOIN:
+    case MSG_HEARTBEAT:
+    case MSG_PONG:
+    case MSG_ROUND:
+    case MSG_STANDBY:
+    case MSG_STOP:
+    case MSG_LEAVE:
+    case MSG_DECISION:
+    case MSG_STORE_REPLY:
+    case MSG_REPORT:
+    case MSG_CLOSED:
+        break;
+    }
+    return 0;
+}
+
+/* A request of a generation that is over: its zombie waits for an answer. */
+static void refuse_request(struct job *j, const struct job_node *node,
+                           const struct msg *m)
+{
+    struct msg_decision decision = {.generation = generation_of(m)};
+
+    if (m->type == MSG_COMMIT) {
+        decision.request = m->u.commit.request;
+    } else if (m->type == MSG_RESUMED) {
+        decision.request = m->u.resumed.request;
+    } else {
+        return; /* ignored */
+    }
+    (void)snprintf(decision.text, sizeof(decision.text), "generation %llu is over",
+                   (unsigned long long)decision.generation);
+    decide(j, node, &decision);
+}
+
+/* Messages of a member about the generation that runs or drains. */
+static void member_message(struct job *j, struct job_node *node, const struct msg *m)
+{
+    bool is_running = node->state == NODE_RUNNING;
+
+    if (m->type == MSG_STORE) {
+        keyspace_store(j->keys, node->session, &m->u.store);
+    } else if (m->type == MSG_STORE_CLOSE) {
+        keyspace_close_client(j->keys, node->session, &m->u.store_close);
+    } else if (m->type == MSG_RANK_ENDED && is_running) {
+        on_rank_ended(j, node, &m->u.rank_ended);
+    } else if (m->type == MSG_REFUSE && is_running) {
+        draining_refuse(j, &m->u.refuse);
+    } else if (m->type == MSG_STOPPED && (is_running || j->state == JOB_DRAINING)) {
+        on_stopped(j, node, m->u.stopped.done != 0);
+    } else if (m->type == MSG_RESUMED) {
+        answer(j, node, m->u.resumed.request,
+               fence_resumed(&j->fence, m->u.resumed.run, m->u.resumed.step));
+    } else if (m->type == MSG_COMMIT) {
+        on_commit(j, node, &m->u.commit);
+    }
+}
+
+void job_message(struct job *j, struct job_node *node, const struct msg *m,
+                 uint64_t now_ms)
+{
+    bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+
+    j->now_ms = now_ms;
+    if (job_is_over(j)) {
+        return;
+    }
+    if (m->type == MSG_JOIN) {
+        on_join(j, node, &m->u.join);
+    } else if (m->type == MSG_LEAVE) {
+        on_leave(j, node);
+    } else if (is_member && generation_of(m) == j->generation) {
+        member_message(j, node, m);
+    } else {
+        refuse_request(j, node, m);
+    }
+    go_on(j);
+}
+
+void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms)
+{
+    bool had_workers = node->state == NODE_RUNNING && !job_is_over(j);
+    bool is_leaving = node->is_leaving;
+    bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
+    char text[MSG_TEXT_MAX];
+
+    j->now_ms = now_ms;
+    (void)snprintf(text, sizeof(text), "node %s %s: %s", node->hello.host,
+                   is_leaving ? "has left" : "was lost", why);
+    if (j->keys) {
+        keyspace_drop_session(j->keys, node->session);
+    }
+    remove_node(j, node);
+    if (had_workers) {
+        j->ending.n_undone++;
+        draining_lose(j, counts, text);
+    }
+    go_on(j);
+}
+
+void job_tick(struct job *j, uint64_t now_ms)
+{
+    j->now_ms = now_ms;
+    go_on(j);
+}
+
+uint64_t job_deadline(const struct job *j)
+{
+    return j->state == JOB_FORMING ? round_deadline(j) : UINT64_MAX;
+}

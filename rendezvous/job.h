@@ -1,0 +1,137 @@
+#ifndef RENDEZVOUS_JOB_H
+#define RENDEZVOUS_JOB_H
+
+/* PURE. One job: which nodes there are, which generation runs, when it is over, what
+ * comes next. The service (service.c) feeds it; it answers through job_sink, during the
+ * call. Drawn in README.md. */
+
+#include "rendezvous/cause.h"
+#include "rendezvous/fence.h"
+#include "rendezvous/keyspace.h"
+
+#include "common/err.h"
+#include "common/msg.h"
+
+enum job_state { JOB_FORMING, JOB_RUNNING, JOB_DRAINING, JOB_DONE, JOB_FAILED };
+
+enum node_state {
+    NODE_PRESENT, /* said hello, or its workers are gone */
+    NODE_JOINED,  /* waits for the next generation, or stands by */
+    NODE_RUNNING, /* a member of the current generation, with workers */
+    NODE_DONE,    /* a member, all its workers ended with 0 */
+    NODE_LEFT,    /* said LEAVE and has no workers: takes no part any more */
+    NODE_STATE_COUNT,
+};
+
+/* A node in the job: one agent's session. */
+struct job_node {
+    uint64_t session;
+    enum node_state state; /* changed by job_move_node alone */
+    bool is_leaving;       /* said LEAVE */
+    bool is_admitted;      /* was in a generation since its hello */
+    bool is_flapping;      /* lost again and again: taken only where MIN needs it */
+    bool standby_told;     /* knows that it stands by */
+    uint64_t not_before;   /* a flapping node is admitted from then on */
+    uint64_t ranked_in;    /* the generation in which … */
+    int32_t group_rank;    /* … this was its rank, -1: none */
+    uint64_t arrival;      /* order of the hellos */
+    size_t index;          /* in job.node */
+    size_t table_bytes;    /* its part of a round's node table */
+    char peer_addr[MSG_ADDR_MAX];
+    struct msg_hello hello;
+    struct msg_join join; /* its last JOIN */
+};
+
+/* How often a node was lost without a new committed step between. */
+struct flapper {
+    char key[MSG_ID_MAX + MSG_ADDR_MAX]; /* --node-rank, else host and source address */
+    uint32_t losses;
+};
+
+enum { JOB_MAX_FLAPPERS = 64 };
+
+/* Why a generation ends: facts, judged when all its workers are gone (draining.c). */
+struct ending {
+    bool is_aborting; /* members were told to abort, not only to leave */
+    bool has_refused, has_failed, has_lost; /* a worker, a rank, a node */
+    bool loss_counts;                       /* a flapping node's */
+    uint64_t lost_ms;                       /* the first loss */
+    size_t n_undone; /* nodes whose workers went before they were done */
+    uint32_t refusal_code;
+    char text[MSG_TEXT_MAX]; /* the refusal, else the loss, else why it was left */
+};
+
+struct job_sink {
+    void *arg;
+    void (*send)(void *arg, uint64_t session, const struct msg *m);
+};
+
+struct job {
+    char id[MSG_ID_MAX];
+    enum job_state state;
+    uint64_t cluster, seed;
+    struct job_sink sink;
+    struct msg_hello shape; /* the first agent's: nnodes, restarts; others must agree */
+    uint64_t now_ms;        /* of the event at hand */
+
+    struct job_node **node; /* owned */
+    size_t n_nodes;
+    size_t count[NODE_STATE_COUNT]; /* nodes in each state */
+    size_t n_flapping;
+    size_t table_bytes; /* of a round with all nodes */
+    uint64_t n_arrivals;
+
+    uint64_t generation;   /* the current one, or the last; 0: none was formed here */
+    uint64_t highest;      /* that any node has seen */
+    bool knows_living;     /* the nodes here are what lives of the last generation */
+    uint64_t join_ms;      /* last join, or the last generation's end */
+    bool has_enough;       /* MIN nodes are in … */
+    uint64_t enough_ms;    /* … since then */
+    struct keyspace *keys; /* owned; of the current generation, NULL between two */
+
+    struct ending ending;
+    struct cause cause; /* the ranks' ends */
+    uint32_t failures;
+    struct flapper flapper[JOB_MAX_FLAPPERS];
+    size_t n_flappers;
+    struct fence fence; /* of checkpoints */
+
+    uint32_t exit_code; /* once DONE or FAILED */
+    char end_text[MSG_TEXT_MAX];
+};
+
+/* `seed`: secret, of the hash tables. */
+struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
+                    const struct job_sink *sink);
+void job_free(struct job *j); /* NULL allowed */
+
+struct job_guest {
+    uint64_t session;
+    const struct msg_hello *hello;
+    const char *peer_addr;
+};
+
+/* A node says hello. 0: it is in the job, *ret stands for it until job_lost;
+ * ERR_REFUSED with the text for it and *ret_exit_code, when its command line does not
+ * fit the job's, or the job is over. */
+int job_hello(struct job *j, const struct job_guest *guest, struct job_node **ret,
+              uint32_t *ret_exit_code, struct errmsg *msg) MUST_CHECK;
+
+/* A message of a node that said hello. Messages of another generation are ignored,
+ * requests (RESUMED, COMMIT) of one refused. */
+void job_message(struct job *j, struct job_node *node, const struct msg *m,
+                 uint64_t now_ms);
+
+/* The node's connection ended, or its lease. `why` for people. Frees the node. */
+void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms);
+
+void job_tick(struct job *j, uint64_t now_ms);
+uint64_t job_deadline(const struct job *j); /* UINT64_MAX: none; else later than now */
+bool job_is_over(const struct job *j);
+
+/* For the files of the job alone. */
+void job_move(struct job *j, enum job_state to); /* checked */
+void job_move_node(struct job *j, struct job_node *node, enum node_state to);
+size_t job_members(const struct job *j); /* nodes whose workers are not gone */
+
+#endif

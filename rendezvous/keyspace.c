@@ -1,0 +1,414 @@
+/* A relay is one worker connection of one agent. Happy path: 1. chunks are put
+ * together;
+ * 2. the request with the next number is executed by the store; 3. its reply, or an
+ * empty acknowledgement, is cut into chunks and sent. Repeated: the last reply is sent
+ * again; what only reads is read again instead, so that its reply need not be kept. */
+
+#include "rendezvous/keyspace.h"
+
+#include "rendezvous/store.h"
+#include "rendezvous/table.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+enum relay_state {
+    RELAY_IDLE,    /* the last request is answered */
+    RELAY_WAITING, /* the last request is parked in the store */
+    RELAY_DEAD,    /* broke a rule: everything is answered with close */
+    RELAY_CLOSED,  /* the worker is gone; what is repeated is acknowledged */
+};
+
+struct relay {
+    struct table_node node; /* by session and client */
+    uint64_t session;
+    uint32_t client;
+    enum relay_state state;
+    uint64_t last_seq; /* executed */
+    struct buf parts;  /* of request last_seq + 1 */
+    uint8_t *kept;     /* owned: the reply to last_seq, where it is kept */
+    size_t kept_size;
+    bool forgot; /* the reply to last_seq cannot be given again */
+    struct relay *prev_closed, *next_closed;
+};
+
+struct keyspace {
+    struct keyspace_config config;
+    struct store *store;
+    struct table relays;
+    struct relay *oldest_closed, *newest_closed; /* forgotten in this order */
+    size_t extra_bytes;                          /* parts and kept replies */
+    bool is_reading; /* the request being executed only reads */
+};
+
+/* ---- replies ---- */
+
+static struct msg_store_reply reply_to(const struct keyspace *k,
+                                       const struct msg_store *m)
+{
+    return (struct msg_store_reply){
+        .generation = k->config.generation, .client = m->client, .seq = m->seq};
+}
+
+static void send_close(struct keyspace *k, uint64_t session, const struct msg_store *m)
+{
+    struct msg_store_reply reply = reply_to(k, m);
+
+    reply.close = 1;
+    k->config.reply(k->config.reply_arg, session, &reply);
+}
+
+static void send_ack(struct keyspace *k, uint64_t session, const struct msg_store *m)
+{
+    struct msg_store_reply reply = reply_to(k, m);
+
+    k->config.reply(k->config.reply_arg, session, &reply);
+}
+
+static void send_reply(struct keyspace *k, const struct relay *r, uint64_t seq,
+                       struct bytes body)
+{
+    struct msg_store_reply reply = {
+        .generation = k->config.generation, .client = r->client, .seq = seq};
+
+    do {
+        reply.body.data = body.data;
+        reply.body.size = MIN(body.size, (size_t)MSG_MAX_CHUNK);
+        reply.more = body.size > reply.body.size;
+        k->config.reply(k->config.reply_arg, r->session, &reply);
+        body.data += reply.body.size;
+        body.size -= reply.body.size;
+    } while (body.size > 0);
+}
+
+static bool only_reads(enum tcpstore_op op)
+{
+    return op == TCPSTORE_GET || op == TCPSTORE_MULTI_GET || op == TCPSTORE_CHECK ||
+           op == TCPSTORE_GETNUMKEYS || op == TCPSTORE_QUEUE_LEN ||
+           op == TCPSTORE_LIST_KEYS || op == TCPSTORE_PING;
+}
+
+static bool has_room(const struct keyspace *k, size_t more)
+{
+    size_t used = store_bytes(k->store) + k->extra_bytes;
+
+    return used <= k->config.max_bytes && more <= k->config.max_bytes - used;
+}
+
+static void forget_reply(struct keyspace *k, struct relay *r)
+{
+    k->extra_bytes -= r->kept_size;
+    mem_free(r->kept);
+    r->kept = NULL;
+    r->kept_size = 0;
+    r->forgot = false;
+}
+
+static void forget_parts(struct keyspace *k, struct relay *r)
+{
+    k->extra_bytes -= buf_len(&r->parts);
+    buf_release(&r->parts);
+}
+
+static void keep_reply(struct keyspace *k, struct relay *r, struct bytes body)
+{
+    r->forgot = !has_room(k, body.size);
+    if (!r->forgot) {
+        r->kept = mem_dup(body.data, body.size);
+        r->kept_size = body.size;
+        k->extra_bytes += body.size;
+    }
+}
+
+static void on_reply(void *arg, uint64_t client, uint64_t seq, const uint8_t *bytes,
+                     size_t size)
+{
+    struct keyspace *k = arg;
+    struct relay *r = (struct relay *)(uintptr_t)client; /* lives while it can wait */
+
+    if (seq == r->last_seq) {
+        r->state = RELAY_IDLE;
+        if (!k->is_reading) {
+            keep_reply(k, r, (struct bytes){bytes, size});
+        }
+    }
+    send_reply(k, r, seq, (struct bytes){bytes, size});
+}
+
+/* ---- relays ---- */
+
+struct keyspace *keyspace_new(const struct keyspace_config *config)
+{
+    struct keyspace *k = mem_zalloc(sizeof(*k));
+    struct store_config store = {
+        .max_bytes = config->max_bytes,
+        .max_waiters = config->max_bytes, /* each costs more than a byte */
+        .seed = config->seed,
+        .reply = on_reply,
+        .reply_arg = k,
+    };
+
+    k->config = *config;
+    k->store = store_new(&store);
+    table_init(&k->relays);
+    return k;
+}
+
+static uint64_t relay_hash(const struct keyspace *k, uint64_t session, uint32_t client)
+{
+    uint64_t id[2] = {session, client};
+
+    return table_hash(id, sizeof(id), k->config.seed);
+}
+
+static struct relay *find_relay(const struct keyspace *k, uint64_t session,
+                                uint32_t client)
+{
+    uint64_t hash = relay_hash(k, session, client);
+    struct table_node *node;
+
+    for (node = table_bucket(&k->relays, hash); node; node = node->next) {
+        struct relay *r = CONTAINER_OF(node, struct relay, node);
+
+        if (r->session == session && r->client == client) {
+            return r;
+        }
+    }
+    return NULL;
+}
+
+static void withdraw(struct keyspace *k, struct relay *r)
+{
+    store_drop_client(k->store, (uint64_t)(uintptr_t)r);
+}
+
+/* The client broke a rule, or asks for what is not known any more. */
+static void condemn(struct keyspace *k, struct relay *r, const struct msg_store *m)
+{
+    withdraw(k, r);
+    forget_parts(k, r);
+    r->state = RELAY_DEAD;
+    send_close(k, r->session, m);
+}
+
+static void unlink_closed(struct keyspace *k, struct relay *r)
+{
+    *(r->prev_closed ? &r->prev_closed->next_closed : &k->oldest_closed) =
+        r->next_closed;
+    *(r->next_closed ? &r->next_closed->prev_closed : &k->newest_closed) =
+        r->prev_closed;
+}
+
+static void relay_free(struct keyspace *k, struct relay *r)
+{
+    withdraw(k, r);
+    forget_reply(k, r);
+    forget_parts(k, r);
+    if (r->state == RELAY_CLOSED) {
+        unlink_closed(k, r);
+    }
+    table_remove(&k->relays, &r->node);
+    mem_free(r);
+}
+
+/* NULL when there are too many. */
+static struct relay *relay_new(struct keyspace *k, uint64_t session, uint32_t client)
+{
+    struct relay *r;
+
+    if (k->relays.count >= k->config.max_clients && k->oldest_closed) {
+        relay_free(k, k->oldest_closed);
+    }
+    if (k->relays.count >= k->config.max_clients) {
+        return NULL;
+    }
+    r = mem_zalloc(sizeof(*r));
+    r->session = session;
+    r->client = client;
+    buf_init(&r->parts, TCPSTORE_MAX_REQUEST);
+    table_insert(&k->relays, &r->node, relay_hash(k, session, client));
+    return r;
+}
+
+void keyspace_free(struct keyspace *k)
+{
+    struct table_node *node;
+    struct table_node *next;
+
+    if (!k) {
+        return;
+    }
+    for (node = table_next(&k->relays, NULL); node; node = next) {
+        next = table_next(&k->relays, node);
+        relay_free(k, CONTAINER_OF(node, struct relay, node));
+    }
+    ASSERT(k->extra_bytes == 0);
+    store_free(k->store);
+    table_release(&k->relays);
+    mem_free(k);
+}
+
+/* ---- requests ---- */
+
+static void execute(struct keyspace *k, struct relay *r, const struct msg_store *m,
+                    struct bytes body)
+{
+    struct tcpstore_request request = {(enum tcpstore_op)m->op, body.data, body.size};
+    int rv;
+
+    k->is_reading = only_reads(request.op);
+    rv = store_execute(k->store, (uint64_t)(uintptr_t)r, m->seq, &request);
+    k->is_reading = false;
+    if (rv < 0) {
+        condemn(k, r, m);
+    } else if (!tcpstore_has_reply(request.op)) {
+        send_ack(k, r->session, m);
+    }
+}
+
+/* The request is whole, and its number is the next. */
+static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
+{
+    struct buf parts = r->parts;
+    struct bytes body = m->body;
+    size_t n_parts = buf_len(&parts);
+
+    if (n_parts > 0) {
+        body = (struct bytes){buf_bytes(&parts), n_parts};
+        buf_init(&r->parts, TCPSTORE_MAX_REQUEST);
+    }
+    forget_reply(k, r);
+    withdraw(k, r); /* a client that asks anew has given up waiting */
+    r->last_seq = m->seq;
+    r->state = tcpstore_may_wait((enum tcpstore_op)m->op) ? RELAY_WAITING : RELAY_IDLE;
+    execute(k, r, m, body);
+    if (n_parts > 0) {
+        k->extra_bytes -= n_parts;
+        buf_release(&parts);
+    }
+}
+
+/* Adds a chunk to those that are there. */
+static int add_part(struct keyspace *k, struct relay *r, struct bytes chunk)
+{
+    int rv;
+
+    if (!has_room(k, chunk.size)) {
+        return ERR_TOO_LARGE;
+    }
+    rv = buf_append(&r->parts, chunk.data, chunk.size);
+    if (rv == 0) {
+        k->extra_bytes += chunk.size;
+    }
+    return rv;
+}
+
+static void accept_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
+{
+    bool in_parts = m->more || buf_len(&r->parts) > 0;
+    int rv = in_parts ? add_part(k, r, m->body) : 0;
+
+    if (rv < 0) {
+        condemn(k, r, m);
+    } else if (!m->more) {
+        execute_next(k, r, m);
+    }
+}
+
+/* The request was executed before; the agent does not know. */
+static void answer_again(struct keyspace *k, struct relay *r, const struct msg_store *m)
+{
+    enum tcpstore_op op = (enum tcpstore_op)m->op;
+    bool is_last = m->seq == r->last_seq;
+
+    if (m->more) {
+        return; /* its last chunk is answered */
+    }
+    if (r->state == RELAY_CLOSED || !tcpstore_has_reply(op)) {
+        send_ack(k, r->session, m);
+    } else if (is_last && r->state == RELAY_WAITING) {
+        return; /* it is still parked */
+    } else if (only_reads(op)) {
+        execute(k, r, m, m->body);
+    } else if (is_last && !r->forgot) {
+        send_reply(k, r, m->seq, (struct bytes){r->kept, r->kept_size});
+    } else {
+        condemn(k, r, m);
+    }
+}
+
+void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store *m)
+{
+    struct relay *r;
+
+    if (m->generation != k->config.generation) {
+        return;
+    }
+    r = find_relay(k, session, m->client);
+    r = r ? r : relay_new(k, session, m->client);
+    if (!r || r->state == RELAY_DEAD ||
+        (r->state == RELAY_CLOSED && m->seq > r->last_seq)) {
+        send_close(k, session, m);
+    } else if (m->seq <= r->last_seq) {
+        answer_again(k, r, m);
+    } else if (m->seq == r->last_seq + 1) {
+        accept_next(k, r, m);
+    } else {
+        condemn(k, r, m);
+    }
+}
+
+static void close_relay(struct keyspace *k, struct relay *r)
+{
+    withdraw(k, r);
+    forget_reply(k, r);
+    forget_parts(k, r);
+    r->state = RELAY_CLOSED;
+    r->prev_closed = k->newest_closed;
+    *(k->newest_closed ? &k->newest_closed->next_closed : &k->oldest_closed) = r;
+    k->newest_closed = r;
+}
+
+void keyspace_close_client(struct keyspace *k, uint64_t session,
+                           const struct msg_store_close *m)
+{
+    struct relay *r = find_relay(k, session, m->client);
+
+    if (m->generation != k->config.generation || !r || r->state == RELAY_CLOSED) {
+        return;
+    }
+    if (m->seq == 0) {
+        close_relay(k, r);
+    } else if (m->seq == r->last_seq && r->state == RELAY_WAITING) {
+        withdraw(k, r);
+        r->state = RELAY_IDLE;
+        r->forgot = true;
+    }
+}
+
+/* What to do with each relay of a session. */
+static void each_relay(struct keyspace *k, uint64_t session,
+                       void (*visit)(struct keyspace *k, struct relay *r))
+{
+    struct table_node *node;
+    struct table_node *next;
+
+    for (node = table_next(&k->relays, NULL); node; node = next) {
+        struct relay *r = CONTAINER_OF(node, struct relay, node);
+
+        next = table_next(&k->relays, node);
+        if (r->session == session) {
+            visit(k, r);
+        }
+    }
+}
+
+void keyspace_reattach(struct keyspace *k, uint64_t session)
+{
+    each_relay(k, session, forget_parts);
+}
+
+void keyspace_drop_session(struct keyspace *k, uint64_t session)
+{
+    each_relay(k, session, relay_free);
+}

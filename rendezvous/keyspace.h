@@ -1,0 +1,47 @@
+#ifndef RENDEZVOUS_KEYSPACE_H
+#define RENDEZVOUS_KEYSPACE_H
+
+/* PURE. A generation's key space as the agents' relays reach it: a store, and for each
+ * relay client (agent session, worker connection) the last request number with its
+ * reply, so that a request repeated after a reconnect is answered again and applied
+ * once. Chunks of a large request are put together here, replies are cut into chunks.
+ */
+
+#include "common/msg.h"
+
+struct keyspace;
+
+typedef void (*keyspace_reply_cb)(void *arg, uint64_t session,
+                                  const struct msg_store_reply *reply);
+
+struct keyspace_config {
+    uint64_t generation;
+    size_t max_bytes;   /* of the store; requests in parts and kept replies count too */
+    size_t max_clients; /* relay clients */
+    uint64_t seed;      /* of the hash tables */
+    keyspace_reply_cb reply;
+    void *reply_arg;
+};
+
+struct keyspace *keyspace_new(const struct keyspace_config *config);
+void keyspace_free(struct keyspace *k); /* NULL allowed */
+
+/* A chunk of a request. A request that breaks the protocol or a limit, or skips a
+ * number, is answered with close = 1, and so is everything that client sends from then
+ * on. Messages of another generation are ignored. Requests without a reply of their own
+ * are acknowledged with an empty body. A client's number is never used again in its
+ * session: a closed one is remembered for a while, so that what is repeated for it is
+ * not applied twice. */
+void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store *m);
+
+/* seq 0: the worker's connection is gone, its waits are withdrawn; else cancels that
+ * wait. */
+void keyspace_close_client(struct keyspace *k, uint64_t session,
+                           const struct msg_store_close *m);
+/* The session's agent came back on a new connection: requests of which only a part had
+ * arrived start over. */
+void keyspace_reattach(struct keyspace *k, uint64_t session);
+
+void keyspace_drop_session(struct keyspace *k, uint64_t session);
+
+#endif

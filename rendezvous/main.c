@@ -1,0 +1,206 @@
+/* ctrun-rendezvous. Happy path: 1. options; 2. a server on a loop, listening; 3. READY
+ * to whoever supervises; 4. SIGTERM or SIGINT: the server is stopped, the loop runs
+ * empty, exit 0. The user's mistakes: one line, exit 2. */
+
+#include "rendezvous/options.h"
+#include "rendezvous/server.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/notify.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <uv.h>
+
+enum { EXIT_MISTAKE = 2 };
+
+struct daemon {
+    struct rendezvous_options options;
+    uv_loop_t loop;
+    struct server *server;
+    uv_signal_t term, interrupt;
+    uv_timer_t watchdog;
+};
+
+static int print_help(void)
+{
+    char *options = rendezvous_options_help();
+
+    (void)printf(
+        "usage: ctrun-rendezvous [options]\n\nThe rendezvous service of ctrun: "
+        "membership, ranks, restarts and the key-value store\nof training jobs. "
+        "Speaks PyTorch's TCPStore protocol on the same port.\n\n%s",
+        options);
+    mem_free(options);
+    return 0;
+}
+
+/* Each agent and each store client is a descriptor. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        return; /* the listeners say when descriptors run out */
+    }
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        log_warn("cannot raise the limit of open files", "cause=\"%s\"",
+                 err_text(-errno));
+    }
+}
+
+static void notify(const char *text)
+{
+    int rv = notify_send(text);
+
+    if (rv < 0) {
+        log_warn("cannot notify the service manager", "text=%s cause=\"%s\"", text,
+                 err_text(rv));
+    }
+}
+
+static void on_stopped(void *arg)
+{
+    (void)arg; /* nothing is left on the loop: it ends */
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct daemon *d = handle->data;
+
+    log_info("stopping", "signal=%d", number);
+    notify("STOPPING=1");
+    uv_close((uv_handle_t *)&d->term, NULL);
+    uv_close((uv_handle_t *)&d->interrupt, NULL);
+    uv_close((uv_handle_t *)&d->watchdog, NULL);
+    server_stop(d->server, on_stopped, NULL);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    notify("WATCHDOG=1");
+}
+
+static int start_signals(struct daemon *d)
+{
+    uint64_t every_ms = notify_watchdog_ms();
+    int rv;
+
+    d->term.data = d;
+    d->interrupt.data = d;
+    rv = uv_signal_init(&d->loop, &d->term);
+    rv = rv == 0 ? uv_signal_start(&d->term, on_signal, SIGTERM) : rv;
+    rv = rv == 0 ? uv_signal_init(&d->loop, &d->interrupt) : rv;
+    rv = rv == 0 ? uv_signal_start(&d->interrupt, on_signal, SIGINT) : rv;
+    rv = rv == 0 ? uv_timer_init(&d->loop, &d->watchdog) : rv;
+    if (rv == 0 && every_ms > 0) {
+        rv = uv_timer_start(&d->watchdog, on_watchdog, every_ms, every_ms);
+    }
+    return rv;
+}
+
+static int start_server(struct daemon *d, struct errmsg *msg)
+{
+    struct server_config config = {
+        .loop = &d->loop,
+        .lease_ms = d->options.lease_ms,
+        .insecure = d->options.insecure,
+        .legacy_b = d->options.legacy_b,
+        .store_max_bytes = (size_t)d->options.store_max_mib << 20,
+        .max_connections = d->options.max_connections,
+    };
+    int rv;
+
+    rv = server_new(&config, &d->server, msg);
+    for (size_t i = 0; i < d->options.n_listen && rv == 0; i++) {
+        struct rendezvous_address *address = &d->options.listen[i];
+
+        rv =
+            server_listen(d->server, address->host, address->port, &address->port, msg);
+    }
+    return rv;
+}
+
+/* On stdout, where scripts that asked for port 0 find it. */
+static int say_addresses(const struct daemon *d)
+{
+    for (size_t i = 0; i < d->options.n_listen; i++) {
+        const struct rendezvous_address *address = &d->options.listen[i];
+        bool is_v6 = false;
+
+        for (const char *p = address->host; *p != '\0'; p++) {
+            is_v6 = is_v6 || *p == ':';
+        }
+        (void)printf("ctrun-rendezvous: listening on %s%s%s:%d\n", is_v6 ? "[" : "",
+                     address->host, is_v6 ? "]" : "", address->port);
+    }
+    return fflush(stdout) == 0 ? 0 : -EIO;
+}
+
+static int serve(struct daemon *d, struct errmsg *msg)
+{
+    int rv;
+
+    rv = uv_loop_init(&d->loop);
+    if (rv < 0) {
+        return errmsg_set(msg, rv, "cannot start: %s", err_text(rv));
+    }
+    rv = start_server(d, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    rv = start_signals(d);
+    if (rv < 0) {
+        return errmsg_set(msg, rv, "cannot handle signals: %s", err_text(rv));
+    }
+    if (say_addresses(d) < 0) {
+        log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
+    }
+    log_info("state is kept in memory: it ends with this process", "state_dir=none");
+    notify("READY=1");
+    rv = uv_run(&d->loop, UV_RUN_DEFAULT);
+    ASSERT(rv == 0);
+    rv = uv_loop_close(&d->loop);
+    ASSERT(rv == 0); /* every handle was closed */
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct daemon daemon;
+    struct rendezvous_options *options = &daemon.options;
+    struct errmsg msg = {""};
+    int rv;
+
+    log_setup("ctrun-rendezvous", "", LOG_LEVEL_INFO);
+    rv = rendezvous_options_parse(argc, argv, options, &msg);
+    if (rv == 0 && options->help) {
+        return print_help();
+    }
+    if (rv == 0 && options->version) {
+        (void)printf("ctrun-rendezvous %s\n", CTRUN_VERSION);
+        return 0;
+    }
+    if (rv == 0 && options->check_config) {
+        (void)printf("ctrun-rendezvous: the options are fine\n");
+        return 0;
+    }
+    if (rv == 0) {
+        log_setup("ctrun-rendezvous", "", options->log_level);
+        (void)signal(SIGPIPE,
+                     SIG_IGN); /* cannot fail: writes to gone peers return errors */
+        raise_descriptor_limit();
+        rv = serve(&daemon, &msg);
+    }
+    if (rv < 0) {
+        (void)fprintf(stderr, "ctrun-rendezvous: %s\n", msg.text);
+        return EXIT_MISTAKE;
+    }
+    return EXIT_SUCCESS;
+}

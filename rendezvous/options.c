@@ -1,0 +1,366 @@
+#include "rendezvous/options.h"
+
+#include "common/mem.h"
+#include "common/options.h"
+#include "common/str.h"
+#include "common/yaml.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+
+enum { DEFAULT_PORT = 29400 };
+
+static int on_listen(void *target, const struct option_spec *spec, const char *value,
+                     struct errmsg *msg)
+{
+    struct rendezvous_address address = {.port = DEFAULT_PORT};
+    struct rendezvous_options *o = target;
+    struct in6_addr v6;
+    struct in_addr v4;
+
+    (void)spec;
+    if (str_parse_host_port(value, address.host, sizeof(address.host), &address.port) <
+        0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "expects ADDR:PORT such as 127.0.0.1:29400 or [::]:29400, not "
+            "'%.80s'",
+            value);
+    }
+    if (inet_pton(AF_INET, address.host, &v4) != 1 &&
+        inet_pton(AF_INET6, address.host, &v6) != 1) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "expects a numeric address such as 127.0.0.1 or ::, not '%.80s'",
+            address.host);
+    }
+    if (o->is_command_line && !o->listen_replaced) {
+        o->n_listen = 0;
+        o->listen_replaced = true;
+    }
+    if (o->n_listen == RENDEZVOUS_MAX_LISTEN) {
+        return errmsg_set(msg, ERR_INVALID, "is given more than %d times",
+                          RENDEZVOUS_MAX_LISTEN);
+    }
+    o->listen[o->n_listen++] = address;
+    return 0;
+}
+
+static int on_state_dir(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg)
+{
+    (void)target;
+    (void)spec;
+    if (strcmp(value, "none") == 0) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_INVALID,
+        "durable state is not there yet; give none, and everything is kept "
+        "in memory");
+}
+
+static int on_legacy_store(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg)
+{
+    struct rendezvous_options *o = target;
+
+    (void)spec;
+    if (strcmp(value, "a") != 0 && strcmp(value, "b") != 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects a (PyTorch 1.8 to 2.0) or b (2.1), not '%.80s'",
+                          value);
+    }
+    o->legacy_b = value[0] == 'b';
+    return 0;
+}
+
+static int on_log_level(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg)
+{
+    struct rendezvous_options *o = target;
+    enum log_level level = log_level_parse(value, LOG_LEVEL_ERROR);
+
+    (void)spec;
+    if (level != log_level_parse(value, LOG_LEVEL_DEBUG)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects error, warn, info or debug, not '%.80s'", value);
+    }
+    o->log_level = level;
+    return 0;
+}
+
+#define FIELD(field) .offset = offsetof(struct rendezvous_options, field)
+
+static const struct option_spec specs[] = {
+    {.name = "config",
+     .value = "FILE",
+     .help =
+         "Read options from a YAML file; every key is a flag of this list. The command "
+         "line goes before the file.",
+     .set = option_set_text,
+     FIELD(config),
+     .size = RENDEZVOUS_PATH_MAX},
+    {.name = "listen",
+     .value = "ADDR:PORT",
+     .help =
+         "Listen there; may be given several times. Agents and store clients share the "
+         "port. Default: 127.0.0.1:29400.",
+     .set = on_listen},
+    {.name = "state-dir",
+     .value = "DIR",
+     .help = "Where state is kept. Only none is there yet: in memory.",
+     .set = on_state_dir},
+    {.name = "insecure",
+     .help =
+         "Listen where other machines can connect, and serve store clients from there, "
+         "although nothing is encrypted or authenticated.",
+     .set = option_set_true,
+     FIELD(insecure)},
+    {.name = "lease-ms",
+     .value = "MS",
+     .help = "How long an agent may be silent before its node counts as lost. Default: "
+             "3000.",
+     .set = option_set_u32,
+     FIELD(lease_ms),
+     .min = 100,
+     .max = 600000},
+    {.name = "max-connections",
+     .value = "N",
+     .help = "How many connections there may be at a time. Default: 20000.",
+     .set = option_set_u32,
+     FIELD(max_connections),
+     .min = 1,
+     .max = 1000000},
+    {.name = "store-max-mib",
+     .value = "N",
+     .help =
+         "The memory of the store for clients without a job, in MiB. Default: 1024.",
+     .set = option_set_u32,
+     FIELD(store_max_mib),
+     .min = 1,
+     .max = 1048576},
+    {.name = "legacy-store",
+     .value = "a|b",
+     .help =
+         "How store clients older than PyTorch 2.2 are understood: as 1.8 to 2.0 (a) "
+         "or as 2.1 (b). Their bytes do not tell. Default: a.",
+     .set = on_legacy_store},
+    {.name = "log-level",
+     .value = "LEVEL",
+     .help = "error, warn, info or debug. Default: info.",
+     .set = on_log_level},
+    {.name = "http",
+     .value = "ADDR:PORT",
+     .remedy = "leave it out: status and metrics are not served"},
+    {.name = "check-config",
+     .help = "Say whether the options are fine, and end.",
+     .set = option_set_true,
+     FIELD(check_config)},
+    {.name = "help",
+     .letter = 'h',
+     .help = "Print this, and end.",
+     .set = option_set_help,
+     FIELD(help)},
+    {.name = "version",
+     .help = "Print the version, and end.",
+     .set = option_set_help,
+     FIELD(version)},
+};
+
+static const struct options table = {"ctrun-rendezvous", specs, ARRAY_LEN(specs)};
+
+char *rendezvous_options_help(void)
+{
+    return options_help(&table);
+}
+
+/* ---- the file ---- */
+
+/* Dashes and underscores are alike, as on the command line. */
+static bool same_name(const char *key, const char *name)
+{
+    size_t i = 0;
+
+    while (key[i] != '\0' && (key[i] == '_' ? '-' : key[i]) == name[i]) {
+        i++;
+    }
+    return key[i] == '\0' && name[i] == '\0';
+}
+
+static bool is_for_file(const struct option_spec *spec)
+{
+    return strcmp(spec->name, "config") != 0 &&
+           strcmp(spec->name, "check-config") != 0 && strcmp(spec->name, "help") != 0 &&
+           strcmp(spec->name, "version") != 0;
+}
+
+static int find_key(const struct yaml_node *n, const struct option_spec **ret,
+                    struct errmsg *msg)
+{
+    const char *names[ARRAY_LEN(specs)];
+    const char *nearest;
+    size_t n_names = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(specs); i++) {
+        if (!is_for_file(&specs[i])) {
+            continue;
+        }
+        if (same_name(n->key, specs[i].name)) {
+            *ret = &specs[i];
+            return 0;
+        }
+        names[n_names++] = specs[i].name;
+    }
+    nearest = str_nearest(n->key, names, n_names);
+    if (nearest) {
+        return yaml_blame_key(n, ERR_INVALID, msg,
+                              "unknown key '%.80s'; did you mean %s?", n->key, nearest);
+    }
+    return yaml_blame_key(n, ERR_INVALID, msg,
+                          "unknown key '%.80s'; 'ctrun-rendezvous --help' lists them",
+                          n->key);
+}
+
+static int apply_flag(struct rendezvous_options *o, const struct option_spec *spec,
+                      const struct yaml_node *n, struct errmsg *msg)
+{
+    if (strcmp(n->text, "true") == 0) {
+        return spec->set(o, spec, NULL, msg);
+    }
+    if (strcmp(n->text, "false") == 0) {
+        return 0;
+    }
+    return yaml_blame(n, ERR_INVALID, msg, "%s: expects true or false, not '%.80s'",
+                      spec->name, n->text);
+}
+
+static int apply_scalar(struct rendezvous_options *o, const struct option_spec *spec,
+                        const struct yaml_node *n, struct errmsg *msg)
+{
+    struct errmsg inner = {""};
+    int rv;
+
+    if (n->kind != YAML_SCALAR) {
+        return yaml_blame(n, ERR_INVALID, msg, "%s: expects one value here",
+                          spec->name);
+    }
+    if (!spec->value) {
+        return apply_flag(o, spec, n, msg);
+    }
+    rv = spec->set(o, spec, n->text, &inner);
+    return rv < 0 ? yaml_blame(n, rv, msg, "%s: %s", spec->name, inner.text) : 0;
+}
+
+static int apply_key(struct rendezvous_options *o, const struct yaml_node *n,
+                     struct errmsg *msg)
+{
+    const struct option_spec *spec = NULL;
+    int rv;
+
+    rv = find_key(n, &spec, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    ASSERT(spec);
+    if (!spec->set) {
+        return yaml_blame_key(n, ERR_INVALID, msg, "%s is not there yet; %s",
+                              spec->name, spec->remedy);
+    }
+    if (n->kind != YAML_SEQ || spec->set != on_listen) {
+        return apply_scalar(o, spec, n, msg);
+    }
+    for (const struct yaml_node *child = n->first; child && rv == 0;
+         child = child->next) {
+        rv = apply_scalar(o, spec, child, msg);
+    }
+    return rv;
+}
+
+static int read_file(struct rendezvous_options *o, const char *path, struct errmsg *msg)
+{
+    struct yaml_tree *tree = yaml_tree_new();
+    struct yaml_node *root = NULL;
+    int rv;
+
+    rv = yaml_read_file(tree, path, &root, msg);
+    for (struct yaml_node *n = rv == 0 ? root->first : NULL; n && rv == 0;
+         n = n->next) {
+        rv = apply_key(o, n, msg);
+    }
+    yaml_tree_free(tree);
+    return rv;
+}
+
+/* ---- both ---- */
+
+static int read_command_line(struct rendezvous_options *o, int argc, char *const *argv,
+                             struct errmsg *msg)
+{
+    int next = argc;
+    int rv;
+
+    o->is_command_line = true;
+    rv = options_parse(&table, argc, argv, o, &next, msg);
+    o->is_command_line = false;
+    if (rv == 0 && next < argc) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "'%.80s' is no option; 'ctrun-rendezvous --help' lists them",
+                          argv[next]);
+    }
+    return rv;
+}
+
+static bool is_loopback(const char *host)
+{
+    return str_starts_with(host, "127.") || strcmp(host, "::1") == 0 ||
+           str_starts_with(host, "::ffff:127.");
+}
+
+static int check(struct rendezvous_options *o, struct errmsg *msg)
+{
+    if (o->n_listen == 0) {
+        o->listen[o->n_listen++] =
+            (struct rendezvous_address){.host = "127.0.0.1", .port = DEFAULT_PORT};
+    }
+    for (size_t i = 0; i < o->n_listen && !o->insecure; i++) {
+        if (!is_loopback(o->listen[i].host)) {
+            return errmsg_set(
+                msg, ERR_INVALID,
+                "other machines could connect to %s, and nothing is "
+                "encrypted or authenticated: listen on 127.0.0.1, or give "
+                "--insecure where the network is trusted",
+                o->listen[i].host);
+        }
+    }
+    return 0;
+}
+
+int rendezvous_options_parse(int argc, char *const *argv,
+                             struct rendezvous_options *ret, struct errmsg *msg)
+{
+    const struct rendezvous_options defaults = {.log_level = LOG_LEVEL_INFO};
+    struct rendezvous_options o = defaults;
+    char path[RENDEZVOUS_PATH_MAX];
+    int rv;
+
+    rv =
+        read_command_line(&o, argc, argv, msg); /* for --config, and its own mistakes */
+    if (rv == 0 && o.config[0]) {
+        memcpy(path, o.config, sizeof(path));
+        o = defaults;
+        rv = read_file(&o, path, msg);
+        if (rv == 0) {
+            rv = read_command_line(&o, argc, argv, msg);
+        }
+    }
+    if (rv == 0) {
+        rv = check(&o, msg);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    *ret = o;
+    return 0;
+}

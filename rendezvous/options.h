@@ -1,0 +1,47 @@
+#ifndef RENDEZVOUS_OPTIONS_H
+#define RENDEZVOUS_OPTIONS_H
+
+/* The service's command line and its configuration file: one table for both. Every key
+ * of the file is also a flag; the command line goes before the file. */
+
+#include "common/err.h"
+#include "common/log.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RENDEZVOUS_MAX_LISTEN = 16, RENDEZVOUS_PATH_MAX = 4096 };
+
+struct rendezvous_address {
+    char host[64]; /* numeric */
+    int port;
+};
+
+struct rendezvous_options {
+    struct rendezvous_address listen[RENDEZVOUS_MAX_LISTEN];
+    size_t n_listen;
+    char config[RENDEZVOUS_PATH_MAX]; /* "": none */
+    bool insecure;
+    bool check_config;
+    bool legacy_b;
+    uint32_t lease_ms;
+    uint32_t max_connections;
+    uint32_t store_max_mib;
+    enum log_level log_level;
+    bool help;
+    bool version;
+
+    /* private */
+    bool is_command_line; /* being read now */
+    bool listen_replaced; /* the command line's addresses stand in place of others */
+};
+
+/* ERR_INVALID (or what reading the file gave) with one line that says what to do. */
+int rendezvous_options_parse(int argc, char *const *argv,
+                             struct rendezvous_options *ret,
+                             struct errmsg *msg) MUST_CHECK;
+
+/* What --help prints, mem_alloc'ed. */
+char *rendezvous_options_help(void);
+
+#endif

@@ -1,0 +1,400 @@
+/* Happy path: 1. a listener hands over a descriptor: a connection in the pool; 2. its
+ * first bytes decide what it is; 3. a store client's requests go to the store that
+ * belongs to no job, an agent's messages to the service; 4. replies go back through the
+ * pool, and the timer is set to the service's next deadline. Failures end the one
+ * connection. */
+
+#include "rendezvous/server.h"
+
+#include "rendezvous/connection.h"
+#include "rendezvous/service.h"
+#include "rendezvous/store.h"
+
+#include "common/clock.h"
+#include "common/listener.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    LEASE_MS = 3000,
+    STORE_MAX_BYTES = 1 << 30,
+    STORE_MAX_WAITERS = 1 << 20,
+    MAX_CONNECTIONS = 20000,
+    HELLO_MS = 5000,       /* from an agent's magic to its hello … */
+    HELLO_MAX = 64 * 1024, /* … and what it may send until then */
+    AGENT_MAX_OUT = 512 * 1024 * 1024,
+    STOP_MS = 1000,
+    LOG_EVERY_MS = 1000, /* lines about peers; the others are counted */
+    LAST_OPCODE = TCPSTORE_OP_COUNT - 1,
+};
+
+struct server {
+    struct server_config config;
+    struct connection_pool pool;
+    struct service *service;     /* owned */
+    struct store *store;         /* owned: of clients that belong to no job */
+    struct listener **listeners; /* owned */
+    size_t n_listeners;
+    uv_timer_t timer; /* the service's next deadline */
+    struct closer closer;
+    bool is_stopping;
+    void (*on_stopped)(void *arg);
+    void *on_stopped_arg;
+    uint64_t logged_ms;  /* when a line about a peer was written … */
+    unsigned n_unlogged; /* … and how many were not, since */
+};
+
+static void log_peer(struct server *s, const char *peer, const char *what)
+{
+    uint64_t now_ms = clock_ms();
+
+    if (s->logged_ms != 0 && now_ms - s->logged_ms < LOG_EVERY_MS) {
+        s->n_unlogged++;
+        return;
+    }
+    log_warn(what, "peer=%s more=%u", peer, s->n_unlogged);
+    s->logged_ms = now_ms;
+    s->n_unlogged = 0;
+}
+
+/* ---- the service's side ---- */
+
+static void on_timer(uv_timer_t *timer);
+
+static void arm_timer(struct server *s)
+{
+    uint64_t deadline = service_deadline(s->service);
+    uint64_t now_ms = clock_ms();
+    int rv;
+
+    if (s->is_stopping || deadline == UINT64_MAX) {
+        (void)uv_timer_stop(&s->timer); /* returns 0 always */
+        return;
+    }
+    uv_update_time(s->config.loop);
+    rv = uv_timer_start(&s->timer, on_timer, deadline > now_ms ? deadline - now_ms : 0,
+                        0);
+    ASSERT(rv == 0);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct server *s = timer->data;
+
+    service_tick(s->service, clock_ms());
+    pool_flush(&s->pool);
+    arm_timer(s);
+}
+
+static void on_service_send(void *arg, uint64_t conn, const struct msg *m)
+{
+    struct server *s = arg;
+    struct connection *c = pool_find(&s->pool, conn);
+
+    if (c) {
+        connection_send_msg(c, m);
+    }
+}
+
+static void on_service_close(void *arg, uint64_t conn)
+{
+    struct server *s = arg;
+    struct connection *c = pool_find(&s->pool, conn);
+
+    if (c) {
+        c->is_dismissed = true;
+        connection_drain(c);
+    }
+}
+
+static int take_messages(struct server *s, struct connection *c, const uint8_t *data,
+                         size_t size)
+{
+    size_t at = 0;
+    struct msg m;
+    int n = 1;
+
+    while (c->state == CONN_OPEN && c->why == 0) {
+        n = msg_decode(data + at, size - at, &m);
+        if (n <= 0) {
+            break;
+        }
+        at += (size_t)n;
+        n = service_message(s->service, c->id, &m, clock_ms());
+        if (n < 0) {
+            break;
+        }
+        if (!c->said_hello && m.type == MSG_HELLO) {
+            c->said_hello = true;
+            connection_set_deadline(c, 0);
+        }
+    }
+    if (n == 0 && !c->said_hello && size - at > HELLO_MAX) {
+        n = ERR_TOO_LARGE;
+    }
+    arm_timer(s);
+    return n < 0 ? n : (int)at;
+}
+
+/* ---- the store's side ---- */
+
+static uint64_t store_client(const struct connection *c)
+{
+    return (uint64_t)(uintptr_t)c; /* dropped from the store before it is freed */
+}
+
+static void on_store_reply(void *arg, uint64_t client, uint64_t seq,
+                           const uint8_t *bytes, size_t size)
+{
+    (void)arg;
+    (void)seq;
+    connection_send((struct connection *)(uintptr_t)client, bytes, size);
+}
+
+/* PyTorch's legacy clients cannot cancel a wait that timed out: they ask for something
+ * else, and a late answer to the wait would be taken for the answer to that. */
+static void cancel_legacy_wait(struct server *s, const struct connection *c)
+{
+    if (c->parser.dialect != TCPSTORE_MODERN) {
+        store_drop_client(s->store, store_client(c));
+    }
+}
+
+static int take_requests(struct server *s, struct connection *c, const uint8_t *data,
+                         size_t size)
+{
+    struct tcpstore_request request;
+    size_t at = 0;
+    int n = 0;
+
+    while (c->why == 0 && !connection_is_choked(c)) {
+        n = tcpstore_parse(&c->parser, data + at, size - at, &request);
+        if (n <= 0) {
+            break;
+        }
+        cancel_legacy_wait(s, c);
+        at += (size_t)n;
+        n = store_execute(s->store, store_client(c), 0, &request);
+        if (n < 0) {
+            break;
+        }
+    }
+    return n < 0 ? n : (int)at;
+}
+
+/* ---- connections ---- */
+
+static int begin_agent(struct server *s, struct connection *c)
+{
+    c->kind = CONN_AGENT;
+    connection_set_limits(c, SIZE_MAX, AGENT_MAX_OUT); /* its heartbeats must be read */
+    connection_set_deadline(c, clock_ms() + HELLO_MS);
+    connection_watch_closely(c);
+    service_opened(s->service, c->id, c->peer, clock_ms());
+    return MSG_MAGIC_SIZE;
+}
+
+static int begin_store(struct server *s, struct connection *c)
+{
+    if (!c->is_loopback && !s->config.insecure) {
+        log_peer(
+            s, c->peer,
+            "turned a store client away: it is not on this machine, and --insecure "
+            "was not given");
+        return ERR_REFUSED;
+    }
+    c->kind = CONN_STORE;
+    tcpstore_parser_init(&c->parser, s->config.legacy_b);
+    return 0;
+}
+
+/* Returns how many bytes the decision took. */
+static int sniff(struct server *s, struct connection *c, const uint8_t *data,
+                 size_t size)
+{
+    static const char magic[] = MSG_MAGIC;
+
+    if (data[0] <= LAST_OPCODE) {
+        return begin_store(s, c);
+    }
+    if (memcmp(data, magic, MIN(size, (size_t)MSG_MAGIC_SIZE)) != 0) {
+        return ERR_PROTOCOL;
+    }
+    return size < MSG_MAGIC_SIZE ? 0 : begin_agent(s, c);
+}
+
+static int on_input(void *arg, struct connection *c, const uint8_t *data, size_t size)
+{
+    struct server *s = arg;
+    int sniffed = 0;
+    int n = 0;
+
+    if (c->kind == CONN_NEW) {
+        sniffed = sniff(s, c, data, size);
+        if (sniffed < 0) {
+            return sniffed;
+        }
+    }
+    data += sniffed;
+    size -= (size_t)sniffed;
+    switch (c->kind) {
+    case CONN_NEW:
+        break;
+    case CONN_STORE:
+        n = take_requests(s, c, data, size);
+        break;
+    case CONN_AGENT:
+        n = take_messages(s, c, data, size);
+        break;
+    }
+    return n < 0 ? n : n + sniffed;
+}
+
+static void on_gone(void *arg, struct connection *c, int why)
+{
+    struct server *s = arg;
+
+    if (why == ERR_PROTOCOL || why == ERR_TOO_LARGE) {
+        log_peer(s, c->peer,
+                 why == ERR_PROTOCOL ? "closed a connection that broke the protocol"
+                                     : "closed a connection that passed a limit");
+    }
+    if (c->kind == CONN_STORE) {
+        store_drop_client(s->store, store_client(c));
+    } else if (c->kind == CONN_AGENT) {
+        service_closed(s->service, c->id, clock_ms());
+        arm_timer(s);
+    }
+}
+
+static void on_accept(void *arg, int fd, const struct sockaddr *peer)
+{
+    struct server *s = arg;
+
+    if (s->is_stopping) {
+        (void)close(fd); /* nothing was said on it */
+    } else if (connection_accept(&s->pool, fd, peer) < 0) {
+        log_peer(s, "any", "turned a connection away: there are too many");
+    }
+}
+
+/* ---- life ---- */
+
+int server_new(const struct server_config *config, struct server **ret,
+               struct errmsg *msg)
+{
+    uint64_t seeds[3];
+    struct server *s;
+    int rv;
+
+    if (getrandom(seeds, sizeof(seeds), 0) != (ssize_t)sizeof(seeds)) {
+        return errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
+    }
+    s = mem_zalloc(sizeof(*s));
+    s->config = *config;
+    s->config.lease_ms = config->lease_ms ? config->lease_ms : LEASE_MS;
+    s->config.store_max_bytes =
+        config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
+    closer_init(&s->closer);
+    pool_init(&s->pool,
+              &(struct pool_config){
+                  .loop = config->loop,
+                  .closer = &s->closer,
+                  .max_connections = config->max_connections ? config->max_connections
+                                                             : MAX_CONNECTIONS,
+                  .max_buffered = MAX(s->config.store_max_bytes, (size_t)AGENT_MAX_OUT),
+                  .on_input = on_input,
+                  .on_gone = on_gone,
+                  .arg = s,
+              });
+    s->service = service_new(&(struct service_config){
+        .cluster = seeds[0],
+        .boot = 1,
+        .ephemeral = true,
+        .lease_ms = s->config.lease_ms,
+        .seed = seeds[1],
+        .sink = {s, on_service_send, on_service_close},
+    });
+    s->store = store_new(&(struct store_config){
+        .max_bytes = s->config.store_max_bytes,
+        .max_waiters = STORE_MAX_WAITERS,
+        .seed = seeds[2],
+        .reply = on_store_reply,
+    });
+    rv = uv_timer_init(config->loop, &s->timer);
+    ASSERT(rv == 0); /* documented never to fail */
+    s->timer.data = s;
+    closer_opened(&s->closer);
+    *ret = s;
+    return 0;
+}
+
+int server_listen(struct server *s, const char *addr, int port, int *ret_port,
+                  struct errmsg *msg)
+{
+    struct listener_config config = {s->config.loop, on_accept, s};
+    struct listener *l;
+    int rv;
+
+    ASSERT(!s->is_stopping);
+    rv = listener_open(&config, addr, port, &l, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    s->listeners =
+        mem_grow(s->listeners, s->n_listeners + 1, sizeof(struct listener *));
+    s->listeners[s->n_listeners++] = l;
+    closer_opened(&s->closer);
+    *ret_port = listener_port(l);
+    return 0;
+}
+
+bool server_is_busy(const struct server *s)
+{
+    return service_active_jobs(s->service) > 0 || service_sessions(s->service) > 0;
+}
+
+static void on_all_closed(void *arg)
+{
+    struct server *s = arg;
+
+    s->on_stopped(s->on_stopped_arg);
+    pool_release(&s->pool);
+    service_free(s->service);
+    store_free(s->store);
+    mem_free(s->listeners);
+    mem_free(s);
+}
+
+static void on_listener_closed(void *arg)
+{
+    struct server *s = arg;
+
+    closer_closed(&s->closer);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct server *s = handle->data;
+
+    closer_closed(&s->closer);
+}
+
+void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg)
+{
+    ASSERT(!s->is_stopping);
+    s->is_stopping = true;
+    s->on_stopped = on_stopped;
+    s->on_stopped_arg = arg;
+    for (size_t i = 0; i < s->n_listeners; i++) {
+        listener_close(s->listeners[i], on_listener_closed, s);
+    }
+    uv_close((uv_handle_t *)&s->timer, on_timer_closed);
+    pool_stop(&s->pool, STOP_MS);
+    closer_finish(&s->closer, on_all_closed, s);
+}

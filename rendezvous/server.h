@@ -1,0 +1,42 @@
+#ifndef RENDEZVOUS_SERVER_H
+#define RENDEZVOUS_SERVER_H
+
+/* The service on sockets: one libuv loop, any number of listeners. First bytes decide:
+ * the agents' magic (msg.h), a TCPStore client (from loopback unless `insecure`; one
+ * key space that belongs to no job), anything else is closed. Used by ctrun-rendezvous
+ * and, embedded, by ctrun. All functions on the loop's thread. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct uv_loop_s;
+struct server;
+
+struct server_config {
+    struct uv_loop_s *loop; /* borrowed: outlives the server */
+    uint32_t lease_ms;      /* 0: 3000 */
+    bool insecure;          /* raw store clients from anywhere */
+    bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
+    size_t store_max_bytes; /* 0: 1 GiB */
+    size_t max_connections; /* 0: 20000 */
+};
+
+int server_new(const struct server_config *config, struct server **ret,
+               struct errmsg *msg) MUST_CHECK;
+
+/* Binds and listens on a numeric address ("::" is dual-stack, with 0.0.0.0 as
+ * fall-back); port 0 picks one. -EADDRINUSE: the text says who holds the port where
+ * /proc tells. */
+int server_listen(struct server *s, const char *addr, int port, int *ret_port,
+                  struct errmsg *msg) MUST_CHECK;
+
+/* True while a job here is neither done nor failed, or an agent is still connected. */
+bool server_is_busy(const struct server *s);
+
+/* Asynchronous: closes everything, flushes what was sent (bounded), then calls back
+ * once; the server may be freed only then (it frees itself after the callback). */
+void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,492 @@
+#include "rendezvous/service.h"
+
+#include "rendezvous/job.h"
+#include "rendezvous/table.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MAX_IDLE_JOBS = 256, /* that have run, are not over, and have no sessions */
+    EXIT_VERSION = 94,
+};
+
+/* A job and what the service knows of it. */
+struct entry {
+    struct table_node by_id;
+    struct job *job;     /* owned */
+    size_t index;        /* in service.entry */
+    uint64_t idle_since; /* a count, not a time; 0: it has sessions */
+};
+
+/* A connection of an agent: from its opening, through its hello, to its end. */
+struct session {
+    struct table_node by_conn;
+    struct table_node by_number, by_agent; /* once it has said hello */
+    uint64_t conn;
+    uint64_t number; /* 0 before the hello */
+    uint64_t agent_id;
+    char peer_addr[MSG_ADDR_MAX];
+    uint64_t seen_ms; /* last message */
+    struct session *prev, *next;
+    struct entry *entry;   /* borrowed: kept while it has sessions; NULL before hello */
+    struct job_node *node; /* borrowed from the job */
+};
+
+struct service {
+    struct service_config config;
+    struct table conns, numbers, agents; /* of sessions, owned */
+    struct session *oldest, *newest;     /* in the order in which they were heard */
+    struct table jobs;                   /* of entries, owned … */
+    struct entry **entry;                /* … and listed */
+    size_t n_jobs, n_idle;
+    uint64_t n_numbers, n_idlings; /* given so far */
+    uint64_t jobs_due_ms;          /* no job wants a tick before */
+    uint64_t tick_ms;              /* the last tick */
+};
+
+struct service *service_new(const struct service_config *config)
+{
+    struct service *s = mem_zalloc(sizeof(*s));
+
+    s->config = *config;
+    s->jobs_due_ms = UINT64_MAX;
+    table_init(&s->conns);
+    table_init(&s->numbers);
+    table_init(&s->agents);
+    table_init(&s->jobs);
+    return s;
+}
+
+void service_free(struct service *s)
+{
+    if (!s) {
+        return;
+    }
+    while (s->oldest) {
+        struct session *session = s->oldest;
+
+        s->oldest = session->next;
+        mem_free(session);
+    }
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        job_free(s->entry[i]->job);
+        mem_free(s->entry[i]);
+    }
+    table_release(&s->conns);
+    table_release(&s->numbers);
+    table_release(&s->agents);
+    table_release(&s->jobs);
+    mem_free(s->entry);
+    mem_free(s);
+}
+
+/* --- sessions --- */
+
+static uint64_t hash_of(const struct service *s, uint64_t number)
+{
+    return table_hash(&number, sizeof(number), s->config.seed);
+}
+
+static struct session *find_conn(const struct service *s, uint64_t conn)
+{
+    struct table_node *n = table_bucket(&s->conns, hash_of(s, conn));
+
+    while (n && CONTAINER_OF(n, struct session, by_conn)->conn != conn) {
+        n = n->next;
+    }
+    return n ? CONTAINER_OF(n, struct session, by_conn) : NULL;
+}
+
+static struct session *find_number(const struct service *s, uint64_t number)
+{
+    struct table_node *n = table_bucket(&s->numbers, number);
+
+    while (n && n->hash != number) {
+        n = n->next;
+    }
+    return n ? CONTAINER_OF(n, struct session, by_number) : NULL;
+}
+
+static struct session *find_agent(const struct service *s, const struct entry *entry,
+                                  uint64_t agent_id)
+{
+    struct table_node *n = table_bucket(&s->agents, hash_of(s, agent_id));
+
+    for (; n; n = n->next) {
+        struct session *session = CONTAINER_OF(n, struct session, by_agent);
+
+        if (session->agent_id == agent_id && session->entry == entry) {
+            return session;
+        }
+    }
+    return NULL;
+}
+
+/* A number that nobody can guess, as hash of the count. */
+static uint64_t new_number(struct service *s)
+{
+    uint64_t number;
+
+    do {
+        number = hash_of(s, ++s->n_numbers);
+    } while (number == 0 || find_number(s, number));
+    return number;
+}
+
+static void unlink_session(struct service *s, struct session *session)
+{
+    *(session->prev ? &session->prev->next : &s->oldest) = session->next;
+    *(session->next ? &session->next->prev : &s->newest) = session->prev;
+}
+
+/* It was heard now: the newest. */
+static void link_session(struct service *s, struct session *session, uint64_t now_ms)
+{
+    session->seen_ms = now_ms;
+    session->prev = s->newest;
+    session->next = NULL;
+    *(s->newest ? &s->newest->next : &s->oldest) = session;
+    s->newest = session;
+}
+
+/* --- jobs --- */
+
+/* The job's sink: sessions are what it knows. */
+static void on_job_send(void *arg, uint64_t number, const struct msg *m)
+{
+    struct service *s = arg;
+    struct session *session = find_number(s, number);
+
+    if (session) {
+        s->config.sink.send(s->config.sink.arg, session->conn, m);
+    }
+}
+
+static struct entry *find_job(const struct service *s, const char *id, uint64_t hash)
+{
+    struct table_node *n = table_bucket(&s->jobs, hash);
+
+    for (; n; n = n->next) {
+        struct entry *entry = CONTAINER_OF(n, struct entry, by_id);
+
+        if (n->hash == hash && strcmp(entry->job->id, id) == 0) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+static struct entry *take_job(struct service *s, const char *id)
+{
+    uint64_t hash = table_hash(id, strlen(id), s->config.seed);
+    struct entry *entry = find_job(s, id, hash);
+
+    if (entry) {
+        return entry;
+    }
+    entry = mem_zalloc(sizeof(*entry));
+    entry->job = job_new(id, s->config.cluster, s->config.seed,
+                         &(struct job_sink){s, on_job_send});
+    entry->index = s->n_jobs;
+    s->entry = mem_grow(s->entry, s->n_jobs + 1, sizeof(struct entry *));
+    s->entry[s->n_jobs++] = entry;
+    table_insert(&s->jobs, &entry->by_id, hash);
+    return entry;
+}
+
+static void forget_job(struct service *s, struct entry *entry)
+{
+    s->entry[entry->index] = s->entry[--s->n_jobs];
+    s->entry[entry->index]->index = entry->index;
+    s->n_idle -= entry->idle_since != 0;
+    table_remove(&s->jobs, &entry->by_id);
+    job_free(entry->job);
+    mem_free(entry);
+}
+
+static void forget_idlest(struct service *s)
+{
+    struct entry *idlest = NULL;
+
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        struct entry *entry = s->entry[i];
+
+        if (entry->idle_since != 0 &&
+            (!idlest || entry->idle_since < idlest->idle_since)) {
+            idlest = entry;
+        }
+    }
+    ASSERT(idlest); /* n_idle > 0 */
+    forget_job(s, idlest);
+}
+
+/* A job without sessions is forgotten when it is over or has never run; else its nodes
+ * may come back. They bring along what they know of it, so that it does no harm to
+ * forget those that have waited longest. */
+static void review_job(struct service *s, struct entry *entry)
+{
+    const struct job *job = entry->job;
+
+    if (job->n_nodes > 0) {
+        return;
+    }
+    if (job_is_over(job) || job->generation == 0) {
+        forget_job(s, entry);
+        return;
+    }
+    if (entry->idle_since == 0) {
+        entry->idle_since = ++s->n_idlings;
+        s->n_idle++;
+    }
+    if (s->n_idle > MAX_IDLE_JOBS) {
+        forget_idlest(s);
+    }
+}
+
+/* After an event of that job. */
+static void note_deadline(struct service *s, const struct entry *entry)
+{
+    s->jobs_due_ms = MIN(s->jobs_due_ms, job_deadline(entry->job));
+}
+
+/* --- connections --- */
+
+/* Ends a session. `close` when the other side does not know yet. */
+static void end_session(struct service *s, struct session *session, const char *why,
+                        bool close, uint64_t now_ms)
+{
+    struct entry *entry = session->entry;
+    struct job_node *node = session->node;
+    uint64_t conn = session->conn;
+
+    unlink_session(s, session);
+    table_remove(&s->conns, &session->by_conn);
+    if (entry) {
+        table_remove(&s->numbers, &session->by_number);
+        table_remove(&s->agents, &session->by_agent);
+    }
+    mem_free(session);
+    if (close) {
+        s->config.sink.close(s->config.sink.arg, conn);
+    }
+    if (entry) {
+        job_lost(entry->job, node, why, now_ms);
+        note_deadline(s, entry);
+        review_job(s, entry);
+    }
+}
+
+void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
+                    uint64_t now_ms)
+{
+    struct session *session = mem_zalloc(sizeof(*session));
+
+    ASSERT(!find_conn(s, conn));
+    if (!s->oldest) {
+        s->tick_ms = now_ms; /* there was nothing to tick for */
+    }
+    session->conn = conn;
+    (void)snprintf(session->peer_addr, sizeof(session->peer_addr), "%s", peer_addr);
+    table_insert(&s->conns, &session->by_conn, hash_of(s, conn));
+    link_session(s, session, now_ms);
+}
+
+void service_closed(struct service *s, uint64_t conn, uint64_t now_ms)
+{
+    struct session *session = find_conn(s, conn);
+
+    if (session) {
+        end_session(s, session, "its connection ended", false, now_ms);
+    }
+}
+
+/* --- hello --- */
+
+static void refuse(struct service *s, struct session *session, uint32_t exit_code,
+                   const char *text, uint64_t now_ms)
+{
+    struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = exit_code}};
+
+    (void)snprintf(m.u.refused.text, sizeof(m.u.refused.text), "%s", text);
+    s->config.sink.send(s->config.sink.arg, session->conn, &m);
+    end_session(s, session, "refused", true, now_ms);
+}
+
+/* The agent has come back before we knew that its old connection is gone. */
+static void replace_old_session(struct service *s, const struct msg_hello *hello,
+                                uint64_t now_ms)
+{
+    uint64_t hash = table_hash(hello->job, strlen(hello->job), s->config.seed);
+    const struct entry *entry = find_job(s, hello->job, hash);
+    struct session *old = entry ? find_agent(s, entry, hello->agent_id) : NULL;
+
+    if (old) {
+        end_session(s, old, "it connected anew", true, now_ms);
+    }
+}
+
+static void welcome(struct service *s, const struct session *session)
+{
+    struct msg m = {.type = MSG_WELCOME,
+                    .u.welcome = {
+                        .session = session->number,
+                        .cluster = s->config.cluster,
+                        .boot = s->config.boot,
+                        .ephemeral = s->config.ephemeral,
+                        .lease_ms = s->config.lease_ms,
+                    }};
+
+    memcpy(m.u.welcome.peer_addr, session->peer_addr, sizeof(m.u.welcome.peer_addr));
+    s->config.sink.send(s->config.sink.arg, session->conn, &m);
+}
+
+static void begin_session(struct service *s, struct session *session,
+                          struct entry *entry, uint64_t number)
+{
+    session->number = number;
+    session->entry = entry;
+    table_insert(&s->numbers, &session->by_number, number);
+    table_insert(&s->agents, &session->by_agent, hash_of(s, session->agent_id));
+    s->n_idle -= entry->idle_since != 0;
+    entry->idle_since = 0;
+    welcome(s, session);
+}
+
+static void on_hello(struct service *s, struct session *session,
+                     const struct msg_hello *hello, uint64_t now_ms)
+{
+    struct job_guest guest = {new_number(s), hello, session->peer_addr};
+    struct errmsg msg = {""};
+    uint32_t exit_code = 0;
+    struct entry *entry;
+
+    if (hello->version != MSG_VERSION) {
+        (void)errmsg_set(
+            &msg, ERR_REFUSED,
+            "this service speaks version %d of the agent protocol, the node "
+            "%s version %u: install the same ctrun everywhere",
+            MSG_VERSION, hello->host, hello->version);
+        refuse(s, session, EXIT_VERSION, msg.text, now_ms);
+        return;
+    }
+    replace_old_session(s, hello, now_ms);
+    entry = take_job(s, hello->job);
+    if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
+        review_job(s, entry);
+        refuse(s, session, exit_code, msg.text, now_ms);
+        return;
+    }
+    session->agent_id = hello->agent_id;
+    begin_session(s, session, entry, guest.session);
+}
+
+/* --- messages --- */
+
+static void on_heartbeat(struct service *s, const struct session *session,
+                         const struct msg_heartbeat *heartbeat, uint64_t now_ms)
+{
+    struct msg m = {
+        .type = MSG_PONG,
+        .u.pong = {.sent_ms = heartbeat->sent_ms, .service_ms = now_ms},
+    };
+
+    s->config.sink.send(s->config.sink.arg, session->conn, &m);
+}
+
+int service_message(struct service *s, uint64_t conn, const struct msg *m,
+                    uint64_t now_ms)
+{
+    struct session *session = find_conn(s, conn);
+
+    if (!session) {
+        return 0; /* it was closed a moment ago */
+    }
+    unlink_session(s, session);
+    link_session(s, session, now_ms);
+    if ((m->type == MSG_HELLO) != (session->number == 0)) {
+        return ERR_PROTOCOL; /* hello comes first, and once */
+    }
+    if (m->type == MSG_HELLO) {
+        on_hello(s, session, &m->u.hello, now_ms);
+    } else if (m->type == MSG_HEARTBEAT) {
+        on_heartbeat(s, session, &m->u.heartbeat, now_ms);
+    } else {
+        job_message(session->entry->job, session->node, m, now_ms);
+        note_deadline(s, session->entry);
+    }
+    return 0;
+}
+
+/* --- time --- */
+
+static void refresh_all(struct service *s, uint64_t now_ms)
+{
+    for (struct session *session = s->oldest; session; session = session->next) {
+        session->seen_ms = now_ms;
+    }
+}
+
+static void expire_leases(struct service *s, uint64_t now_ms)
+{
+    char why[64];
+
+    (void)snprintf(why, sizeof(why), "silent for %u ms", s->config.lease_ms);
+    while (s->oldest && now_ms - s->oldest->seen_ms >= s->config.lease_ms) {
+        end_session(s, s->oldest, why, true, now_ms);
+    }
+}
+
+static void tick_jobs(struct service *s, uint64_t now_ms)
+{
+    s->jobs_due_ms = UINT64_MAX;
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        job_tick(s->entry[i]->job, now_ms);
+        note_deadline(s, s->entry[i]);
+    }
+}
+
+/* A service that has been asleep itself (stopped, swapped out) judges nobody by a time
+ * in which it could not listen. */
+void service_tick(struct service *s, uint64_t now_ms)
+{
+    uint64_t due = service_deadline(s);
+
+    if (due != UINT64_MAX && now_ms > due + s->config.lease_ms / 4) {
+        refresh_all(s, now_ms);
+    }
+    s->tick_ms = now_ms;
+    expire_leases(s, now_ms);
+    if (now_ms >= s->jobs_due_ms) {
+        tick_jobs(s, now_ms);
+    }
+}
+
+uint64_t service_deadline(const struct service *s)
+{
+    uint64_t deadline = s->jobs_due_ms;
+
+    if (s->oldest) {
+        deadline = MIN(deadline, s->oldest->seen_ms + s->config.lease_ms);
+        deadline = MIN(deadline, s->tick_ms + MAX(s->config.lease_ms / 4, 1));
+    }
+    return deadline;
+}
+
+size_t service_active_jobs(const struct service *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n_jobs; i++) {
+        n += !job_is_over(s->entry[i]->job);
+    }
+    return n;
+}
+
+size_t service_sessions(const struct service *s)
+{
+    return s->numbers.count;
+}

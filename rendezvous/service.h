@@ -1,0 +1,53 @@
+#ifndef RENDEZVOUS_SERVICE_H
+#define RENDEZVOUS_SERVICE_H
+
+/* PURE. The whole rendezvous service but its sockets: sessions of agents, jobs, leases.
+ * The shell (server.c) and the simulation (tests/sim) feed it messages and time; it
+ * answers through a sink, during the call. Connections are numbers chosen by the shell.
+ */
+
+#include "common/msg.h"
+
+struct service;
+
+struct service_sink {
+    void *arg;
+    /* `m` is borrowed for the call. Sending to a connection that is gone is ignored. */
+    void (*send)(void *arg, uint64_t conn, const struct msg *m);
+    /* Close after what was sent has left; service_closed is not called for it. */
+    void (*close)(void *arg, uint64_t conn);
+};
+
+struct service_config {
+    uint64_t cluster; /* random identity of this state */
+    uint64_t boot;
+    bool ephemeral;
+    uint32_t lease_ms;
+    uint64_t seed; /* secret: of session numbers and hash tables */
+    struct service_sink sink;
+};
+
+struct service *service_new(const struct service_config *config);
+void service_free(struct service *s); /* NULL allowed */
+
+void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
+                    uint64_t now_ms);
+/* ERR_PROTOCOL: the shell closes the connection and calls service_closed. */
+int service_message(struct service *s, uint64_t conn, const struct msg *m,
+                    uint64_t now_ms) MUST_CHECK;
+void service_closed(struct service *s, uint64_t conn, uint64_t now_ms);
+
+/* Judges leases and rounds; call at service_deadline (UINT64_MAX: nothing to wait for;
+ * with sessions at least four times a lease). A call that comes later than a quarter of
+ * the lease says that the service itself has been asleep: then everybody gets a fresh
+ * term. */
+void service_tick(struct service *s, uint64_t now_ms);
+uint64_t service_deadline(const struct service *s);
+
+/* Jobs that are neither done nor failed, for the embedded server's end. */
+size_t service_active_jobs(const struct service *s);
+
+/* Connections that have said hello. */
+size_t service_sessions(const struct service *s);
+
+#endif

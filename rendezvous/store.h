@@ -1,0 +1,49 @@
+#ifndef RENDEZVOUS_STORE_H
+#define RENDEZVOUS_STORE_H
+
+/* PURE. A key-value store with waiters, counters, queues and barriers: the semantics of
+ * PyTorch's TCPStore (wire: common/tcpstore.h), bounded in every dimension. No I/O, no
+ * clock: requests in, replies out through a callback, during the call that causes them.
+ *
+ * A client is a number chosen by the caller; it has at most one parked WAIT or BARRIER.
+ */
+
+#include "common/tcpstore.h"
+
+struct store;
+
+/* A reply's bytes as on the wire; valid during the call. `seq` is the request's. */
+typedef void (*store_reply_cb)(void *arg, uint64_t client, uint64_t seq,
+                               const uint8_t *bytes, size_t size);
+
+enum {
+    STORE_MAX_REPLY =
+        256 * 1024 * 1024, /* MULTI_GET may name one large value many times */
+};
+
+struct store_config {
+    size_t max_bytes;   /* of keys, values, queues and waiters together */
+    size_t max_waiters; /* parked registrations */
+    uint64_t seed; /* of the hash table, so that nobody can choose colliding keys */
+    store_reply_cb reply;
+    void *reply_arg;
+};
+
+struct store *store_new(const struct store_config *config);
+void store_free(struct store *s); /* NULL allowed */
+
+/* Carries out one request. For an op with a reply, the callback is called once with it,
+ * now or (WAIT, BARRIER) later; ops without a reply call nothing. ERR_PROTOCOL
+ * (malformed body, ADD on a value that is no number) or ERR_TOO_LARGE (a limit): the
+ * caller closes that client; the store is unchanged. VALIDATE and PING are handled too.
+ */
+int store_execute(struct store *s, uint64_t client, uint64_t seq,
+                  const struct tcpstore_request *request) MUST_CHECK;
+
+/* Withdraws what the client has parked, silently. */
+void store_drop_client(struct store *s, uint64_t client);
+
+size_t store_bytes(const struct store *s);
+size_t store_keys(const struct store *s);
+
+#endif

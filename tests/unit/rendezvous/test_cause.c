@@ -1,0 +1,291 @@
+/* The first cause out of many ends, its exit code, the crash loop, the report. */
+
+#include "rendezvous/cause.h"
+#include "tests/lib/cmocka.h"
+
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct end {
+    uint32_t rank;
+    int32_t code, signal;
+    uint64_t ended_ms;
+    bool engine, stopped;
+};
+
+struct cause_case {
+    const char *name;
+    struct end ends[6]; /* up to one without code and signal */
+    uint32_t first;     /* rank */
+    bool is_consequence;
+    uint32_t exit_code;
+};
+
+static const struct cause_case cases[] = {
+    {"the_earliest_end_is_the_cause",
+     {{0, 1, 0, 200, 0, 0}, {1, 2, 0, 100, 0, 0}},
+     1,
+     false,
+     2},
+    {"of_two_at_once_the_first_heard_is",
+     {{3, 1, 0, 100, 0, 0}, {1, 2, 0, 100, 0, 0}},
+     3,
+     false,
+     1},
+    {"an_engine_that_lost_a_peer_only_reacted",
+     {{0, 80, 0, 100, 1, 0}, {1, 0, SIGKILL, 150, 1, 0}},
+     1,
+     false,
+     137},
+    {"an_engine_whose_communication_timed_out_only_reacted",
+     {{0, 81, 0, 100, 1, 0}, {1, 7, 0, 150, 1, 0}},
+     1,
+     false,
+     7},
+    {"another_programs_80_is_its_own",
+     {{0, 80, 0, 100, 0, 0}, {1, 7, 0, 150, 0, 0}},
+     0,
+     false,
+     80},
+    {"an_engine_killed_by_a_signal_did_not_react",
+     {{0, 80, SIGSEGV, 100, 1, 0}},
+     0,
+     false,
+     139},
+    {"a_rank_that_was_told_to_stop_is_no_cause",
+     {{0, 0, SIGTERM, 100, 0, 1}, {1, 3, 0, 150, 0, 0}},
+     1,
+     false,
+     3},
+    {"a_reaction_comes_before_what_was_told_to_stop",
+     {{0, 0, SIGTERM, 100, 0, 1}, {1, 80, 0, 150, 1, 0}},
+     1,
+     true,
+     80},
+    {"reactions_alone_are_a_consequence",
+     {{2, 80, 0, 100, 1, 0}, {1, 81, 0, 90, 1, 0}},
+     1,
+     true,
+     81},
+    {"a_left_engine_is_a_consequence", {{2, 83, 0, 100, 1, 0}}, 2, true, 83},
+    {"an_end_sent_again_counts_once",
+     {{0, 5, 0, 100, 0, 0}, {0, 6, 0, 50, 0, 0}},
+     0,
+     false,
+     5},
+    {"a_code_whose_low_byte_is_zero_is_no_success",
+     {{0, 256, 0, 100, 0, 0}},
+     0,
+     false,
+     1},
+    {"a_signal_gives_128_more", {{0, 0, SIGABRT, 100, 0, 0}}, 0, false, 134},
+};
+
+static void add(struct cause *c, const struct end *e, uint64_t step)
+{
+    struct msg_rank_ended *m = mem_zalloc(sizeof(*m));
+    char host[32];
+
+    m->rank = e->rank;
+    m->exit_code = e->code;
+    m->signal = e->signal;
+    m->ended_ms = e->ended_ms;
+    m->engine = e->engine;
+    m->stopped = e->stopped;
+    m->step = step;
+    (void)snprintf(host, sizeof(host), "host%u", e->rank);
+    cause_add(c, m, host);
+    mem_free(m);
+}
+
+static void judge(void **state)
+{
+    const struct cause_case *test = *state;
+    struct cause *c = mem_zalloc(sizeof(*c));
+    char host[32];
+
+    for (const struct end *e = test->ends; e->code != 0 || e->signal != 0; e++) {
+        add(c, e, 0);
+    }
+    (void)snprintf(host, sizeof(host), "host%u", test->first);
+    assert_int_equal(c->first.rank, test->first);
+    assert_string_equal(c->host, host);
+    assert_int_equal(cause_is_consequence(c), test->is_consequence);
+    assert_int_equal(cause_exit_code(c), test->exit_code);
+    mem_free(c);
+}
+
+static void without_a_rank_the_exit_code_is_1(void **state)
+{
+    struct cause *c = mem_zalloc(sizeof(*c));
+
+    (void)state;
+    assert_true(cause_is_consequence(c));
+    assert_int_equal(cause_exit_code(c), 1);
+    mem_free(c);
+}
+
+/* One generation after the other: does the last one make a crash loop? */
+struct life {
+    uint32_t rank;
+    int32_t code, signal;
+    uint64_t step;
+    bool stopped;
+};
+
+struct loop_case {
+    const char *name;
+    struct life lives[6]; /* up to one without code and signal */
+    bool is_loop;
+};
+
+static const struct loop_case loops[] = {
+    {"three_times_the_same_is_a_crash_loop",
+     {{1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}},
+     true},
+    {"two_times_are_not", {{1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}}, false},
+    {"the_own_signal_counts_too",
+     {{1, 0, SIGSEGV, 5, 0}, {1, 0, SIGSEGV, 5, 0}, {1, 0, SIGSEGV, 5, 0}},
+     true},
+    {"a_signal_from_outside_does_not",
+     {{1, 0, SIGKILL, 5, 0}, {1, 0, SIGKILL, 5, 0}, {1, 0, SIGKILL, 5, 0}},
+     false},
+    {"nor_does_a_program_without_steps",
+     {{1, 9, 0, 0, 0}, {1, 9, 0, 0, 0}, {1, 9, 0, 0, 0}},
+     false},
+    {"another_rank_begins_anew",
+     {{1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}, {2, 9, 0, 5, 0}},
+     false},
+    {"another_code_begins_anew",
+     {{1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}, {1, 8, 0, 5, 0}},
+     false},
+    {"another_step_begins_anew",
+     {{1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}, {1, 9, 0, 6, 0}},
+     false},
+    {"progress_between_begins_anew",
+     {{1, 9, 0, 5, 0}, {1, 9, 0, 6, 0}, {1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}},
+     false},
+    {"a_kill_between_begins_anew",
+     {{1, 9, 0, 5, 0}, {1, 9, 0, 5, 0}, {1, 0, SIGKILL, 5, 0}, {1, 9, 0, 5, 0}},
+     false},
+    {"after_a_change_three_times_again",
+     {{1, 9, 0, 5, 0}, {2, 9, 0, 5, 0}, {2, 9, 0, 5, 0}, {2, 9, 0, 5, 0}},
+     true},
+    {"consequences_are_no_loop",
+     {{1, 9, 0, 5, 1}, {1, 9, 0, 5, 1}, {1, 9, 0, 5, 1}},
+     false},
+};
+
+static void live(void **state)
+{
+    const struct loop_case *test = *state;
+    struct cause *c = mem_zalloc(sizeof(*c));
+    bool is_loop = false;
+
+    for (const struct life *l = test->lives; l->code != 0 || l->signal != 0; l++) {
+        struct end e = {l->rank, l->code, l->signal, 100, true, l->stopped};
+
+        assert_false(is_loop);
+        cause_clear(c);
+        add(c, &e, l->step);
+        is_loop = cause_is_crash_loop(c);
+    }
+    assert_int_equal(is_loop, test->is_loop);
+    mem_free(c);
+}
+
+static void the_report_lists_the_others_line_by_line(void **state)
+{
+    static const struct end ends[] = {
+        {0, 80, 0, 300, true, false},
+        {1, 0, SIGTERM, 200, false, true},
+        {2, 0, SIGKILL, 100, true, false},
+    };
+    struct cause *c = mem_zalloc(sizeof(*c));
+    struct msg_report *r = mem_zalloc(sizeof(*r));
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        add(c, &ends[i], 7);
+    }
+    cause_report(c, r);
+    assert_int_equal(r->rank, 2);
+    assert_int_equal(r->signal, SIGKILL);
+    assert_string_equal(r->host, "host2");
+    assert_string_equal(
+        r->others, "rank 0 on host0: exit code 80\n"
+                   "rank 1 on host1: signal 15 (SIGTERM), stopped because of rank 2\n");
+    mem_free(r);
+    mem_free(c);
+}
+
+static void without_a_rank_the_report_names_none(void **state)
+{
+    struct cause *c = mem_zalloc(sizeof(*c));
+    struct msg_report *r = mem_zalloc(sizeof(*r));
+
+    (void)state;
+    cause_report(c, r);
+    assert_int_equal(r->rank, -1);
+    assert_string_equal(r->others, "");
+    mem_free(r);
+    mem_free(c);
+}
+
+/* The cause comes last of all: it is found, and all the others are accounted for. */
+static void ten_thousand_ends_are_bounded_and_counted(void **state)
+{
+    enum { N = 10000 };
+    struct cause *c = mem_zalloc(sizeof(*c));
+    struct msg_report *r = mem_zalloc(sizeof(*r));
+    unsigned n_lines = 0;
+    char *more;
+
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) {
+        struct end e = {i, 80, 0, 100, true, false};
+
+        add(c, &e, 0);
+    }
+    add(c, &(struct end){N, 5, 0, 900, true, false}, 0);
+    cause_report(c, r);
+    assert_int_equal(r->rank, N);
+    assert_int_equal(r->code, 5);
+    more = strstr(r->others, "and ");
+    assert_non_null(more);
+    for (const char *at = r->others; at < more; at++) {
+        n_lines += *at == '\n';
+    }
+    assert_true(n_lines > 0);
+    assert_int_equal(strtoul(more + 4, NULL, 10) + n_lines, N);
+    assert_string_equal(strchr(more, 'm'), "more\n");
+    mem_free(r);
+    mem_free(c);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 4];
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        tests[n++] = (struct CMUnitTest){cases[i].name, judge, NULL, NULL,
+                                         (void *)(uintptr_t)&cases[i]};
+    }
+    for (size_t i = 0; i < ARRAY_LEN(loops); i++) {
+        tests[n++] = (struct CMUnitTest){loops[i].name, live, NULL, NULL,
+                                         (void *)(uintptr_t)&loops[i]};
+    }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(without_a_rank_the_exit_code_is_1);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(the_report_lists_the_others_line_by_line);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(without_a_rank_the_report_names_none);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(ten_thousand_ends_are_bounded_and_counted);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

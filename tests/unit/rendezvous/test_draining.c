@@ -1,0 +1,395 @@
+/* Why generations end and what follows: failures, losses, refusals, who hears what. */
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/stage.h"
+
+#include "common/check.h"
+
+static const char two_nodes[] = "shape nodes=2 restarts=3\n"
+                                "a enters\n"
+                                "b enters\n"
+                                "> a,b ROUND g=1 a b failures=0\n";
+
+static const struct scene scenes[] = {
+    {"a_failure_stops_every_member_and_is_counted", two_nodes,
+     "a ended code=7\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b ended signal=15 stopped\n"
+     "b stopped\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: restarting (1 of "
+     "3)\n"
+     "a join\n"
+     "b join\n"
+     "> a,b ROUND g=2 a b failures=1\n"},
+
+    {"max_restarts_0_ends_the_job_with_the_ranks_code", NULL,
+     "shape nodes=1 restarts=0\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a ended code=7\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=1 final failures=1/0 exit=7 rank 0 on a code=7 signal=0: not "
+     "restarting: --max-restarts is 0\n"
+     "> a CLOSED 7\n"},
+
+    {"used_up_restarts_end_the_job_with_128_and_the_signal", NULL,
+     "shape nodes=1 restarts=1\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a ended code=7\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=1/1 rank 0 on a code=7 signal=0: restarting (1 of "
+     "1)\n"
+     "a join\n"
+     "> a ROUND g=2 a failures=1\n"
+     "a ended signal=11\n"
+     "> a STOP g=2 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=2 final failures=2/1 exit=139 rank 0 on a code=0 signal=11: not "
+     "restarting: --max-restarts=1 is used up\n"
+     "> a CLOSED 139\n"},
+
+    {"several_failures_of_a_generation_count_once", two_nodes,
+     "a ended code=7\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b ended code=8\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: restarting (1 of "
+     "3)\n"},
+
+    {"the_first_cause_is_first_by_time_not_by_arrival", two_nodes,
+     "wait 1000\n"
+     "a ended code=7 at=1900\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b ended code=8 at=1800\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=8 signal=0: restarting (1 of "
+     "3)\n"},
+
+    {"an_end_without_a_time_ended_when_it_was_heard", two_nodes,
+     "wait 1000\n"
+     "a ended code=7 at=1900\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b ended code=8 at=0\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: restarting (1 of "
+     "3)\n"},
+
+    {"an_engine_that_lost_its_peer_is_not_the_cause", two_nodes,
+     "b ended code=80 engine\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "wait 10\n"
+     "a ended signal=9 engine\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=0 signal=9: restarting (1 of "
+     "3)\n"},
+
+    {"if_there_is_nothing_else_a_reaction_counts", two_nodes,
+     "b ended code=81 engine\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a ended code=80 engine stopped\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=81 signal=0: restarting (1 of "
+     "3)\n"},
+
+    {"the_same_crash_three_times_running_ends_the_job_with_93", NULL,
+     "shape nodes=1 restarts=9\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a ended code=1 step=5 engine\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=1/9 rank 0 on a code=1 signal=0: restarting (1 of "
+     "9)\n"
+     "a join\n"
+     "> a ROUND g=2 a failures=1\n"
+     "a ended code=1 step=5 engine\n"
+     "> a STOP g=2 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=2 again failures=2/9 rank 0 on a code=1 signal=0: restarting (2 of "
+     "9)\n"
+     "a join\n"
+     "> a ROUND g=3 a failures=2\n"
+     "a ended code=1 step=5 engine\n"
+     "> a STOP g=3 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=3 final failures=3/9 exit=93 rank 0 on a code=1 signal=0: the same "
+     "rank ended the same way at the same step three times running: not restarting\n"
+     "> a CLOSED 93\n"},
+
+    /* --- losses --- */
+
+    {"a_lost_node_is_not_counted", two_nodes,
+     "b gone\n"
+     "> a STOP g=1 abort: node b was lost: its connection ended\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/3: node b was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"
+     "a join\n"
+     "b enters\n"
+     "> a,b ROUND g=2 a b failures=0\n"},
+
+    {"engines_that_reacted_to_a_lost_node_are_not_counted", two_nodes,
+     "a ended code=80 engine\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "b mute\n"
+     "wait 2999\n"
+     "wait 1\n"
+     "> b (closed)\n"
+     "> a REPORT g=1 again failures=0/3: node b was lost: silent for 3000 ms; re-forming "
+     "(not counted as a failure)\n"},
+
+    {"engines_that_react_after_the_loss_are_not_counted", two_nodes,
+     "b gone\n"
+     "> a STOP g=1 abort: node b was lost: its connection ended\n"
+     "wait 5000\n"
+     "a ended code=81 engine\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/3: node b was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"a_foreign_program_that_fails_within_a_second_before_the_loss_is_not_counted",
+     two_nodes,
+     "a ended code=1\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "wait 999\n"
+     "b gone\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/3: node b was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"a_failure_more_than_a_second_before_a_loss_is_counted", two_nodes,
+     "a ended code=1\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "wait 1000\n"
+     "b gone\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=1/3 rank 0 on a code=1 signal=0: node b was lost: "
+     "its connection ended; restarting (1 of 3)\n"},
+
+    {"the_first_of_several_losses_is_named", NULL,
+     "shape nodes=3\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters\n"
+     "> a,b,c ROUND g=1 a b c failures=0\n"
+     "b gone\n"
+     "> a,c STOP g=1 abort: node b was lost: its connection ended\n"
+     "c gone\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/0: node b was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"a_later_loss_does_not_take_back_what_the_first_explains", NULL,
+     "shape nodes=3 restarts=3\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters\n"
+     "> a,b,c ROUND g=1 a b c failures=0\n"
+     "a ended code=1\n"
+     "> a,b,c STOP g=1 abort: rank 0 on a failed\n"
+     "wait 500\n"
+     "b gone\n"
+     "wait 5000\n"
+     "c gone\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/3: node b was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"the_loss_of_a_node_that_has_stopped_changes_nothing", two_nodes,
+     "a ended code=7\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b stopped\n"
+     "b gone\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: restarting (1 of "
+     "3)\n"},
+
+    {"a_failed_rank_counts_whatever_its_node_says", NULL,
+     "shape nodes=1 restarts=1\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a ended code=1\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a done\n"
+     "> a REPORT g=1 again failures=1/1 rank 0 on a code=1 signal=0: restarting (1 of "
+     "1)\n"},
+
+    /* --- refusals --- */
+
+    {"a_refusal_ends_the_job_with_its_code_and_text_uncounted", two_nodes,
+     "a refuse code=2 text=model.heads:_3_does_not_divide\n"
+     "> a,b STOP g=1 abort: model.heads: 3 does not divide\n"
+     "b refuse code=2 text=the_same\n"
+     "a ended code=2 engine\n"
+     "b ended code=2 engine\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b CLOSED 2: model.heads: 3 does not divide\n"},
+
+    {"the_refusals_own_code_wins_over_how_ranks_end", two_nodes,
+     "a refuse code=95 text=damaged\n"
+     "> a,b STOP g=1 abort: damaged\n"
+     "b ended signal=9 stopped\n"
+     "a ended code=1 engine\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b CLOSED 95: damaged\n"},
+
+    {"a_refusal_after_a_failure_still_decides", two_nodes,
+     "b ended code=1 engine\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a refuse code=2 text=why\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b CLOSED 2: why\n"},
+
+    {"a_node_lost_meanwhile_does_not_change_the_refusals_text", two_nodes,
+     "a refuse code=2 text=why\n"
+     "> a,b STOP g=1 abort: why\n"
+     "b gone\n"
+     "a stopped\n"
+     "> a CLOSED 2: why\n"},
+
+    {"a_refusal_with_code_0_is_no_success", two_nodes,
+     "a refuse code=0 text=why\n"
+     "> a,b STOP g=1 abort: why\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b CLOSED 2: why\n"},
+
+    /* --- leaving --- */
+
+    {"the_others_finish_their_step_when_a_node_leaves", NULL,
+     "shape nodes=1:2 restarts=3\n"
+     "a enters\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "b leave\n"
+     "> a STOP g=1 leave: node b leaves\n"
+     "b leave\n"
+     "b ended code=83 engine stopped\n"
+     "a ended code=83 engine stopped\n"
+     "b stopped\n"
+     "b gone\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/3: node b leaves; re-forming (not counted as a "
+     "failure)\n"
+     "a join\n"
+     "> a ROUND g=2 a failures=0\n"},
+
+    {"a_node_that_left_is_not_waited_for_and_cannot_join", NULL,
+     "shape nodes=1:2\n"
+     "a enters\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "b leave\n"
+     "> a STOP g=1 leave: node b leaves\n"
+     "a stopped\n"
+     "a join\n"
+     "b join\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/0: node b leaves; re-forming (not counted as a "
+     "failure)\n"
+     "> a ROUND g=2 a failures=0\n"
+     "b join\n"},
+
+    {"a_rank_that_its_agent_stopped_is_no_failure", two_nodes,
+     "a ended signal=15 stopped\n"
+     "a stopped\n"
+     "> b STOP g=1 leave: node a stopped its workers\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a stopped its workers; re-forming (not "
+     "counted as a failure)\n"},
+
+    {"when_all_leave_nothing_is_counted_and_the_job_may_go_on_later", two_nodes,
+     "a leave\n"
+     "> b STOP g=1 leave: node a leaves\n"
+     "b leave\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a leaves; re-forming (not counted as a "
+     "failure)\n"
+     "a gone\n"
+     "b gone\n"
+     "wait 60000\n"
+     "c enters host=a\n"
+     "d enters host=b\n"
+     "> c,d ROUND g=2 a b failures=0\n"},
+
+    {"a_node_that_leaves_before_the_round_is_not_in_it", NULL,
+     "shape nodes=1:3\n"
+     "a enters\n"
+     "b enters\n"
+     "b leave\n"
+     "b join\n"
+     "wait 3000\n"
+     "> a ROUND g=1 a failures=0\n"},
+
+    {"a_failure_while_leaving_makes_it_urgent_and_counts", two_nodes,
+     "a leave\n"
+     "> b STOP g=1 leave: node a leaves\n"
+     "b ended code=5\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a ended signal=15 stopped\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=5 signal=0: node a leaves; "
+     "restarting (1 of 3)\n"},
+
+    {"an_engine_that_left_by_itself_is_not_counted", two_nodes,
+     "a ended code=83 engine\n"
+     "> a,b STOP g=1 leave: the workers were asked to leave\n"
+     "b ended code=83 engine\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: the workers were asked to leave; re-forming "
+     "(not counted as a failure)\n"},
+
+    {"a_node_that_stops_without_a_word_ends_the_generation", two_nodes,
+     "a stopped\n"
+     "> b STOP g=1 leave: node a stopped its workers\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a stopped its workers; re-forming (not "
+     "counted as a failure)\n"},
+
+    {"every_member_is_told_once_and_once_more_if_it_is_urgent", NULL,
+     "shape nodes=3:4\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters\n"
+     "wait 3000\n"
+     "> a,b,c ROUND g=1 a b c failures=0\n"
+     "d enters\n"
+     "> a,b,c STOP g=1 leave: node d joined\n"
+     "a stopped\n"
+     "b ended code=5\n"
+     "> b,c STOP g=1 abort: rank 1 on b failed\n"
+     "c ended code=6\n"
+     "d gone\n"
+     "c leave\n"
+     "b stopped\n"
+     "c stopped\n"
+     "> a,b,c REPORT g=1 final failures=1/0 exit=5 rank 1 on b code=5 signal=0: node d "
+     "joined; not restarting: --max-restarts is 0\n"
+     "> a,b,c CLOSED 5\n"},
+};
+
+int main(void)
+{
+    struct CMUnitTest tests[ARRAY_LEN(scenes)];
+
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        tests[i] = stage_scene(&scenes[i]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
