@@ -1,0 +1,556 @@
+/* PURE. The agent's life: a table of state × event, drawn in agent.h. Every move is
+ * checked against `moves` and traced. */
+
+#include "launcher/agent.h"
+
+#include "launcher/agent_core.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    NOTICE_MS = 1500, /* within 5 s people know for what it waits */
+    NOTICE_ROUND_MS =
+        4000, /* a round with room to spare closes 3 s after the last join */
+    EXIT_NODE_LOST = 1,
+    EXIT_RENDEZVOUS = 94,
+    EXIT_SIGNAL = 128,
+};
+
+static const char *const state_names[AGENT_STATE_COUNT] = {
+    [AGENT_CONNECTING] = "connecting", [AGENT_JOINING] = "joining",
+    [AGENT_RUNNING] = "running",       [AGENT_STOPPING] = "stopping",
+    [AGENT_WAITING] = "waiting",       [AGENT_CLOSED] = "closed",
+};
+
+static const bool moves[AGENT_STATE_COUNT][AGENT_STATE_COUNT] = {
+    [AGENT_CONNECTING] = {[AGENT_JOINING] = true, [AGENT_CLOSED] = true},
+    [AGENT_JOINING] = {[AGENT_RUNNING] = true, [AGENT_CLOSED] = true},
+    [AGENT_RUNNING] =
+        {[AGENT_STOPPING] = true, [AGENT_WAITING] = true, [AGENT_CLOSED] = true},
+    [AGENT_STOPPING] = {[AGENT_CONNECTING] = true,
+                        [AGENT_JOINING] = true,
+                        [AGENT_WAITING] = true,
+                        [AGENT_CLOSED] = true},
+    [AGENT_WAITING] =
+        {[AGENT_JOINING] = true, [AGENT_CONNECTING] = true, [AGENT_CLOSED] = true},
+};
+
+static void move(struct agent *a, enum agent_state to)
+{
+    ASSERT(moves[a->state][to]);
+    log_trace("agent", state_names[a->state], state_names[to]);
+    a->state = to;
+}
+
+void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
+{
+    char text[MSG_TEXT_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args); /* cut is fine */
+    va_end(args);
+    a->config.actions.say(a->config.actions.arg, level, text);
+}
+
+void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms)
+{
+    a->timer[timer] = MAX(a->now_ms + delay_ms, 1);
+}
+
+void agent_disarm(struct agent *a, enum agent_timer timer)
+{
+    a->timer[timer] = 0;
+}
+
+struct agent *agent_new(const struct agent_config *config)
+{
+    struct agent *a = mem_zalloc(sizeof(*a));
+
+    a->config = *config;
+    a->rng = config->agent_id;
+    a->group_rank = -1;
+    a->closing = -1;
+    a->workers = mem_array(config->nproc, sizeof(*a->workers));
+    return a;
+}
+
+void agent_free(struct agent *a)
+{
+    if (!a) {
+        return;
+    }
+    workers_release(a);
+    mem_free(a->workers);
+    mem_free(a);
+}
+
+enum agent_state agent_state(const struct agent *a)
+{
+    return a->state;
+}
+
+uint64_t agent_generation(const struct agent *a)
+{
+    return a->generation;
+}
+
+bool agent_was_closed(const struct agent *a)
+{
+    return a->was_closed;
+}
+
+void agent_start(struct agent *a, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    agent_arm(a, TIMER_NOTICE, NOTICE_MS);
+    agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
+    link_open(a);
+}
+
+void agent_finish(struct agent *a, int exit_code)
+{
+    move(a, AGENT_CLOSED);
+    memset(a->timer, 0, sizeof(a->timer));
+    a->config.actions.relay_close(a->config.actions.arg);
+    a->config.actions.end(a->config.actions.arg, exit_code);
+}
+
+/* --- joining --- */
+
+static void send_join(struct agent *a)
+{
+    struct msg m = {.type = MSG_JOIN,
+                    .u.join = {.after = a->generation,
+                               .port = a->relay.port,
+                               .max_world = a->max_world}};
+
+    memcpy(m.u.join.addr, a->relay.addr, sizeof(m.u.join.addr));
+    link_send(a, &m);
+}
+
+static void send_stopped(struct agent *a)
+{
+    struct msg m = {
+        .type = MSG_STOPPED,
+        .u.stopped = {.generation = a->generation, .done = a->was_done},
+    };
+
+    a->has_stopped = true;
+    link_send(a, &m);
+}
+
+/* With a fresh listener for the workers of the next generation. */
+static void join(struct agent *a)
+{
+    struct errmsg msg = {0};
+
+    if (a->config.actions.relay_open(a->config.actions.arg, &a->relay, &msg) < 0) {
+        agent_say(a, LOG_LEVEL_ERROR, "%s", msg.text);
+        agent_finish(a, EXIT_RENDEZVOUS);
+        return;
+    }
+    move(a, AGENT_JOINING);
+    a->is_standby = false;
+    agent_arm(a, TIMER_NOTICE,
+              a->config.min_nodes < a->config.max_nodes ? NOTICE_ROUND_MS : NOTICE_MS);
+    agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
+    send_join(a);
+}
+
+/* No workers, no service: find one. */
+static void reconnect(struct agent *a)
+{
+    move(a, AGENT_CONNECTING);
+    agent_arm(a, TIMER_NOTICE, NOTICE_MS);
+    agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
+}
+
+static void join_or_reconnect(struct agent *a)
+{
+    if (a->link == LINK_UP) {
+        join(a);
+    } else {
+        reconnect(a);
+    }
+}
+
+static void on_welcomed(struct agent *a, const void *detail)
+{
+    (void)detail;
+    join(a);
+}
+
+/* The same service: what we said last may not have reached it. */
+static void say_again(struct agent *a)
+{
+    if (a->has_stopped && !a->is_over) {
+        workers_resend(a);
+        send_stopped(a);
+    }
+}
+
+static void on_welcomed_again(struct agent *a, const void *detail)
+{
+    (void)detail;
+    say_again(a);
+    join(a);
+}
+
+static void rejoin(struct agent *a, const void *detail)
+{
+    (void)detail;
+    a->is_standby = false; /* this service will say so if it is still true */
+    send_join(a);
+}
+
+static void reattach_joining(struct agent *a, const void *detail)
+{
+    (void)detail;
+    say_again(a);
+    send_join(a);
+}
+
+static void start_round(struct agent *a, const void *detail)
+{
+    const struct msg_round *round = detail;
+
+    if (workers_start(a, round) < 0) {
+        return;
+    }
+    move(a, AGENT_RUNNING);
+    a->is_over = false;
+    a->is_standby = false;
+    a->has_stopped = false;
+    a->was_done = false;
+    a->relay.port = 0;
+    agent_disarm(a, TIMER_NOTICE);
+    agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
+}
+
+/* --- stopping --- */
+
+static void stop(struct agent *a, enum stop_mode mode, int signal)
+{
+    if (a->state == AGENT_RUNNING) {
+        move(a, AGENT_STOPPING);
+    }
+    workers_stop(a, mode, signal);
+}
+
+static void on_stop(struct agent *a, const void *detail)
+{
+    const struct msg_stop *m = detail;
+
+    stop(a, m->mode == STOP_LEAVE ? STOP_LEAVE : STOP_ABORT, SIGTERM);
+}
+
+static void on_failed(struct agent *a, const void *detail)
+{
+    (void)detail;
+    stop(a, STOP_ABORT, SIGTERM);
+}
+
+/* The service does not know the generation any more: its sockets close, nothing of it
+ * is sent again. */
+static void abandon(struct agent *a, const void *detail)
+{
+    (void)detail;
+    if (!a->is_over) {
+        a->is_over = true;
+        a->config.actions.relay_close(a->config.actions.arg);
+    }
+    stop(a, STOP_ABORT, SIGTERM);
+}
+
+static void abandon_waiting(struct agent *a, const void *detail)
+{
+    (void)detail;
+    a->is_over = true;
+    a->config.actions.relay_close(a->config.actions.arg);
+    join_or_reconnect(a);
+}
+
+static void reattach(struct agent *a, const void *detail)
+{
+    (void)detail;
+    if (a->is_over) {
+        return;
+    }
+    workers_resend(a);
+    if (a->has_stopped) {
+        send_stopped(a);
+    }
+    a->config.actions.relay_resend(a->config.actions.arg);
+}
+
+static void all_done(struct agent *a, const void *detail)
+{
+    (void)detail;
+    a->was_done = true;
+    move(a, AGENT_WAITING);
+    send_stopped(a);
+}
+
+/* The last worker is gone after it was told to stop. The generation is over, so there
+ * is a next one to join, even if all workers here had come to their end. */
+static void settle(struct agent *a, const void *detail)
+{
+    (void)detail;
+    a->was_done = workers_are_done(a);
+    if (!a->is_over) {
+        send_stopped(a);
+    }
+    if (a->leaving) {
+        agent_finish(a, EXIT_SIGNAL + a->leaving);
+    } else if (a->closing >= 0) {
+        agent_finish(a, a->closing);
+    } else {
+        join_or_reconnect(a);
+    }
+}
+
+static void join_again(struct agent *a, const void *detail)
+{
+    (void)detail;
+    join(a);
+}
+
+/* --- the end --- */
+
+static void close_now(struct agent *a, const void *detail)
+{
+    (void)detail;
+    agent_finish(a, a->closing);
+}
+
+static void stop_and_close(struct agent *a, const void *detail)
+{
+    (void)detail;
+    stop(a, STOP_ABORT, SIGTERM);
+}
+
+static void send_leave(struct agent *a, uint64_t generation)
+{
+    struct msg m = {.type = MSG_LEAVE,
+                    .u.leave = {.generation = generation, .signal = a->leaving}};
+
+    link_send(a, &m);
+}
+
+static void leave_now(struct agent *a, const void *detail)
+{
+    (void)detail;
+    send_leave(a, 0);
+    agent_finish(a, EXIT_SIGNAL + a->leaving);
+}
+
+static void leave(struct agent *a, const void *detail)
+{
+    const int *signal = detail;
+
+    send_leave(a, a->generation);
+    stop(a, STOP_LEAVE, *signal);
+}
+
+/* Told once more: no patience left; else the workers are going already. */
+static void leave_stopping(struct agent *a, const void *detail)
+{
+    const int *signal = detail;
+
+    if (*signal == 0) {
+        workers_kill(a);
+    } else {
+        send_leave(a, a->generation);
+    }
+}
+
+static void give_up_connecting(struct agent *a, const void *detail)
+{
+    (void)detail;
+    agent_say(
+        a, LOG_LEVEL_ERROR,
+        "no rendezvous at %s within %llu s (%s); is the node that serves it up, and "
+        "--rdzv-endpoint the same everywhere?",
+        a->config.endpoint, (unsigned long long)a->config.join_timeout_ms / 1000,
+        a->trouble);
+    agent_finish(a, EXIT_RENDEZVOUS);
+}
+
+static void give_up_joining(struct agent *a, const void *detail)
+{
+    (void)detail;
+    agent_say(a, LOG_LEVEL_ERROR,
+              "the job did not get its %u nodes within %llu s (join_timeout of "
+              "--rdzv-conf)",
+              a->config.min_nodes,
+              (unsigned long long)a->config.join_timeout_ms / 1000);
+    send_leave(a, 0);
+    agent_finish(a, EXIT_RENDEZVOUS);
+}
+
+static void say_alone(struct agent *a)
+{
+    agent_say(a, LOG_LEVEL_ERROR, "no rendezvous at %s for %llu s (%s): giving up",
+              a->config.endpoint, (unsigned long long)a->config.join_timeout_ms / 1000,
+              a->trouble);
+    a->closing = EXIT_RENDEZVOUS;
+}
+
+static void give_up_running(struct agent *a, const void *detail)
+{
+    (void)detail;
+    say_alone(a);
+    stop(a, STOP_ABORT, SIGTERM);
+}
+
+static void give_up_waiting(struct agent *a, const void *detail)
+{
+    (void)detail;
+    say_alone(a);
+    agent_finish(a, EXIT_RENDEZVOUS);
+}
+
+static void ignore(struct agent *a, const void *detail)
+{
+    (void)a;
+    (void)detail;
+}
+
+static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
+                                                             const void *detail) = {
+    [AGENT_CONNECTING] = {[EVENT_ATTACHED] = on_welcomed_again,
+                          [EVENT_NEW_SESSION] = on_welcomed,
+                          [EVENT_CLOSED] = close_now,
+                          [EVENT_SIGNAL] = leave_now,
+                          [EVENT_GIVE_UP] = give_up_connecting},
+    [AGENT_JOINING] = {[EVENT_ATTACHED] = reattach_joining,
+                       [EVENT_NEW_SESSION] = rejoin,
+                       [EVENT_ROUND] = start_round,
+                       [EVENT_CLOSED] = close_now,
+                       [EVENT_SIGNAL] = leave_now,
+                       [EVENT_GIVE_UP] = give_up_joining},
+    [AGENT_RUNNING] = {[EVENT_ATTACHED] = reattach,
+                       [EVENT_NEW_SESSION] = abandon,
+                       [EVENT_GONE] = abandon,
+                       [EVENT_STOP] = on_stop,
+                       [EVENT_CLOSED] = stop_and_close,
+                       [EVENT_FAILED] = on_failed,
+                       [EVENT_EMPTY] = all_done,
+                       [EVENT_SIGNAL] = leave,
+                       [EVENT_GIVE_UP] = give_up_running},
+    [AGENT_STOPPING] = {[EVENT_ATTACHED] = reattach,
+                        [EVENT_NEW_SESSION] = abandon,
+                        [EVENT_GONE] = abandon,
+                        [EVENT_STOP] = on_stop,
+                        [EVENT_CLOSED] = stop_and_close,
+                        [EVENT_EMPTY] = settle,
+                        [EVENT_SIGNAL] = leave_stopping,
+                        [EVENT_GIVE_UP] = give_up_running},
+    [AGENT_WAITING] = {[EVENT_ATTACHED] = reattach,
+                       [EVENT_NEW_SESSION] = abandon_waiting,
+                       [EVENT_GONE] = abandon_waiting,
+                       [EVENT_STOP] = join_again,
+                       [EVENT_CLOSED] = close_now,
+                       [EVENT_SIGNAL] = leave_now,
+                       [EVENT_GIVE_UP] = give_up_waiting},
+};
+
+void agent_fire(struct agent *a, enum agent_event event, const void *detail)
+{
+    void (*action)(struct agent *, const void *) = actions[a->state][event];
+
+    (action ? action : ignore)(a, detail);
+}
+
+void agent_signal(struct agent *a, int signal, uint64_t now_ms)
+{
+    int again = 0;
+
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED) {
+        return;
+    }
+    if (a->leaving == 0) {
+        a->leaving = signal;
+        agent_fire(a, EVENT_SIGNAL, &signal);
+    } else if (signal != SIGHUP) { /* terminals and systemd send HUP after the first */
+        agent_fire(a, EVENT_SIGNAL, &again);
+    }
+}
+
+void agent_keeper_lost(struct agent *a, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED) {
+        return;
+    }
+    agent_say(
+        a, LOG_LEVEL_ERROR,
+        "the keeper, the parent of this node's workers, was killed, and they with it: "
+        "this node leaves the job");
+    a->config.actions.disconnect(a->config.actions.arg);
+    agent_finish(a, EXIT_NODE_LOST);
+}
+
+/* --- time --- */
+
+static void say_what_is_awaited(struct agent *a)
+{
+    if (a->state == AGENT_CONNECTING) {
+        agent_say(a, LOG_LEVEL_INFO,
+                  "waiting for the rendezvous at %s (%s), for %llu s at most",
+                  a->config.endpoint,
+                  a->trouble[0] != '\0' ? a->trouble : "no answer yet",
+                  (unsigned long long)a->config.join_timeout_ms / 1000);
+    } else if (a->config.min_nodes < a->config.max_nodes) {
+        agent_say(
+            a, LOG_LEVEL_INFO,
+            "joined job %s at %s; waiting for the other nodes (%u to %u), for %llu s "
+            "at most",
+            a->config.job, a->config.endpoint, a->config.min_nodes, a->config.max_nodes,
+            (unsigned long long)a->config.join_timeout_ms / 1000);
+    } else {
+        agent_say(a, LOG_LEVEL_INFO,
+                  "joined job %s at %s; waiting for all %u nodes, for %llu s at most",
+                  a->config.job, a->config.endpoint, a->config.max_nodes,
+                  (unsigned long long)a->config.join_timeout_ms / 1000);
+    }
+}
+
+void agent_tick(struct agent *a, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    for (int t = 0; t < TIMER_COUNT; t++) {
+        if (a->timer[t] == 0 || a->timer[t] > now_ms) {
+            continue;
+        }
+        a->timer[t] = 0;
+        if (t == TIMER_NOTICE) {
+            say_what_is_awaited(a);
+        } else if (t == TIMER_PATIENCE) {
+            agent_fire(a, EVENT_GIVE_UP, NULL);
+        } else {
+            link_tick(a, (enum agent_timer)t);
+        }
+    }
+    workers_tick(a);
+}
+
+uint64_t agent_deadline(const struct agent *a)
+{
+    uint64_t first = workers_deadline(a);
+
+    for (int t = 0; t < TIMER_COUNT; t++) {
+        if (a->timer[t] != 0) {
+            first = MIN(first, a->timer[t]);
+        }
+    }
+    return first;
+}

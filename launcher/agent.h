@@ -1,0 +1,139 @@
+#ifndef LAUNCHER_AGENT_H
+#define LAUNCHER_AGENT_H
+
+/* PURE. One node's agent: it takes part in the rendezvous, has workers started and
+ * stopped, and tells what became of them. No socket, no process, no clock: the shell
+ * (supervisor.c) and the simulation (tests/sim) feed it events with their time; it
+ * answers through agent_actions, during the call. An action never calls back into the
+ * agent.
+ *
+ *                  WELCOME, JOIN sent          ROUND(g)
+ *   CONNECTING ──────────────────────► JOINING ────────► RUNNING(g)
+ *       ▲                                 ▲                 │  │ all ended with 0
+ *       │ the server is gone,             │ all are gone    │  └──────► WAITING (for
+ * the others) │ all are gone                    │                 │ a worker failed ·
+ * STOP ·   │ STOP └──────────────────────────── STOPPING(g) ◄─────────┘ signal · server
+ * gone       └─► JOINING
+ *
+ *   CLOSED(exit code): from everywhere, by CLOSED, REFUSED, a signal, the join
+ * time-out.
+ *
+ * The connection has a life of its own (agent_link.c): down, opening, hello, up. While
+ * it is down the workers of a durable service go on; those of an ephemeral one are
+ * stopped when the connection has ended, not when it is silent. */
+
+#include "launcher/topology.h"
+
+#include "common/control.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/msg.h"
+
+struct agent;
+
+enum agent_state {
+    AGENT_CONNECTING,
+    AGENT_JOINING,
+    AGENT_RUNNING,
+    AGENT_STOPPING,
+    AGENT_WAITING,
+    AGENT_CLOSED,
+    AGENT_STATE_COUNT,
+};
+
+/* What the workers of a generation are started with; valid during the call. */
+struct agent_round {
+    uint64_t generation;
+    uint32_t failures;
+    struct topology topology;
+    const struct msg_node *nodes; /* topology.group_world of them */
+};
+
+struct agent_relay {
+    char addr[MSG_ADDR_MAX];
+    uint16_t port;
+};
+
+struct agent_actions {
+    void *arg;
+    void (*connect)(
+        void *arg); /* answered by agent_connected or agent_connect_failed */
+    void (*disconnect)(void *arg); /* drop the connection; nothing more comes from it */
+    void (*send)(void *arg, const struct msg *m);
+    /* A fresh listener for the next generation; the old one and its connections go. */
+    int (*relay_open)(void *arg, struct agent_relay *ret, struct errmsg *msg);
+    void (*relay_close)(void *arg);
+    void (*relay_resend)(
+        void *arg); /* re-attached: what is unacknowledged goes again */
+    void (*spawn)(void *arg, const struct agent_round *round); /* all slots */
+    void (*control)(void *arg, uint32_t slot, const struct control *c);
+    void (*engine)(void *arg, uint32_t slot,
+                   const char *folder); /* it has said hello */
+    void (*kill)(void *arg, uint32_t slot, int signal);
+    void (*report)(void *arg, const struct msg_report *report);
+    void (*say)(void *arg, enum log_level level, const char *text);
+    void (*end)(void *arg, int exit_code); /* once; the agent does nothing any more */
+};
+
+struct agent_config {
+    const char *job, *host, *program; /* borrowed: outlive the agent, all texts */
+    const char *endpoint;             /* for people */
+    uint64_t agent_id;                /* random */
+    uint32_t min_nodes, max_nodes, nproc, max_restarts;
+    int32_t node_rank;
+    uint64_t join_timeout_ms;
+    uint32_t last_call_ms;
+    bool maybe_engine; /* the program's base name is ctrun-worker */
+    struct agent_actions actions;
+};
+
+/* A worker's end as the shell has found it. */
+struct agent_end {
+    const char *message, *tail, *log_path; /* "" for none */
+    uint64_t wall_ms;                      /* Unix time, for people */
+};
+
+struct agent *agent_new(const struct agent_config *config);
+void agent_free(struct agent *a); /* NULL allowed */
+
+void agent_start(struct agent *a, uint64_t now_ms);
+
+/* The connection is open (nothing was said yet). `taken`: "" or, when the endpoint is
+ * this host's and its port could not be bound, who holds it. */
+void agent_connected(struct agent *a, const char *taken, uint64_t now_ms);
+void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms);
+
+/* The connection has ended; `is_silent`: by a time-out, not by the other side. */
+void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms);
+
+/* ERR_PROTOCOL: the shell drops the connection and calls agent_disconnected.
+ * STORE_REPLY is the relay's and does not come here. */
+int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms) MUST_CHECK;
+
+void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms);
+/* It could not be started; `end->message` says why. */
+void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *end,
+                        uint64_t now_ms);
+
+/* The worker has ended (`status` as of waitpid); its output comes with agent_drained.
+ */
+void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t now_ms);
+void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
+                   uint64_t now_ms);
+
+/* From the worker's control channel or, as CONTROL_PROGRESS, its progress pipe. */
+void agent_control(struct agent *a, uint32_t slot, const struct control *c,
+                   uint64_t now_ms);
+void agent_signal(struct agent *a, int signal, uint64_t now_ms);
+
+/* The keeper died alone and the shell has killed what was left. */
+void agent_keeper_lost(struct agent *a, uint64_t now_ms);
+
+void agent_tick(struct agent *a, uint64_t now_ms);
+uint64_t agent_deadline(const struct agent *a); /* UINT64_MAX: nothing to wait for */
+
+enum agent_state agent_state(const struct agent *a);
+uint64_t agent_generation(const struct agent *a);
+bool agent_was_closed(const struct agent *a); /* CLOSED has come: the job is over */
+
+#endif

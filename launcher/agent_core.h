@@ -1,0 +1,140 @@
+#ifndef LAUNCHER_AGENT_CORE_H
+#define LAUNCHER_AGENT_CORE_H
+
+/* PURE. What the agent's three files share and nobody else sees: agent.c (its life:
+ * state × event), agent_link.c (the connection), agent_workers.c (the workers of one
+ * generation). */
+
+#include "launcher/agent.h"
+
+enum {
+    AGENT_MAX_REQUESTS = 4,
+    AGENT_GRACE_ABORT_MS = 5000,  /* an engine that was told to abort */
+    AGENT_GRACE_LEAVE_MS = 30000, /* everything else */
+};
+
+enum agent_link { LINK_DOWN, LINK_OPENING, LINK_HELLO, LINK_UP };
+
+enum agent_timer {
+    TIMER_RECONNECT,
+    TIMER_HELLO,     /* no WELCOME */
+    TIMER_HEARTBEAT, /* send the next one */
+    TIMER_NOTICE,    /* say for what it waits */
+    TIMER_PATIENCE,  /* give up */
+    TIMER_COUNT,
+};
+
+enum agent_event {
+    EVENT_ATTACHED,    /* WELCOME with the session we had */
+    EVENT_NEW_SESSION, /* WELCOME with another: the old generation is over */
+    EVENT_GONE,        /* the connection to an ephemeral server has ended */
+    EVENT_ROUND,
+    EVENT_STOP,
+    EVENT_CLOSED, /* CLOSED or REFUSED: agent.closing is set */
+    EVENT_FAILED, /* a worker failed by itself */
+    EVENT_EMPTY,  /* the last worker is gone */
+    EVENT_SIGNAL,
+    EVENT_GIVE_UP, /* TIMER_PATIENCE */
+    EVENT_COUNT,
+};
+
+enum worker_state { WORKER_NONE, WORKER_LIVE, WORKER_EXITED, WORKER_ENDED };
+
+struct worker {
+    enum worker_state state;
+    bool is_engine;
+    bool is_told;     /* to stop */
+    bool is_aborted;  /* told the harder way */
+    int code, signal; /* how it ended */
+    uint32_t pid;
+    uint64_t kill_ms;     /* KILL then; 0: never */
+    uint64_t step;        /* the last it reported */
+    uint64_t progress_ms; /* when PROGRESS was last sent */
+    char phase[CONTROL_PHASE_MAX];
+    uint64_t ended_ms;
+    struct msg *ended; /* owned; RANK_ENDED, kept to be sent again after a reconnect */
+};
+
+/* A RESUMED or COMMIT without its DECISION. */
+struct request {
+    uint64_t id; /* 0: free */
+    uint32_t slot;
+    bool is_commit;
+    uint32_t run;
+    uint64_t step;
+    char hash[CONTROL_HASH_MAX];
+};
+
+struct agent {
+    struct agent_config config;
+    enum agent_state state;
+    uint64_t now_ms;
+    uint64_t timer[TIMER_COUNT]; /* 0: not armed */
+    int closing;                 /* exit code once all is stopped, -1: none */
+    int leaving;                 /* signal that told us to go, 0: none */
+    bool was_closed;             /* CLOSED has come */
+
+    /* agent_link.c */
+    enum agent_link link;
+    unsigned attempts; /* since the connection was last up */
+    unsigned
+        strangers; /* connections that ended without WELCOME, the port being taken */
+    uint64_t rng;
+    uint64_t session, cluster, boot;
+    bool is_ephemeral;
+    uint32_t lease_ms;
+    int64_t clock_offset; /* service - ours, from the quickest round trip */
+    uint64_t clock_trip_ms, clock_sample_ms;
+    char trouble[512]; /* the last failure to connect, for people */
+    char taken[256];
+
+    /* the generation */
+    uint64_t generation; /* the highest seen */
+    bool is_over;        /* the service knows nothing of it any more */
+    bool is_standby;
+    uint32_t failures;
+    int32_t group_rank;
+    uint32_t first_rank;
+    uint32_t commit_run;
+    uint64_t commit_step;
+    char commit_hash[MSG_HASH_MAX];
+    bool has_stopped; /* STOPPED was sent for it */
+    bool was_done;
+    struct agent_relay relay; /* for the next; port 0: none open */
+
+    /* agent_workers.c */
+    struct worker *workers; /* owned; config.nproc */
+    uint32_t max_world;     /* from hello */
+    uint64_t last_request;
+    struct request requests[AGENT_MAX_REQUESTS];
+    bool has_refused;
+    struct msg_refuse refuse; /* sent again after a reconnect */
+};
+
+/* agent.c */
+void agent_fire(struct agent *a, enum agent_event event, const void *detail);
+void agent_finish(struct agent *a, int exit_code);
+void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms);
+void agent_disarm(struct agent *a, enum agent_timer timer);
+
+/* agent_link.c */
+void link_open(struct agent *a);
+void link_send(struct agent *a, const struct msg *m); /* dropped while not up */
+void link_tick(struct agent *a, enum agent_timer timer);
+uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
+
+/* agent_workers.c */
+int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;
+/* Tells each live worker to go; `signal` is for those that are no engine. */
+void workers_stop(struct agent *a, enum stop_mode mode, int signal);
+void workers_kill(struct agent *a);
+void workers_tick(struct agent *a);
+uint64_t workers_deadline(const struct agent *a);
+bool workers_are_done(const struct agent *a);
+void workers_resend(struct agent *a); /* after a reconnect: ends, requests, refusal */
+void workers_decide(struct agent *a, const struct msg_decision *decision);
+void workers_release(struct agent *a);
+
+#endif

@@ -1,0 +1,365 @@
+/* PURE. The agent's connection: open, hello, heartbeats, reconnect with back-off.
+ *
+ * Happy path: connect → HELLO → WELCOME → (agent.c) → heartbeats and messages.
+ * Failures: no connection, or it ends → reconnect after a back-off of at most a second,
+ * for as long as TIMER_PATIENCE allows; an ephemeral server's end → EVENT_GONE; no
+ * WELCOME in time → reconnect; a stranger on our own port → exit 2. */
+
+#include "launcher/agent_core.h"
+
+#include "common/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    BACKOFF_MIN_MS = 20,
+    BACKOFF_MAX_MS = 1000,
+    HELLO_TIMEOUT_MS = 4000,
+    DEFAULT_LEASE_MS = 3000,
+    MAX_STRANGERS = 3,
+    CLOCK_KEEP_MS = 300000, /* an old sample yields to a slower, newer one */
+};
+
+static uint64_t next_random(struct agent *a)
+{
+    a->rng += 0x9E3779B97F4A7C15U; /* splitmix64 */
+    uint64_t z = a->rng;
+
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+    return z ^ (z >> 31);
+}
+
+void link_open(struct agent *a)
+{
+    ASSERT(a->link == LINK_DOWN);
+    a->link = LINK_OPENING;
+    a->config.actions.connect(a->config.actions.arg);
+}
+
+/* Down; tries again after half to all of a delay that doubles up to a second. */
+static void go_down(struct agent *a)
+{
+    uint64_t delay = BACKOFF_MIN_MS;
+
+    for (unsigned i = 0; i < a->attempts && delay < BACKOFF_MAX_MS; i++) {
+        delay *= 2;
+    }
+    delay = MIN(delay, BACKOFF_MAX_MS);
+    a->attempts++;
+    a->link = LINK_DOWN;
+    agent_disarm(a, TIMER_HELLO);
+    agent_disarm(a, TIMER_HEARTBEAT);
+    agent_arm(a, TIMER_RECONNECT, delay / 2 + next_random(a) % (delay / 2 + 1));
+}
+
+void link_send(struct agent *a, const struct msg *m)
+{
+    if (a->link == LINK_UP) {
+        a->config.actions.send(a->config.actions.arg, m);
+    }
+}
+
+static void send_hello(struct agent *a)
+{
+    const struct agent_config *c = &a->config;
+    struct msg m = {.type = MSG_HELLO,
+                    .u.hello = {.version = MSG_VERSION,
+                                .agent_id = c->agent_id,
+                                .session = a->session,
+                                .cluster = a->cluster,
+                                .boot = a->boot,
+                                .generation = a->generation,
+                                .group_rank = a->group_rank,
+                                .failures = a->failures,
+                                .commit_run = a->commit_run,
+                                .commit_step = a->commit_step,
+                                .min_nodes = c->min_nodes,
+                                .max_nodes = c->max_nodes,
+                                .nproc = c->nproc,
+                                .max_restarts = c->max_restarts,
+                                .node_rank = c->node_rank,
+                                .last_call_ms = c->last_call_ms}};
+
+    (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "%s", c->job);
+    (void)snprintf(m.u.hello.host, sizeof(m.u.hello.host), "%s", c->host);
+    memcpy(m.u.hello.commit_hash, a->commit_hash, sizeof(m.u.hello.commit_hash));
+    c->actions.send(c->actions.arg, &m);
+}
+
+void agent_connected(struct agent *a, const char *taken, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->link != LINK_OPENING) {
+        return;
+    }
+    a->link = LINK_HELLO;
+    (void)snprintf(a->taken, sizeof(a->taken), "%s", taken);
+    (void)snprintf(a->trouble, sizeof(a->trouble), "connected, but no answer");
+    agent_arm(a, TIMER_HELLO, HELLO_TIMEOUT_MS);
+    send_hello(a);
+}
+
+void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->link != LINK_OPENING) {
+        return;
+    }
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s", text);
+    go_down(a);
+}
+
+static void blame_stranger(struct agent *a)
+{
+    agent_say(a, LOG_LEVEL_ERROR,
+              "the rendezvous cannot be served at %s: %s, which does not speak ctrun's "
+              "protocol; choose another port in --rdzv-endpoint",
+              a->config.endpoint, a->taken);
+    agent_finish(a, 2);
+}
+
+/* A connection that never came to WELCOME. On this host's own port, that somebody else
+ * holds, it is the user's mistake; elsewhere it may be a server that starts, and a mute
+ * ctrun is one that was stopped for a while. */
+static void lost_stranger(struct agent *a, bool is_mute)
+{
+    bool is_mistake = a->taken[0] != '\0' && a->session == 0;
+
+    a->strangers += is_mute && !strstr(a->taken, "ctrun") ? MAX_STRANGERS : !is_mute;
+    if (is_mistake && a->strangers >= MAX_STRANGERS) {
+        blame_stranger(a);
+        return;
+    }
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s%s%s",
+                   is_mute ? "connected, but no answer" : "it closed the connection",
+                   a->taken[0] != '\0' ? "; " : "", a->taken);
+    go_down(a);
+}
+
+void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms)
+{
+    enum agent_link was = a->link;
+
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || was == LINK_DOWN) {
+        return;
+    }
+    if (was != LINK_UP) {
+        lost_stranger(a, is_silent);
+        return;
+    }
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s",
+                   is_silent ? "it does not answer" : "it closed the connection");
+    go_down(a);
+    if (a->is_ephemeral && !is_silent) {
+        agent_fire(a, EVENT_GONE, NULL);
+    } else if (a->state == AGENT_RUNNING) {
+        agent_say(a, LOG_LEVEL_WARN,
+                  "lost the rendezvous at %s (%s); the workers go on without it",
+                  a->config.endpoint, a->trouble);
+    }
+}
+
+static void send_heartbeat(struct agent *a)
+{
+    struct msg m = {.type = MSG_HEARTBEAT, .u.heartbeat = {.sent_ms = a->now_ms}};
+
+    link_send(a, &m);
+    agent_arm(a, TIMER_HEARTBEAT, MAX(a->lease_ms / 4, 1));
+}
+
+void link_tick(struct agent *a, enum agent_timer timer)
+{
+    if (timer == TIMER_RECONNECT) {
+        link_open(a);
+    } else if (timer == TIMER_HEARTBEAT) {
+        send_heartbeat(a);
+    } else if (timer == TIMER_HELLO) {
+        a->config.actions.disconnect(a->config.actions.arg);
+        lost_stranger(a, true);
+    }
+}
+
+/* A durable service is known by its cluster id, and its boot counter never goes back.
+ */
+static bool is_acceptable(struct agent *a, const struct msg_welcome *w)
+{
+    if (a->session == 0 || a->is_ephemeral) {
+        return true;
+    }
+    if (w->cluster != a->cluster) {
+        agent_say(
+            a, LOG_LEVEL_ERROR,
+            "another service answers at %s (cluster %016llx, not %016llx): refused",
+            a->config.endpoint, (unsigned long long)w->cluster,
+            (unsigned long long)a->cluster);
+        return false;
+    }
+    if (w->boot < a->boot) {
+        agent_say(a, LOG_LEVEL_ERROR,
+                  "an older state of the service answers at %s (boot %llu, not %llu): "
+                  "refused",
+                  a->config.endpoint, (unsigned long long)w->boot,
+                  (unsigned long long)a->boot);
+        return false;
+    }
+    return true;
+}
+
+static int on_welcome(struct agent *a, const struct msg_welcome *w)
+{
+    bool is_known =
+        a->session != 0 && w->session == a->session && w->cluster == a->cluster;
+    bool was_lost = a->session != 0;
+
+    if (w->session == 0) {
+        return ERR_PROTOCOL;
+    }
+    if (!is_acceptable(a, w)) {
+        a->config.actions.disconnect(a->config.actions.arg);
+        go_down(a);
+        return 0;
+    }
+    a->link = LINK_UP;
+    a->attempts = 0;
+    a->strangers = 0;
+    a->session = w->session;
+    a->cluster = w->cluster;
+    a->boot = w->boot;
+    a->is_ephemeral = w->ephemeral != 0;
+    a->lease_ms = w->lease_ms ? w->lease_ms : DEFAULT_LEASE_MS;
+    agent_disarm(a, TIMER_HELLO);
+    if (!is_known) {
+        a->clock_sample_ms = 0; /* another machine's clock, maybe */
+    }
+    send_heartbeat(a);
+    if (was_lost && a->state != AGENT_JOINING && a->state != AGENT_CONNECTING) {
+        agent_say(a, LOG_LEVEL_INFO, "the rendezvous at %s answers again",
+                  a->config.endpoint);
+    }
+    agent_fire(a, is_known ? EVENT_ATTACHED : EVENT_NEW_SESSION, NULL);
+    return 0;
+}
+
+static int on_pong(struct agent *a, const struct msg_pong *pong)
+{
+    uint64_t trip;
+
+    if (pong->sent_ms > a->now_ms) {
+        return ERR_PROTOCOL;
+    }
+    trip = a->now_ms - pong->sent_ms;
+    if (a->clock_sample_ms == 0 || trip <= a->clock_trip_ms ||
+        a->now_ms - a->clock_sample_ms > CLOCK_KEEP_MS) {
+        a->clock_trip_ms = trip;
+        a->clock_sample_ms = MAX(a->now_ms, 1);
+        a->clock_offset =
+            (int64_t)pong->service_ms - (int64_t)(pong->sent_ms + trip / 2);
+    }
+    return 0;
+}
+
+uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms)
+{
+    if (a->clock_sample_ms == 0) {
+        return 0; /* nothing to compare with yet */
+    }
+    return (uint64_t)((int64_t)ours_ms + a->clock_offset);
+}
+
+static int on_closing(struct agent *a, uint32_t exit_code, const char *text)
+{
+    if (text[0] != '\0') {
+        agent_say(a, exit_code == 0 ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "%s", text);
+    }
+    a->closing = (int)MIN(exit_code, 255);
+    a->was_closed = true;
+    agent_fire(a, EVENT_CLOSED, NULL);
+    return 0;
+}
+
+static int on_round(struct agent *a, const struct msg_round *round)
+{
+    if (round->generation <= a->generation || a->state != AGENT_JOINING) {
+        return 0; /* an old one, or sent again */
+    }
+    agent_fire(a, EVENT_ROUND, round);
+    return a->state == AGENT_JOINING ? ERR_PROTOCOL : 0; /* it made no sense */
+}
+
+static void on_standby(struct agent *a, const struct msg_standby *standby)
+{
+    if (a->state == AGENT_JOINING && !a->is_standby) {
+        agent_say(a, LOG_LEVEL_INFO, "%s", standby->text);
+        a->is_standby = true;
+        agent_disarm(a, TIMER_NOTICE);
+    }
+}
+
+/* Once welcomed. */
+static int on_message(struct agent *a, const struct msg *m)
+{
+    switch (m->type) {
+    case MSG_PONG:
+        return on_pong(a, &m->u.pong);
+    case MSG_ROUND:
+        return on_round(a, &m->u.round);
+    case MSG_STANDBY:
+        on_standby(a, &m->u.standby);
+        return 0;
+    case MSG_STOP:
+        if (m->u.stop.generation == a->generation) {
+            agent_fire(a, EVENT_STOP, &m->u.stop);
+        }
+        return 0;
+    case MSG_DECISION:
+        workers_decide(a, &m->u.decision);
+        return 0;
+    case MSG_REPORT:
+        a->config.actions.report(a->config.actions.arg, &m->u.report);
+        return 0;
+    case MSG_REFUSED:
+        return on_closing(a, m->u.refused.exit_code, m->u.refused.text);
+    case MSG_CLOSED:
+        return on_closing(a, m->u.closed.exit_code, m->u.closed.text);
+    case MSG_HELLO:
+    case MSG_WELCOME:
+    case MSG_JOIN:
+    case MSG_HEARTBEAT:
+    case MSG_RANK_ENDED:
+    case MSG_REFUSE:
+    case MSG_STOPPED:
+    case MSG_LEAVE:
+    case MSG_RESUMED:
+    case MSG_COMMIT:
+    case MSG_PROGRESS:
+    case MSG_STORE:
+    case MSG_STORE_CLOSE:
+    case MSG_STORE_REPLY:
+        break;
+    }
+    return ERR_PROTOCOL;
+}
+
+int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->link == LINK_DOWN || a->link == LINK_OPENING) {
+        return 0;
+    }
+    if (a->state != AGENT_CONNECTING && (a->state != AGENT_JOINING || a->is_standby)) {
+        agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms); /* it is there */
+    }
+    if (a->link == LINK_UP) {
+        return on_message(a, m);
+    }
+    if (m->type == MSG_WELCOME) {
+        return on_welcome(a, &m->u.welcome);
+    }
+    if (m->type == MSG_REFUSED) {
+        return on_closing(a, m->u.refused.exit_code, m->u.refused.text);
+    }
+    return ERR_PROTOCOL;
+}

@@ -1,0 +1,458 @@
+/* PURE. The workers of one generation: started together, told to stop together, each
+ * one's end reported once (and again after a reconnect). */
+
+#include "launcher/agent_core.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum {
+    EXIT_NOT_STARTED = 127,
+    PROGRESS_EVERY_MS = 1000,
+    NODE_MIN_BYTES = 14, /* of an entry in the node table */
+};
+
+static void forget(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        mem_free(a->workers[i].ended);
+        a->workers[i] = (struct worker){0};
+    }
+    memset(a->requests, 0, sizeof(a->requests));
+    a->has_refused = false;
+}
+
+void workers_release(struct agent *a)
+{
+    forget(a);
+}
+
+/* --- start --- */
+
+static void send_start(struct agent *a, uint32_t slot)
+{
+    struct control c = {
+        .type = CONTROL_START,
+        .cluster = a->cluster,
+        .run = a->commit_run,
+        .step = a->commit_step,
+    };
+
+    memcpy(c.hash, a->commit_hash, sizeof(c.hash));
+    a->config.actions.control(a->config.actions.arg, slot, &c);
+}
+
+static void start_all(struct agent *a, const struct agent_round *round)
+{
+    forget(a);
+    a->generation = round->generation;
+    a->failures = round->failures;
+    a->group_rank = (int32_t)round->topology.group_rank;
+    a->first_rank = round->topology.first_rank;
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        a->workers[i].state = WORKER_LIVE;
+        a->workers[i].is_engine = a->config.maybe_engine;
+    }
+    a->config.actions.spawn(a->config.actions.arg, round);
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        send_start(a, i);
+    }
+}
+
+int workers_start(struct agent *a, const struct msg_round *m)
+{
+    struct agent_round round = {.generation = m->generation, .failures = m->failures};
+    struct msg_node *nodes;
+    int rv;
+
+    if (m->group_world == 0 || m->group_world > MSG_MAX_NODES ||
+        m->nodes.size / NODE_MIN_BYTES < m->group_world) {
+        return ERR_PROTOCOL;
+    }
+    nodes = mem_array(m->group_world, sizeof(*nodes));
+    rv = msg_nodes_decode(m->nodes, nodes, m->group_world);
+    rv = rv < 0 ? rv
+                : topology_make(nodes, m->group_world, m->group_rank, &round.topology);
+    if (rv == 0 && round.topology.nproc != a->config.nproc) {
+        rv = ERR_PROTOCOL;
+    }
+    if (rv == 0) {
+        round.nodes = nodes;
+        a->commit_run = m->commit_run;
+        a->commit_step = m->commit_step;
+        memcpy(a->commit_hash, m->commit_hash, sizeof(a->commit_hash));
+        start_all(a, &round);
+    }
+    mem_free(nodes);
+    return rv;
+}
+
+void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    ASSERT(slot < a->config.nproc);
+    a->workers[slot].pid = pid;
+}
+
+/* --- stop --- */
+
+static void tell(struct agent *a, uint32_t slot, enum stop_mode mode, int signal)
+{
+    struct worker *w = &a->workers[slot];
+    struct control c = {.type = mode == STOP_LEAVE ? CONTROL_LEAVE : CONTROL_ABORT};
+    uint64_t grace = w->is_engine && mode == STOP_ABORT ? AGENT_GRACE_ABORT_MS
+                                                        : AGENT_GRACE_LEAVE_MS;
+    uint64_t kill_ms = a->now_ms + grace;
+
+    w->kill_ms = w->is_told ? MIN(w->kill_ms, kill_ms) : kill_ms;
+    w->is_told = true;
+    if (w->is_engine) {
+        a->config.actions.control(a->config.actions.arg, slot, &c);
+    } else {
+        a->config.actions.kill(a->config.actions.arg, slot, signal);
+    }
+}
+
+/* A worker that is told twice is told twice only when the second is harder. */
+void workers_stop(struct agent *a, enum stop_mode mode, int signal)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        struct worker *w = &a->workers[i];
+        bool is_news =
+            !w->is_told || (w->is_engine && mode == STOP_ABORT && !w->is_aborted);
+
+        if (w->state == WORKER_LIVE && is_news) {
+            w->is_aborted = mode == STOP_ABORT;
+            tell(a, i, mode, signal);
+        }
+    }
+}
+
+static void kill_one(struct agent *a, uint32_t slot)
+{
+    a->workers[slot].kill_ms = 0;
+    a->workers[slot].is_told = true;
+    a->config.actions.kill(a->config.actions.arg, slot, SIGKILL);
+}
+
+void workers_kill(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        if (a->workers[i].state == WORKER_LIVE) {
+            kill_one(a, i);
+        }
+    }
+}
+
+void workers_tick(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        struct worker *w = &a->workers[i];
+
+        if (w->state == WORKER_LIVE && w->kill_ms != 0 && w->kill_ms <= a->now_ms) {
+            kill_one(a, i);
+        }
+    }
+}
+
+uint64_t workers_deadline(const struct agent *a)
+{
+    uint64_t first = UINT64_MAX;
+
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        const struct worker *w = &a->workers[i];
+
+        if (w->state == WORKER_LIVE && w->kill_ms != 0) {
+            first = MIN(first, w->kill_ms);
+        }
+    }
+    return first;
+}
+
+/* --- the end --- */
+
+/* An engine's 0 means that training is complete, also when it was told to stop; another
+ * program's only when it was not. */
+bool workers_are_done(const struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        const struct worker *w = &a->workers[i];
+
+        if (w->code != 0 || w->signal != 0 || (w->is_told && !w->is_engine)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool are_gone(const struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        if (a->workers[i].state != WORKER_ENDED) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A worker that ended by itself, and not well, takes its siblings with it at once. */
+static void ended(struct agent *a, uint32_t slot)
+{
+    struct worker *w = &a->workers[slot];
+
+    w->state = WORKER_EXITED;
+    w->ended_ms = a->now_ms;
+    w->kill_ms = 0;
+    if (!w->is_told && (w->code != 0 || w->signal != 0)) {
+        agent_fire(a, EVENT_FAILED, NULL);
+    }
+}
+
+void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t now_ms)
+{
+    struct worker *w = &a->workers[slot];
+
+    ASSERT(slot < a->config.nproc);
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || w->state != WORKER_LIVE) {
+        return;
+    }
+    w->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    w->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    ended(a, slot);
+}
+
+static void send_ended(struct agent *a, uint32_t slot, const struct agent_end *end)
+{
+    struct worker *w = &a->workers[slot];
+    struct msg *m = mem_zalloc(sizeof(*m));
+    struct msg_rank_ended *e = &m->u.rank_ended;
+
+    m->type = MSG_RANK_ENDED;
+    e->generation = a->generation;
+    e->rank = a->first_rank + slot;
+    e->local_rank = slot;
+    e->pid = w->pid;
+    e->exit_code = w->code;
+    e->signal = w->signal;
+    e->stopped = w->is_told;
+    e->engine = w->is_engine;
+    e->step = w->step;
+    e->ended_ms = link_service_ms(a, w->ended_ms);
+    e->wall_ms = end->wall_ms;
+    (void)snprintf(e->program, sizeof(e->program), "%s", a->config.program);
+    (void)snprintf(e->log_path, sizeof(e->log_path), "%s", end->log_path);
+    (void)snprintf(e->message, sizeof(e->message), "%s", end->message);
+    (void)snprintf(e->tail, sizeof(e->tail), "%s", end->tail);
+    mem_free(w->ended);
+    w->ended = m;
+    if (!a->is_over) {
+        link_send(a, m);
+    }
+}
+
+void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
+                   uint64_t now_ms)
+{
+    ASSERT(slot < a->config.nproc);
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->workers[slot].state != WORKER_EXITED) {
+        return;
+    }
+    a->workers[slot].state = WORKER_ENDED;
+    send_ended(a, slot, end);
+    if (are_gone(a)) {
+        agent_fire(a, EVENT_EMPTY, NULL);
+    }
+}
+
+void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *end,
+                        uint64_t now_ms)
+{
+    ASSERT(slot < a->config.nproc);
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->workers[slot].state != WORKER_LIVE) {
+        return;
+    }
+    a->workers[slot].code = EXIT_NOT_STARTED;
+    ended(a, slot);
+    agent_drained(a, slot, end, now_ms);
+}
+
+/* --- what workers say --- */
+
+static void send_request(struct agent *a, const struct request *r)
+{
+    struct msg m = {0};
+
+    if (r->is_commit) {
+        m.type = MSG_COMMIT;
+        m.u.commit = (struct msg_commit){.generation = a->generation,
+                                         .request = r->id,
+                                         .run = r->run,
+                                         .step = r->step};
+        memcpy(m.u.commit.hash, r->hash, sizeof(m.u.commit.hash));
+    } else {
+        m.type = MSG_RESUMED;
+        m.u.resumed = (struct msg_resumed){.generation = a->generation,
+                                           .request = r->id,
+                                           .run = r->run,
+                                           .step = r->step};
+    }
+    link_send(a, &m);
+}
+
+static void on_request(struct agent *a, uint32_t slot, const struct control *c)
+{
+    for (unsigned i = 0; i < AGENT_MAX_REQUESTS; i++) {
+        struct request *r = &a->requests[i];
+
+        if (r->id != 0) {
+            continue;
+        }
+        *r = (struct request){.id = ++a->last_request,
+                              .slot = slot,
+                              .is_commit = c->type == CONTROL_COMMIT,
+                              .run = c->run,
+                              .step = c->step};
+        memcpy(r->hash, c->hash, sizeof(r->hash));
+        send_request(a, r);
+        return;
+    }
+    agent_say(a, LOG_LEVEL_WARN,
+              "rank %u asks for more decisions at once than %d: ignored",
+              a->first_rank + slot, AGENT_MAX_REQUESTS);
+}
+
+void workers_decide(struct agent *a, const struct msg_decision *decision)
+{
+    struct control c = {.type = CONTROL_DECISION, .accepted = decision->accepted != 0};
+
+    for (unsigned i = 0; i < AGENT_MAX_REQUESTS; i++) {
+        struct request *r = &a->requests[i];
+
+        if (r->id == 0 || r->id != decision->request ||
+            decision->generation != a->generation) {
+            continue;
+        }
+        c.is_commit = r->is_commit;
+        c.run = r->run;
+        c.step = r->step;
+        memcpy(c.text, decision->text, sizeof(c.text));
+        if (r->is_commit && c.accepted) {
+            a->commit_run = r->run;
+            a->commit_step = r->step;
+            memcpy(a->commit_hash, r->hash, sizeof(a->commit_hash));
+        }
+        r->id = 0;
+        if (a->workers[r->slot].state == WORKER_LIVE) {
+            a->config.actions.control(a->config.actions.arg, r->slot, &c);
+        }
+        return;
+    }
+}
+
+static void on_progress(struct agent *a, uint32_t slot, const struct control *c)
+{
+    struct worker *w = &a->workers[slot];
+    bool is_new_phase = strcmp(w->phase, c->phase) != 0;
+    struct msg m = {.type = MSG_PROGRESS,
+                    .u.progress = {.generation = a->generation,
+                                   .rank = a->first_rank + slot,
+                                   .step = c->step,
+                                   .tok_s = c->tok_s}};
+
+    w->step = c->step;
+    if (!is_new_phase && w->progress_ms != 0 &&
+        a->now_ms - w->progress_ms < PROGRESS_EVERY_MS) {
+        return;
+    }
+    w->progress_ms = MAX(a->now_ms, 1);
+    memcpy(w->phase, c->phase, sizeof(w->phase));
+    memcpy(m.u.progress.phase, c->phase, sizeof(m.u.progress.phase));
+    link_send(a, &m);
+}
+
+static void send_refuse(struct agent *a)
+{
+    struct msg m = {.type = MSG_REFUSE, .u.refuse = a->refuse};
+
+    link_send(a, &m);
+}
+
+/* All ranks say the same; the first is enough. */
+static void on_refuse(struct agent *a, uint32_t slot, const struct control *c)
+{
+    if (a->has_refused) {
+        return;
+    }
+    a->has_refused = true;
+    a->refuse = (struct msg_refuse){
+        .generation = a->generation,
+        .rank = a->first_rank + slot,
+        .exit_code = c->code,
+    };
+    memcpy(a->refuse.text, c->text, sizeof(a->refuse.text));
+    send_refuse(a);
+}
+
+static void on_hello(struct agent *a, uint32_t slot, const struct control *c)
+{
+    a->workers[slot].is_engine = true;
+    a->max_world = c->max_world;
+    a->config.actions.engine(a->config.actions.arg, slot, c->path);
+}
+
+void agent_control(struct agent *a, uint32_t slot, const struct control *c,
+                   uint64_t now_ms)
+{
+    ASSERT(slot < a->config.nproc);
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->is_over ||
+        (a->workers[slot].state != WORKER_LIVE &&
+         a->workers[slot].state != WORKER_EXITED)) {
+        return;
+    }
+    switch (c->type) {
+    case CONTROL_HELLO:
+        on_hello(a, slot, c);
+        break;
+    case CONTROL_REFUSE:
+        on_refuse(a, slot, c);
+        break;
+    case CONTROL_RESUMED:
+    case CONTROL_COMMIT:
+        on_request(a, slot, c);
+        break;
+    case CONTROL_PROGRESS:
+        on_progress(a, slot, c);
+        break;
+    case CONTROL_START:
+    case CONTROL_ABORT:
+    case CONTROL_LEAVE:
+    case CONTROL_DECISION:
+        break; /* ours to send; a confused program */
+    }
+}
+
+void workers_resend(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        if (a->workers[i].ended) {
+            link_send(a, a->workers[i].ended);
+        }
+    }
+    if (a->has_refused) {
+        send_refuse(a);
+    }
+    for (unsigned i = 0; i < AGENT_MAX_REQUESTS; i++) {
+        if (a->requests[i].id != 0) {
+            send_request(a, &a->requests[i]);
+        }
+    }
+}

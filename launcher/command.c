@@ -1,0 +1,286 @@
+/* The arguments of one worker (env.h): who executes the program, and where it lies.
+ *
+ *   train.py                      a file here                python -u train.py
+ *   ctrun-worker, ./a.out         ELF                        itself
+ *   ./run.sh                      #! names another program   itself
+ *   ./tool, a folder, anything    everything else            python -u
+ */
+
+#include "launcher/env.h"
+#include "launcher/texts.h"
+
+#include "common/mem.h"
+#include "common/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum runner { RUN_DIRECTLY, RUN_BY_PYTHON };
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_executable(const char *path)
+{
+    return is_file(path) && access(path, X_OK) == 0;
+}
+
+/* `dir`/`name` into `ret` when it is an executable file. */
+static bool find_in(const char *dir, size_t len, const char *name, char *ret)
+{
+    if (len == 0) {
+        return false; /* an empty entry of PATH means here, which no one wants */
+    }
+    return str_format(ret, PATH_MAX, "%.*s/%s", (int)len, dir, name) &&
+           is_executable(ret);
+}
+
+static bool find_in_path(const char *path, const char *name, char *ret)
+{
+    while (path && *path != '\0') {
+        size_t len = strcspn(path, ":");
+
+        if (find_in(path, len, name, ret)) {
+            return true;
+        }
+        path += len;
+        path += *path == ':';
+    }
+    return false;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t len = strlen(text);
+    size_t end_len = strlen(end);
+
+    return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+static int find_program(const struct worker_command *c, const char *name, char *ret,
+                        struct errmsg *msg)
+{
+    struct stat st;
+    bool is_here = stat(name, &st) == 0;
+
+    if (strlen(name) >= PATH_MAX) {
+        return errmsg_set(msg, ERR_INVALID, "the program's name is too long");
+    }
+    if (strchr(name, '/') || (is_here && !c->no_python && ends_in(name, ".py"))) {
+        if (!is_here) {
+            return errmsg_set(msg, ERR_MISSING, "cannot run %.200s: %s", name,
+                              err_text(-errno));
+        }
+        memcpy(ret, name, strlen(name) + 1);
+        return 0;
+    }
+    if (find_in(c->self_dir, strlen(c->self_dir), name, ret) ||
+        find_in_path(c->path, name, ret)) {
+        return 0;
+    }
+    if (is_here && !c->no_python) {
+        memcpy(ret, name, strlen(name) + 1);
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_MISSING,
+        "cannot find the program '%.200s': neither beside ctrun nor in PATH, "
+        "nor a file in this folder%s",
+        name, is_here ? " that is asked for as ./NAME" : "");
+}
+
+/* The next word of an interpreter line, NUL-terminated in place. */
+static char *next_word(char **at)
+{
+    char *word;
+
+    *at += strspn(*at, " \t");
+    word = *at;
+    *at += strcspn(*at, " \t\r\n");
+    if (**at != '\0') {
+        *(*at)++ = '\0';
+    }
+    return word;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* `line` is what stands behind #!. /usr/bin/env is looked through. */
+static bool is_python_line(char *line)
+{
+    const char *word = base_name(next_word(&line));
+
+    if (strcmp(word, "env") == 0) {
+        do {
+            word = next_word(&line);
+        } while (word[0] == '-' || strchr(word, '='));
+        word = base_name(word);
+    }
+    return str_starts_with(word, "python") || str_starts_with(word, "pypy");
+}
+
+static int runner_of(const char *path, enum runner *ret, struct errmsg *msg)
+{
+    char head[256];
+    ssize_t n;
+    int fd;
+
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == EACCES && is_executable(path)) {
+        *ret = RUN_DIRECTLY; /* a program that may be executed but not read */
+        return 0;
+    }
+    if (fd < 0) {
+        return errmsg_set(msg, -errno, "cannot read %.200s: %s", path,
+                          err_text(-errno));
+    }
+    n = read(fd, head, sizeof(head) - 1);
+    (void)close(fd); /* only read */
+    n = MAX(n, 0);   /* a folder: python looks for __main__.py */
+    head[n] = '\0';
+    *ret = RUN_BY_PYTHON;
+    if (n >= 4 && memcmp(head, "\177ELF", 4) == 0) {
+        *ret = RUN_DIRECTLY;
+    } else if (str_starts_with(head, "#!")) {
+        head[strcspn(head, "\n")] = '\0';
+        *ret = is_python_line(head + 2) ? RUN_BY_PYTHON : RUN_DIRECTLY;
+    }
+    if (*ret == RUN_DIRECTLY && !is_executable(path)) {
+        return errmsg_set(msg, -EACCES,
+                          "%.200s is not Python and may not be executed; chmod +x it",
+                          path);
+    }
+    return 0;
+}
+
+static int find_python(const struct worker_command *c, char *ret, struct errmsg *msg)
+{
+    if (strchr(c->python, '/') && strlen(c->python) < PATH_MAX) {
+        memcpy(ret, c->python, strlen(c->python) + 1);
+        return 0;
+    }
+    if (find_in_path(c->path, c->python, ret)) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_MISSING,
+        "cannot find the interpreter '%.100s' in PATH; set PYTHON_EXEC, or give "
+        "--no-python for a program that is not Python",
+        c->python);
+}
+
+static size_t identifier_length(const char *text)
+{
+    size_t n = 0;
+
+    if (!isalpha((unsigned char)text[0]) && text[0] != '_') {
+        return 0;
+    }
+    while (isalnum((unsigned char)text[n]) || text[n] == '_') {
+        n++;
+    }
+    return n;
+}
+
+/* `text` begins with a '$': how many bytes of it are one placeholder, and what it means
+ * (*ret_value, or itself when NULL). */
+static size_t placeholder(const char *text, const char *rank, const char **ret_value)
+{
+    static const char name[] = "local_rank";
+    bool has_brace = text[1] == '{';
+    const char *id = text + 1 + has_brace;
+    size_t len = identifier_length(id);
+
+    *ret_value = NULL;
+    if (text[1] == '$') {
+        *ret_value = "$";
+        return 2;
+    }
+    if (len == 0 || (has_brace && id[len] != '}')) {
+        return 1;
+    }
+    if (len == sizeof(name) - 1 && memcmp(id, name, len) == 0) {
+        *ret_value = rank;
+    }
+    return 1 + len + (has_brace ? 2 : 0);
+}
+
+/* As Python's string.Template(arg).safe_substitute(local_rank=rank), which torchrun
+ * uses. */
+static void put_substituted(struct buf *texts, const char *arg, uint32_t local_rank)
+{
+    struct buf out;
+    char rank[16];
+    bool fits = str_format(rank, sizeof(rank), "%u", local_rank);
+    int rv = 0;
+
+    ASSERT(fits);
+    texts_init(&out);
+    while (*arg != '\0') {
+        const char *value = NULL;
+        size_t len = *arg == '$' ? placeholder(arg, rank, &value) : strcspn(arg, "$");
+
+        rv |= buf_append(&out, value ? value : arg, value ? strlen(value) : len);
+        arg += len;
+    }
+    rv |= buf_append(&out, "", 1);
+    ASSERT(rv == 0);
+    texts_put(texts, (const char *)buf_bytes(&out));
+    buf_release(&out);
+}
+
+int worker_command_make(const struct worker_command *command, char *const *program,
+                        uint32_t local_rank, char ***ret, struct errmsg *msg)
+{
+    char python[PATH_MAX];
+    char path[PATH_MAX];
+    enum runner runner = command->module ? RUN_BY_PYTHON : RUN_DIRECTLY;
+    struct buf texts;
+    int rv = 0;
+
+    if (!command->module) {
+        rv = find_program(command, program[0], path, msg);
+    }
+    if (rv == 0 && !command->module && !command->no_python) {
+        rv = runner_of(path, &runner, msg);
+    }
+    if (rv == 0 && runner == RUN_BY_PYTHON) {
+        rv = find_python(command, python, msg);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    texts_init(&texts);
+    if (runner == RUN_BY_PYTHON) {
+        texts_put(&texts, python);
+        texts_put(&texts, "-u");
+    }
+    if (command->module) {
+        texts_put(&texts, "-m");
+    }
+    texts_put(&texts, command->module ? program[0] : path);
+    for (size_t i = 1; program[i]; i++) {
+        put_substituted(&texts, program[i], local_rank);
+    }
+    *ret = texts_block(&texts);
+    return 0;
+}
+
+bool worker_command_is_engine(char *const *program)
+{
+    return strcmp(base_name(program[0]), "ctrun-worker") == 0;
+}

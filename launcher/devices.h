@@ -1,0 +1,19 @@
+#ifndef LAUNCHER_DEVICES_H
+#define LAUNCHER_DEVICES_H
+
+/* How many workers a node can take: --nproc-per-node=auto, cpu, gpu. Without CUDA: GPUs
+ * are counted by their device files, or by CUDA_VISIBLE_DEVICES. */
+
+#include "launcher/options.h"
+
+#include "common/err.h"
+
+/* ERR_INVALID when `gpu` is asked for and there is none. */
+int devices_count(const struct launch_options *o, const char *visible, uint32_t *ret,
+                  struct errmsg *msg) MUST_CHECK;
+
+/* PURE. The entries of CUDA_VISIBLE_DEVICES (indices, UUIDs, MIG names): those before
+ * the first that is empty or negative, as CUDA reads it. */
+uint32_t devices_count_visible(const char *visible);
+
+#endif

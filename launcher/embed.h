@@ -1,0 +1,26 @@
+#ifndef LAUNCHER_EMBED_H
+#define LAUNCHER_EMBED_H
+
+/* The rendezvous service inside ctrun: for --standalone, and for the node that owns
+ * --rdzv-endpoint. The one door from launcher/ to rendezvous/. Loop thread only. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+
+struct uv_loop_s;
+struct embed;
+
+/* Serves on a numeric address; port 0 picks one. -EADDRINUSE: the text names who holds
+ * it. */
+int embed_start(struct uv_loop_s *loop, const char *addr, int port, struct embed **ret,
+                struct errmsg *msg) MUST_CHECK;
+int embed_port(const struct embed *e);
+
+/* True while a job is neither done nor failed, or an agent is connected. */
+bool embed_is_busy(const struct embed *e);
+
+/* Asynchronous; frees itself after the callback. */
+void embed_stop(struct embed *e, void (*on_stopped)(void *arg), void *arg);
+
+#endif

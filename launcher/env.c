@@ -1,0 +1,126 @@
+#include "launcher/env.h"
+
+#include "launcher/texts.h"
+
+#include "common/mem.h"
+#include "common/str.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void put_text(struct buf *texts, const char *name, const char *value)
+{
+    char *entry = mem_printf("%s=%s", name, value);
+
+    texts_put(texts, entry);
+    mem_free(entry);
+}
+
+static void put_number(struct buf *texts, const char *name, uint64_t value)
+{
+    char text[24];
+    bool fits = str_format(text, sizeof(text), "%" PRIu64, value);
+
+    ASSERT(fits);
+    put_text(texts, name, text);
+}
+
+static bool env_has(char *const *base, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; base[i]; i++) {
+        if (strncmp(base[i], name, len) == 0 && base[i][len] == '=') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_ranks(struct buf *texts, const struct worker_env *env)
+{
+    const struct topology *t = env->topology;
+    uint64_t rank = (uint64_t)t->first_rank + env->local_rank;
+
+    put_number(texts, "LOCAL_RANK", env->local_rank);
+    put_number(texts, "RANK", rank);
+    put_number(texts, "GROUP_RANK", t->group_rank);
+    put_number(texts, "ROLE_RANK", rank); /* every worker has the same role */
+    put_text(texts, "ROLE_NAME", env->role);
+    put_number(texts, "LOCAL_WORLD_SIZE", t->nproc);
+    put_number(texts, "WORLD_SIZE", t->world_size);
+    put_number(texts, "GROUP_WORLD_SIZE", t->group_world);
+    put_number(texts, "ROLE_WORLD_SIZE", t->world_size);
+}
+
+static void put_descriptor(struct buf *texts, const char *name, int fd)
+{
+    if (fd >= 0) {
+        put_number(texts, name, (uint64_t)fd);
+    }
+}
+
+/* The contract of torchrun and our own part of it. */
+static void put_contract(struct buf *texts, char *const *base,
+                         const struct worker_env *env)
+{
+    put_ranks(texts, env);
+    put_text(texts, "MASTER_ADDR", env->master_addr);
+    put_number(texts, "MASTER_PORT", (uint64_t)env->master_port);
+    put_number(texts, "TORCHELASTIC_RESTART_COUNT", env->restart_count);
+    put_number(texts, "TORCHELASTIC_MAX_RESTARTS", env->max_restarts);
+    put_text(texts, "TORCHELASTIC_RUN_ID", env->run_id);
+    put_text(texts, "TORCHELASTIC_USE_AGENT_STORE", "True");
+    put_text(texts, "TORCHELASTIC_ERROR_FILE", env->error_file);
+    put_text(texts, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    if (!env_has(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
+        put_text(texts, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    }
+    if (env->topology->nproc > 1 && !env_has(base, "OMP_NUM_THREADS")) {
+        put_text(texts, "OMP_NUM_THREADS", "1");
+    }
+    put_text(texts, "CTRUN_NODE_ADDR", env->node_addr ? env->node_addr : "");
+    put_number(texts, "CTRUN_GENERATION", env->generation);
+    put_descriptor(texts, "CTRUN_CONTROL_FD", env->control_fd);
+    put_descriptor(texts, "CTRUN_PROGRESS_FD", env->progress_fd);
+}
+
+/* True when `entry` ("NAME=value") sets a variable that one of `texts` sets, or one
+ * that tells of a channel: a ctrun inside a ctrun's worker must not hand on its own. */
+static bool is_replaced(const struct buf *texts, const char *entry)
+{
+    const char *at = (const char *)buf_bytes(texts);
+    const char *end = at + buf_len(texts);
+    size_t len = strcspn(entry, "=") + 1;
+
+    if (str_starts_with(entry, "CTRUN_CONTROL_FD=") ||
+        str_starts_with(entry, "CTRUN_PROGRESS_FD=")) {
+        return true;
+    }
+    for (; at < end; at += strlen(at) + 1) {
+        if (strncmp(at, entry, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+char **worker_env_make(char *const *base, const struct worker_env *env)
+{
+    struct buf texts;
+    struct buf ours;
+    int rv;
+
+    texts_init(&ours);
+    texts_init(&texts);
+    put_contract(&ours, base, env);
+    for (size_t i = 0; base[i]; i++) {
+        if (!is_replaced(&ours, base[i])) {
+            texts_put(&texts, base[i]);
+        }
+    }
+    rv = buf_append(&texts, buf_bytes(&ours), buf_len(&ours));
+    ASSERT(rv == 0);
+    buf_release(&ours);
+    return texts_block(&texts);
+}

@@ -1,0 +1,277 @@
+/* The agent's side of the keeper. */
+
+#include "launcher/keeper.h"
+
+#include "launcher/keeper_wire.h"
+
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    SEND_MS = 10000, /* how long a busy keeper is waited for */
+    STOP_MS = 10000,
+    PAUSE_MS = 5,
+    KEEPER_FD = 3, /* in the keeper */
+};
+
+/* What ctrun was started with, before anything of it changes. */
+static struct keeper_origin origin;
+
+static void remember_origin(void)
+{
+    for (int i = 1; i < _NSIG; i++) {
+        struct sigaction action;
+
+        origin.is_ignored[i] =
+            sigaction(i, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, NULL, &origin.mask);
+    (void)getrlimit(RLIMIT_NOFILE, &origin.files);
+}
+
+/* In the fork: nothing that ctrun was started with is held open but the standard
+ * streams. */
+_Noreturn static void become_keeper(int fd)
+{
+    if (fd != KEEPER_FD) {
+        if (dup3(fd, KEEPER_FD, O_CLOEXEC) < 0) {
+            _exit(1);
+        }
+    }
+    if (close_range(KEEPER_FD + 1, ~0U, 0) < 0) {
+        for (int i = KEEPER_FD + 1; i < (int)MIN(origin.files.rlim_cur, 65536); i++) {
+            (void)close(i); /* a kernel before 5.9 */
+        }
+    }
+    keeper_run(KEEPER_FD, &origin);
+}
+
+int keeper_start(struct keeper *ret, struct errmsg *msg)
+{
+    int ends[2];
+    pid_t pid;
+
+    remember_origin();
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
+        return errmsg_set(msg, -errno, "starting the keeper: %s", err_text(-errno));
+    }
+    pid = fork();
+    if (pid == 0) {
+        (void)close(ends[0]);
+        become_keeper(ends[1]);
+    }
+    (void)close(ends[1]);
+    if (pid < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0) {
+        int error = -errno;
+
+        (void)close(ends[0]);
+        return errmsg_set(msg, error, "starting the keeper: %s", err_text(error));
+    }
+    *ret = (struct keeper){ends[0], pid};
+    return 0;
+}
+
+/* The keeper never waits for us, so it soon takes what it is sent. */
+static int send_request(struct keeper *k, const struct keeper_request *request,
+                        const int *fds, size_t n_fds)
+{
+    uint64_t deadline_ms = clock_ms() + SEND_MS;
+    int rv;
+
+    for (;;) {
+        struct pollfd poll_fd = {k->fd, POLLOUT, 0};
+
+        rv = keeper_send(k->fd, request, sizeof(*request), fds, n_fds);
+        if (rv == -EPIPE || rv == -ECONNRESET) {
+            return ERR_CLOSED;
+        }
+        if ((rv != -EAGAIN && rv != -ETOOMANYREFS && rv != -EINTR) ||
+            clock_ms() > deadline_ms) {
+            return rv;
+        }
+        if (rv ==
+            -ETOOMANYREFS) { /* too many descriptors on their way: POLLOUT is no help */
+            poll_fd.events = 0;
+        }
+        (void)poll(&poll_fd, 1, PAUSE_MS);
+    }
+}
+
+static size_t append_texts(struct buf *image, char *const *texts)
+{
+    size_t n = 0;
+
+    for (; texts[n]; n++) {
+        int rv = buf_append(image, texts[n], strlen(texts[n]) + 1);
+
+        ASSERT(rv == 0);
+    }
+    return n;
+}
+
+static int write_image(int fd, const struct buf *image)
+{
+    size_t done = 0;
+
+    while (done < buf_len(image)) {
+        ssize_t n = write(fd, buf_bytes(image) + done, buf_len(image) - done);
+
+        if (n < 0 && errno != EINTR) {
+            return -errno;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* argv, env and cwd in a memfd (keeper_wire.h). */
+static int make_image(const struct keeper_spawn *spawn)
+{
+    struct keeper_image head = {.has_cwd = spawn->cwd != NULL};
+    struct buf image;
+    int rv;
+    int fd;
+
+    buf_init(&image, SIZE_MAX / 2); /* ours, and exec has a limit of its own */
+    rv = buf_append(&image, &head, sizeof(head));
+    ASSERT(rv == 0);
+    head.argc = (uint32_t)append_texts(&image, spawn->argv);
+    head.envc = (uint32_t)append_texts(&image, spawn->env);
+    if (spawn->cwd) {
+        rv = buf_append(&image, spawn->cwd, strlen(spawn->cwd) + 1);
+        ASSERT(rv == 0);
+    }
+    memcpy(image.data + image.start, &head, sizeof(head));
+    fd = memfd_create("ctrun-spawn", MFD_CLOEXEC);
+    rv = fd < 0 ? -errno : write_image(fd, &image);
+    buf_release(&image);
+    if (rv < 0 && fd >= 0) {
+        (void)close(fd);
+    }
+    return rv < 0 ? rv : fd;
+}
+
+int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn, struct errmsg *msg)
+{
+    struct keeper_request request = {.type = KEEPER_REQUEST_SPAWN, .id = spawn->id};
+    int fds[KEEPER_MAX_FDS];
+    size_t n = 1;
+    int rv;
+
+    fds[0] = make_image(spawn);
+    if (fds[0] < 0) {
+        return errmsg_set(msg, fds[0], "starting %s: %s", spawn->argv[0],
+                          err_text(fds[0]));
+    }
+    for (unsigned i = 0; i < ARRAY_LEN(spawn->fds); i++) {
+        if (spawn->fds[i] >= 0) {
+            request.fd_mask |= 1U << i;
+            fds[n++] = spawn->fds[i];
+        }
+    }
+    rv = send_request(k, &request, fds, n);
+    (void)close(fds[0]);
+    if (rv < 0) {
+        return errmsg_set(msg, rv, "starting %s: the keeper: %s", spawn->argv[0],
+                          err_text(rv));
+    }
+    return 0;
+}
+
+int keeper_kill(struct keeper *k, uint32_t id, int signal)
+{
+    struct keeper_request request = {KEEPER_REQUEST_KILL, id, signal, 0};
+
+    return send_request(k, &request, NULL, 0);
+}
+
+int keeper_receive(struct keeper *k, struct keeper_event *ret)
+{
+    struct keeper_reply reply;
+    int fds[KEEPER_MAX_FDS];
+    int rv;
+
+    rv = keeper_recv(k->fd, &reply, sizeof(reply), fds);
+    if (rv < 0) {
+        return rv == -EINTR ? -EAGAIN : rv;
+    }
+    *ret = (struct keeper_event){.type = (enum keeper_event_type)reply.type,
+                                 .id = reply.id,
+                                 .pid = reply.pid,
+                                 .pidfd = fds[0]};
+    if (ret->type == KEEPER_FAILED) {
+        ret->error = reply.value;
+    } else {
+        ret->status = reply.value;
+    }
+    return 0;
+}
+
+static void pause_for(int ms)
+{
+    (void)poll(NULL, 0, ms);
+}
+
+void keeper_stop(struct keeper *k)
+{
+    uint64_t deadline_ms = clock_ms() + STOP_MS;
+    pid_t pid;
+
+    (void)close(k->fd);
+    k->fd = -1;
+    do {
+        pid = waitpid(k->pid, NULL, WNOHANG);
+        if (pid == 0) {
+            pause_for(PAUSE_MS);
+        }
+    } while ((pid == 0 || (pid < 0 && errno == EINTR)) && clock_ms() < deadline_ms);
+    if (pid == 0) {
+        log_warn(
+            "some processes of the workers cannot be killed yet; the keeper waits for "
+            "them",
+            "keeper=%d", (int)k->pid);
+    }
+}
+
+static void on_adopted(pid_t pid, void *arg)
+{
+    (void)arg;
+    (void)kill(pid, SIGKILL);
+}
+
+void keeper_clean_up(void)
+{
+    uint64_t deadline_ms = clock_ms() + STOP_MS;
+    siginfo_t info;
+
+    for (;;) {
+        keeper_each_child(true, on_adopted, NULL);
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 && errno == ECHILD) {
+            return;
+        }
+        if (info.si_pid != 0) {
+            continue; /* its children are ours now */
+        }
+        if (clock_ms() > deadline_ms) {
+            log_warn("some processes of the workers cannot be killed", "waited_ms=%d",
+                     STOP_MS);
+            return;
+        }
+        pause_for(1);
+    }
+}

@@ -1,0 +1,69 @@
+#ifndef LAUNCHER_KEEPER_H
+#define LAUNCHER_KEEPER_H
+
+/* The keeper: a small single-threaded process, forked by ctrun before anything else, that is
+ * the parent of the workers and the subreaper of all their descendants, so that nothing
+ * survives the end of ctrun, kill -9 included.
+ *
+ *   agent ── socketpair (SOCK_SEQPACKET) ── keeper ── workers (own session each)
+ *     spawn(id, argv, env, cwd, fds) ─►
+ *     kill(id, signal) ─►                 to the worker's process group
+ *                      ◄─ spawned(id, pid) + pidfd | failed(id, errno)
+ *                      ◄─ exited(id, status)        after the group was killed and reaped
+ *
+ * The socket's end: KILL all groups, then every adopted descendant until none is left. argv
+ * and env travel in a memfd, so they have no size limit but the kernel's. The keeper sits in
+ * its own process group and ignores INT, TERM, HUP and QUIT; workers get back the signal
+ * dispositions and the mask that ctrun started with. If the keeper alone dies, workers die by
+ * PDEATHSIG; the agent sees the socket's end (keeper_receive → ERR_CLOSED), and
+ * keeper_clean_up kills what it has adopted. */
+
+#include "common/err.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct keeper {
+    int fd;    /* agent's end, non-blocking */
+    pid_t pid; /* of the keeper */
+};
+
+struct keeper_spawn {
+    uint32_t id;       /* the agent's number for this worker */
+    char *const *argv; /* argv[0] is a path */
+    char *const *env;
+    const char *cwd;   /* NULL: as it is */
+    int fds[5];        /* what becomes 0, 1, 2, 3 (control), 4 (progress); -1: leave 0 as it is,
+                          3 and 4 closed. The caller keeps and closes its copies. */
+};
+
+enum keeper_event_type { KEEPER_SPAWNED, KEEPER_FAILED, KEEPER_EXITED };
+
+struct keeper_event {
+    enum keeper_event_type type;
+    uint32_t id;
+    pid_t pid;
+    int pidfd;  /* SPAWNED: the receiver's to close */
+    int error;  /* FAILED: -errno of fork or exec */
+    int status; /* EXITED: as of waitpid */
+};
+
+enum { KEEPER_CONTROL_FD = 3, KEEPER_PROGRESS_FD = 4 };
+
+/* Forks the keeper; call before any thread, socket or library. Also makes the caller a
+ * subreaper. */
+int keeper_start(struct keeper *ret, struct errmsg *msg) MUST_CHECK;
+int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn,
+                 struct errmsg *msg) MUST_CHECK;
+int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
+
+/* Never blocks: -EAGAIN when there is nothing; ERR_CLOSED: the keeper is gone. */
+int keeper_receive(struct keeper *k, struct keeper_event *ret) MUST_CHECK;
+
+/* Closes the socket and waits until the keeper has killed everything and ended. */
+void keeper_stop(struct keeper *k);
+
+/* After the keeper's own death: kills and reaps all children the agent has adopted. */
+void keeper_clean_up(void);
+
+#endif

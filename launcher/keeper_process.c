@@ -1,0 +1,452 @@
+/* The keeper's own process (keeper.h): one thread, one poll loop, no libuv.
+ *
+ * A worker's life, one struct each:
+ *
+ *   STARTING ──exec worked──► RUNNING ──leader died──► ENDING ──group reaped──► over
+ *       │ exec failed
+ *       └──────────────────────────────────────────────► over
+ *
+ * ENDING: the leader is a zombie, kept so that its number stays taken; its group and
+ * session have been sent KILL. The end is told once the keeper has no other child of
+ * that session, or after ENDING_MS, when something there hangs in the kernel. Replies
+ * that the socket does not take now wait in the struct: nothing here blocks but poll.
+ */
+
+#include "launcher/keeper.h"
+#include "launcher/keeper_wire.h"
+
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    ENDING_MS = 1000,
+    RETRY_MS = 10, /* while a reply waits or a session empties */
+    N_FIXED = 2,   /* poll entries that are always there */
+};
+
+enum worker_state { STARTING, RUNNING, ENDING, OVER };
+
+struct worker {
+    uint32_t id;
+    pid_t pid; /* of leader, group and session */
+    int pidfd;
+    int error_fd; /* STARTING: exec's errno, or its end; else -1 */
+    enum worker_state state;
+    bool has_members;    /* ENDING: the session was seen not to be empty */
+    uint64_t ended_ms;   /* ENDING: since when */
+    int status;          /* ENDING, OVER: as of waitpid */
+    int error;           /* -errno of fork or exec; then nothing else is told */
+    bool spawned_is_due; /* replies that are still to be sent */
+    bool end_is_due;
+};
+
+struct process {
+    int fd;        /* to the agent */
+    int signal_fd; /* SIGCHLD */
+    const struct keeper_origin *origin;
+    struct worker *workers; /* owned */
+    size_t n_workers;
+    struct pollfd *polls; /* owned; for N_FIXED and all workers */
+};
+
+/* To the leader's group; to the leader alone before it has one. */
+static void kill_group(const struct worker *w, int signal_number)
+{
+    if (kill(-w->pid, signal_number) < 0 && errno == ESRCH) {
+        (void)pidfd_send_signal(w->pidfd, signal_number, NULL,
+                                0); /* may be over, too */
+    }
+}
+
+static struct worker *worker_of_pid(struct process *p, pid_t pid)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        if (p->workers[i].state != OVER && p->workers[i].pid == pid) {
+            return &p->workers[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- spawning ---- */
+
+static struct worker *add_worker(struct process *p, uint32_t id)
+{
+    struct worker *w;
+
+    p->workers = mem_grow(p->workers, p->n_workers + 1, sizeof(*p->workers));
+    p->polls = mem_grow(p->polls, N_FIXED + p->n_workers + 1, sizeof(*p->polls));
+    w = &p->workers[p->n_workers++];
+    *w = (struct worker){.id = id, .pidfd = -1, .error_fd = -1};
+    return w;
+}
+
+static void fail_worker(struct worker *w, int error)
+{
+    w->state = OVER;
+    w->error = error;
+    w->end_is_due = true;
+}
+
+static int fork_worker(struct process *p, struct worker *w, struct keeper_child *child)
+{
+    int ends[2];
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return -errno;
+    }
+    pid = fork();
+    if (pid == 0) {
+        child->origin = p->origin;
+        child->error_fd = ends[1];
+        keeper_child_run(child);
+    }
+    (void)close(ends[1]);
+    if (pid < 0) {
+        int error = -errno;
+
+        (void)close(ends[0]);
+        return error;
+    }
+    w->pid = pid;
+    w->error_fd = ends[0];
+    w->pidfd = pidfd_open(pid, 0); /* ours to reap, so the number cannot change hands */
+    if (w->pidfd < 0) {
+        int error = -errno;
+
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        (void)close(ends[0]);
+        w->error_fd = -1;
+        return error;
+    }
+    return 0;
+}
+
+static void spawn(struct process *p, const struct keeper_request *request,
+                  const int *fds)
+{
+    struct keeper_child child = {.image_fd = fds[0]};
+    struct worker *w = add_worker(p, request->id);
+    bool is_complete = fds[0] >= 0;
+    size_t next = 1;
+    int rv;
+
+    for (unsigned i = 0; i < KEEPER_FDS; i++) {
+        bool is_sent = (request->fd_mask >> i & 1) != 0;
+
+        child.fds[i] = is_sent ? fds[next++] : -1;
+        is_complete = is_complete && (!is_sent || child.fds[i] >= 0);
+    }
+    if (!is_complete || p->n_workers > KEEPER_MAX_WORKERS) {
+        fail_worker(w, -EMFILE); /* the kernel drops what does not fit in */
+        return;
+    }
+    rv = fork_worker(p, w, &child);
+    if (rv < 0) {
+        fail_worker(w, rv);
+    }
+}
+
+/* The pipe of a starting worker has its errno, or its end: exec closed it. */
+static void on_exec(struct worker *w)
+{
+    int error = 0;
+    ssize_t n = read(w->error_fd, &error, sizeof(error));
+
+    if (n < 0 && errno == EINTR) {
+        return;
+    }
+    (void)close(w->error_fd);
+    w->error_fd = -1;
+    if (n == (ssize_t)sizeof(error)) {
+        (void)waitpid(w->pid, NULL, 0); /* on its way out */
+        fail_worker(w, -error);
+        return;
+    }
+    w->state = RUNNING; /* or dead by a signal before exec: then its end follows */
+    w->spawned_is_due = true;
+}
+
+/* ---- ending ---- */
+
+static void on_leader_died(struct worker *w, const siginfo_t *info)
+{
+    /* Back from waitid's two numbers to waitpid's one. */
+    w->status = info->si_code == CLD_EXITED   ? (info->si_status & 0xff) << 8
+                : info->si_code == CLD_DUMPED ? info->si_status | 0x80
+                                              : info->si_status;
+    w->state = ENDING;
+    w->ended_ms = clock_ms();
+    kill_group(w, SIGKILL);
+}
+
+static void look_at_leaders(struct process *p)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+        siginfo_t info = {0};
+
+        if (w->state == RUNNING &&
+            waitid(P_PIDFD, (id_t)w->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid != 0) {
+            on_leader_died(w, &info);
+        }
+    }
+}
+
+/* A child of the keeper: a leader is left alone, a dead orphan is reaped, a living one
+ * is killed when it belongs to a session whose leader has died. */
+static void on_child(pid_t pid, void *arg)
+{
+    struct process *p = arg;
+    siginfo_t info = {0};
+    struct worker *w = worker_of_pid(p, pid);
+
+    if (w) {
+        return;
+    }
+    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid == pid) {
+        return;
+    }
+    w = worker_of_pid(p, getsid(pid));
+    if (w && w->state == ENDING) {
+        w->has_members = true;
+        (void)kill(pid, SIGKILL); /* not permitted: ENDING_MS is the bound */
+    }
+}
+
+static void finish_ending(struct process *p)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->state != ENDING ||
+            (w->has_members && clock_ms() - w->ended_ms < ENDING_MS)) {
+            continue;
+        }
+        (void)waitid(P_PIDFD, (id_t)w->pidfd, NULL, WEXITED); /* a zombie: at once */
+        w->state = OVER;
+        w->end_is_due = true;
+    }
+}
+
+static void on_children(struct process *p)
+{
+    look_at_leaders(p);
+    for (size_t i = 0; i < p->n_workers; i++) {
+        p->workers[i].has_members = false;
+    }
+    keeper_each_child(false, on_child, p);
+    finish_ending(p);
+}
+
+/* ---- replies ---- */
+
+/* True when it left. */
+static bool reply(struct process *p, const struct worker *w,
+                  enum keeper_event_type type, int value)
+{
+    struct keeper_reply r = {type, w->id, w->pid, value};
+    bool has_fd = type == KEEPER_SPAWNED;
+    int rv = keeper_send(p->fd, &r, sizeof(r), &w->pidfd, has_fd ? 1 : 0);
+
+    return rv == 0 || rv == -EPIPE; /* the agent is gone: the loop sees it next */
+}
+
+static void send_due(struct process *p)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->spawned_is_due) {
+            w->spawned_is_due = !reply(p, w, KEEPER_SPAWNED, 0);
+        }
+        if (w->end_is_due && !w->spawned_is_due) {
+            w->end_is_due = !reply(p, w, w->error < 0 ? KEEPER_FAILED : KEEPER_EXITED,
+                                   w->error < 0 ? w->error : w->status);
+        }
+    }
+}
+
+static void forget_over(struct process *p)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->state != OVER || w->end_is_due) {
+            p->workers[kept++] = *w;
+        } else if (w->pidfd >= 0) {
+            (void)close(w->pidfd);
+        }
+    }
+    p->n_workers = kept;
+}
+
+/* ---- the loop ---- */
+
+static void on_request(struct process *p, const struct keeper_request *request,
+                       const int *fds)
+{
+    if (request->type == KEEPER_REQUEST_SPAWN) {
+        spawn(p, request, fds);
+        return;
+    }
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->id == request->id && w->state != OVER) {
+            kill_group(w, request->signal);
+        }
+    }
+}
+
+/* The worker has its own copies. */
+static void close_received(const int fds[KEEPER_MAX_FDS])
+{
+    for (size_t i = 0; i < KEEPER_MAX_FDS; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+}
+
+/* False at the socket's end. */
+static bool receive_requests(struct process *p)
+{
+    struct keeper_request request;
+    int fds[KEEPER_MAX_FDS];
+    int rv;
+
+    while ((rv = keeper_recv(p->fd, &request, sizeof(request), fds)) == 0) {
+        on_request(p, &request, fds);
+        close_received(fds);
+    }
+    return rv == -EAGAIN || rv == -EINTR;
+}
+
+static void drain_signals(struct process *p)
+{
+    struct signalfd_siginfo info[16];
+
+    while (read(p->signal_fd, info, sizeof(info)) > 0) {
+    }
+}
+
+/* Fills the poll entries; returns poll's time-out. */
+static int prepare_polls(struct process *p)
+{
+    bool is_waiting = false;
+    bool has_due = false;
+
+    for (size_t i = 0; i < p->n_workers; i++) {
+        const struct worker *w = &p->workers[i];
+
+        p->polls[N_FIXED + i] = (struct pollfd){w->error_fd, POLLIN, 0};
+        has_due = has_due || w->spawned_is_due || w->end_is_due;
+        is_waiting = is_waiting || w->state == ENDING || has_due;
+    }
+    p->polls[0] = (struct pollfd){p->fd, has_due ? POLLIN | POLLOUT : POLLIN, 0};
+    p->polls[1] = (struct pollfd){p->signal_fd, POLLIN, 0};
+    return is_waiting ? RETRY_MS : -1;
+}
+
+static bool turn(struct process *p)
+{
+    size_t n = p->n_workers;
+    int timeout_ms = prepare_polls(p);
+
+    if (poll(p->polls, N_FIXED + n, timeout_ms) < 0) {
+        return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (p->polls[N_FIXED + i].revents != 0) {
+            on_exec(&p->workers[i]);
+        }
+    }
+    drain_signals(p);
+    on_children(p);
+    if (p->polls[0].revents != 0 && !receive_requests(p)) {
+        return false;
+    }
+    send_due(p);
+    forget_over(p);
+    return true;
+}
+
+static void on_child_at_end(pid_t pid, void *arg)
+{
+    (void)arg;
+    (void)kill(-pid, SIGKILL); /* a leader's group; ESRCH for others */
+    (void)kill(pid, SIGKILL);
+}
+
+/* Whoever dies hands its children to the keeper: kill, reap one, look again. */
+static void kill_all(void)
+{
+    siginfo_t info;
+
+    do {
+        keeper_each_child(false, on_child_at_end, NULL);
+    } while (waitid(P_ALL, 0, &info, WEXITED) == 0 || errno == EINTR);
+}
+
+/* Two descriptors per worker; the workers get back the limit that ctrun had. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* else fewer workers fit */
+    }
+}
+
+static void ignore_signals(void)
+{
+    static const int ignored[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE, SIGUSR1,
+                                  SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU, SIGALRM};
+
+    for (size_t i = 0; i < ARRAY_LEN(ignored); i++) {
+        (void)signal(ignored[i], SIG_IGN);
+    }
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would reap by itself */
+}
+
+_Noreturn void keeper_run(int fd, struct keeper_origin *origin)
+{
+    struct process p = {.fd = fd, .origin = origin};
+    sigset_t mask;
+
+    origin->keeper = getpid();
+    (void)prctl(PR_SET_NAME, "ctrun-keeper");
+    (void)setpgid(0, 0);
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGCHLD);
+    (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    ignore_signals();
+    raise_file_limit();
+    p.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    p.polls = mem_array(N_FIXED, sizeof(*p.polls));
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && p.signal_fd >= 0) {
+        while (turn(&p)) {
+        }
+    }
+    kill_all();
+    _exit(0);
+}

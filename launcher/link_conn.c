@@ -1,0 +1,293 @@
+#include "launcher/link_conn.h"
+
+#include "launcher/netaddr.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+enum {
+    READ_SIZE = 64 * 1024,
+    OUT_MAX = 1024 * 1024 * 1024, /* the relay's limits keep it far below */
+    PAUSE_ABOVE = 8 * 1024 * 1024,
+    RESUME_BELOW = 2 * 1024 * 1024,
+    SILENCE_MS = 15000, /* unacknowledged for so long: the kernel gives up */
+    KEEPALIVE_S = 5,
+    FINISH_MS = 1000,
+};
+
+struct link_conn {
+    uv_tcp_t tcp;
+    uv_timer_t timer; /* bounds link_conn_finish */
+    uv_connect_t connect;
+    uv_write_t write;
+    struct link_conn_config config;
+    struct buf in;
+    struct buf out;     /* to be sent */
+    struct buf sending; /* being sent */
+    struct msg *msg;    /* owned: the frame at hand */
+    unsigned n_handles;
+    bool is_open;
+    bool is_writing;
+    bool is_paused;
+    bool is_finishing; /* close once everything is sent */
+    bool is_closing;
+};
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct link_conn *c = handle->data;
+
+    if (--c->n_handles > 0) {
+        return;
+    }
+    c->config.on_closed(c->config.arg);
+    buf_release(&c->in);
+    buf_release(&c->out);
+    buf_release(&c->sending);
+    mem_free(c->msg);
+    mem_free(c);
+}
+
+void link_conn_close(struct link_conn *c)
+{
+    if (!c->is_closing) {
+        c->is_closing = true;
+        uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
+        uv_close((uv_handle_t *)&c->timer, on_handle_closed);
+    }
+}
+
+/* The owner closes; one that has said goodbye does not hear of it. */
+static void end(struct link_conn *c, int status)
+{
+    if (c->is_closing) {
+        return;
+    }
+    if (c->is_finishing) {
+        link_conn_close(c);
+    } else {
+        c->config.on_end(c->config.arg, status);
+    }
+}
+
+bool link_conn_is_open(const struct link_conn *c)
+{
+    return c->is_open;
+}
+
+/* --- sending --- */
+
+static void flush(struct link_conn *c);
+
+static void update_pause(struct link_conn *c)
+{
+    size_t queued = buf_len(&c->out) + buf_len(&c->sending);
+    bool wanted = queued > (c->is_paused ? RESUME_BELOW : PAUSE_ABOVE);
+
+    if (wanted != c->is_paused && !c->is_finishing && !c->is_closing) {
+        c->is_paused = wanted;
+        c->config.on_pause(c->config.arg, wanted);
+    }
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct link_conn *c = req->data;
+
+    c->is_writing = false;
+    buf_clear(&c->sending);
+    if (status < 0) {
+        end(c, status);
+        return;
+    }
+    flush(c);
+    update_pause(c);
+}
+
+static void flush(struct link_conn *c)
+{
+    struct buf empty = c->sending;
+    uv_buf_t part;
+    int rv;
+
+    if (c->is_closing || c->is_writing || !c->is_open) {
+        return;
+    }
+    if (buf_len(&c->out) == 0) {
+        if (c->is_finishing) {
+            link_conn_close(c);
+        }
+        return;
+    }
+    c->sending = c->out;
+    c->out = empty;
+    part = uv_buf_init((char *)c->sending.data + c->sending.start,
+                       (unsigned)buf_len(&c->sending));
+    c->write.data = c;
+    rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &part, 1, on_written);
+    c->is_writing = rv == 0; /* else the reader sees the end, too */
+}
+
+void link_conn_send(struct link_conn *c, const struct msg *m)
+{
+    int rv;
+
+    if (c->is_closing || c->is_finishing) {
+        return;
+    }
+    rv = msg_encode(m, &c->out);
+    ASSERT(rv == 0); /* frames of ours fit; the queue is bounded by on_pause */
+    flush(c);
+    update_pause(c);
+}
+
+/* --- receiving --- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct link_conn *c = handle->data;
+    uint8_t *at;
+
+    (void)suggested;
+    if (buf_reserve(&c->in, READ_SIZE, &at) < 0) {
+        *buf = uv_buf_init(NULL, 0);
+        return;
+    }
+    *buf = uv_buf_init((char *)at, READ_SIZE);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct link_conn *c = stream->data;
+    int took = 1;
+
+    (void)buf;
+    if (n < 0) {
+        end(c, (int)n);
+        return;
+    }
+    buf_commit(&c->in, (size_t)n);
+    while (!c->is_closing && !c->is_finishing && took > 0) {
+        took = msg_decode(buf_bytes(&c->in), buf_len(&c->in), c->msg);
+        if (took <= 0) {
+            break;
+        }
+        if (c->config.on_message(c->config.arg, c->msg) < 0) {
+            took = ERR_PROTOCOL;
+            break;
+        }
+        buf_consume(&c->in, (size_t)took);
+    }
+    if (took < 0) {
+        end(c, took);
+    }
+}
+
+/* --- opening --- */
+
+/* Both only make a dead peer known sooner. */
+static void set_timeouts(struct link_conn *c)
+{
+    const unsigned silence = SILENCE_MS;
+    uv_os_fd_t fd;
+
+    (void)uv_tcp_nodelay(&c->tcp, 1);
+    (void)uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
+    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof(silence));
+    }
+}
+
+static void on_connect(uv_connect_t *req, int status)
+{
+    struct link_conn *c = req->data;
+
+    if (c->is_closing) {
+        return;
+    }
+    status =
+        status < 0 ? status : uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+    if (status < 0) {
+        end(c, status);
+        return;
+    }
+    c->is_open = true;
+    set_timeouts(c);
+    status = buf_append(&c->out, MSG_MAGIC, MSG_MAGIC_SIZE);
+    ASSERT(status == 0); /* the first bytes */
+    c->config.on_open(c->config.arg);
+    if (!c->is_closing) {
+        flush(c);
+    }
+}
+
+static void on_never_opened(void *arg)
+{
+    (void)arg;
+}
+
+int link_conn_open(const struct link_conn_config *config, const struct sockaddr *addr,
+                   struct link_conn **ret)
+{
+    struct link_conn *c = mem_zalloc(sizeof(*c));
+    int rv;
+
+    c->config = *config;
+    buf_init(&c->in, 2 * (size_t)MSG_MAX_FRAME + READ_SIZE);
+    buf_init(&c->out, OUT_MAX);
+    buf_init(&c->sending, OUT_MAX);
+    rv = uv_tcp_init(config->loop, &c->tcp);
+    if (rv < 0) {
+        mem_free(c);
+        return rv;
+    }
+    rv = uv_timer_init(config->loop, &c->timer);
+    ASSERT(rv == 0); /* it only sets fields */
+    c->msg = mem_zalloc(sizeof(*c->msg));
+    c->tcp.data = c;
+    c->timer.data = c;
+    c->connect.data = c;
+    c->n_handles = 2;
+    rv = uv_tcp_connect(&c->connect, &c->tcp, addr, on_connect);
+    if (rv < 0) {
+        c->config.on_closed = on_never_opened;
+        link_conn_close(c);
+        return rv;
+    }
+    *ret = c;
+    return 0;
+}
+
+void link_conn_local_addr(const struct link_conn *c, char *ret, size_t size)
+{
+    struct sockaddr_storage addr = {0};
+    int n = sizeof(addr);
+
+    ret[0] = '\0';
+    if (uv_tcp_getsockname(&c->tcp, (struct sockaddr *)&addr, &n) == 0) {
+        netaddr_format((struct sockaddr *)&addr, ret, size);
+    }
+}
+
+static void on_finish_timeout(uv_timer_t *timer)
+{
+    link_conn_close(timer->data);
+}
+
+void link_conn_finish(struct link_conn *c)
+{
+    c->is_finishing = true;
+    if (!c->is_open) {
+        link_conn_close(c);
+        return;
+    }
+    (void)uv_timer_start(&c->timer, on_finish_timeout, FINISH_MS,
+                         0); /* has a callback */
+    flush(c);
+}

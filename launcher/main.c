@@ -1,0 +1,86 @@
+/* ctrun: torchrun's command line in front of the rendezvous and the workers of one
+ * node. */
+
+#include "launcher/keeper.h"
+#include "launcher/options.h"
+#include "launcher/supervisor.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_OK = 0, EXIT_MISTAKE = 2 };
+
+/* The verbs that need the engine's code are the engine's. */
+static int run_verb(char *const *words)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("ctrun-worker"));
+    char *slash;
+
+    path[MAX(n, 0)] = '\0';
+    slash = strrchr(path, '/');
+    memcpy(slash ? slash + 1 : path, "ctrun-worker", sizeof("ctrun-worker"));
+    (void)execv(path, words - 1); /* words[-1] is our own name */
+    log_error("cannot run the engine", "path=%s error=%s", path, err_name(-errno));
+    return EXIT_MISTAKE;
+}
+
+static int print_help(void)
+{
+    char *text = launch_options_help();
+
+    (void)fputs(text, stdout); /* a closed pipe is the reader's choice */
+    mem_free(text);
+    return EXIT_OK;
+}
+
+static void print_warnings(void)
+{
+    char *text = launch_options_warnings(environ);
+
+    if (text) {
+        log_warn(text, "%s", "");
+    }
+    mem_free(text);
+}
+
+int main(int argc, char **argv)
+{
+    struct launch_options options;
+    struct errmsg msg = {0};
+    struct keeper keeper;
+    const char *level =
+        getenv("CTRUN_LOG"); /* NOLINT(concurrency-mt-unsafe): one thread */
+    int exit_code;
+
+    log_setup("ctrun", "", log_level_parse(level ? level : "", LOG_LEVEL_INFO));
+    if (launch_options_parse(argc, argv, &options, &msg) < 0) {
+        log_error(msg.text, "%s", "");
+        return EXIT_MISTAKE;
+    }
+    if (options.help) {
+        return print_help();
+    }
+    if (options.version) {
+        (void)printf("ctrun %s\n", CTRUN_VERSION);
+        return EXIT_OK;
+    }
+    if (options.verb) {
+        return run_verb(options.program);
+    }
+    if (keeper_start(&keeper, &msg) < 0) {
+        log_error(msg.text, "%s", "");
+        return EXIT_MISTAKE;
+    }
+    print_warnings();
+    exit_code = supervisor_run(&options, &keeper, environ);
+    keeper_stop(&keeper);
+    return exit_code;
+}

@@ -1,0 +1,31 @@
+#ifndef LAUNCHER_NETADDR_H
+#define LAUNCHER_NETADDR_H
+
+/* Addresses: which are this host's, and whose process is behind one of its connections.
+ */
+
+#include "common/check.h"
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+/* The user whose process holds the other end of a TCP connection within this host:
+ * asked of the kernel (sock_diag) for the socket peer → local. ERR_MISSING: there is no
+ * such socket; ERR_UNSUPPORTED: this kernel cannot tell. */
+int netaddr_peer_uid(const struct sockaddr *peer, const struct sockaddr *local,
+                     uid_t *ret) MUST_CHECK;
+
+bool netaddr_is_loopback(const struct sockaddr *addr);
+
+/* True when the address is loopback or an interface of this host has it. */
+bool netaddr_is_this_host(const struct sockaddr *addr);
+
+/* An address of this host that others can reach, by the routing table; "" for none.
+ * IPv4 first. Sends nothing. */
+void netaddr_public(char *ret, size_t size);
+
+/* The numeric address, v4-mapped ones as IPv4; "" when there is none. */
+void netaddr_format(const struct sockaddr *addr, char *ret, size_t size);
+
+#endif

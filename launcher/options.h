@@ -1,0 +1,51 @@
+#ifndef LAUNCHER_OPTIONS_H
+#define LAUNCHER_OPTIONS_H
+
+/* PURE. ctrun's command line, torchrun's: `ctrun [options] program [arguments …]`. One
+ * table makes parsing, --help and the refusal by name of what is not there yet. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum nproc_kind { NPROC_NUMBER, NPROC_AUTO, NPROC_CPU, NPROC_GPU };
+
+struct launch_options {
+    bool help, version;
+    bool standalone; /* --standalone, or one node and no endpoint */
+    uint32_t min_nodes, max_nodes;
+    enum nproc_kind nproc_kind;
+    uint32_t nproc;    /* NPROC_NUMBER */
+    char rdzv_id[256]; /* "" (only with standalone): launch_options_make_id is to be
+                          called */
+    char rdzv_backend[16];
+    char rdzv_host[256]; /* "" with standalone */
+    int rdzv_port;       /* 0 (only with standalone): any free one */
+    uint64_t join_timeout_ms, last_call_timeout_ms;
+    uint32_t max_restarts;
+    char log_dir[1024]; /* "": not given; "/dev/null": no files */
+    char local_addr[64];
+    int32_t node_rank; /* -1: not given */
+    bool module, no_python;
+    char *const
+        *program; /* borrowed from argv: program and its arguments, NULL at the end */
+    const char *verb; /* "ckpt": the first argument, when it is exactly a verb; then
+                         `program` is the verb and what follows */
+};
+
+/* ERR_INVALID with one line (cause and remedy). */
+int launch_options_parse(int argc, char *const *argv, struct launch_options *ret,
+                         struct errmsg *msg) MUST_CHECK;
+
+/* The text of --help (mem_alloc'ed). */
+char *launch_options_help(void);
+
+/* A random UUID (version 4) as rdzv_id, made of 16 random bytes. */
+void launch_options_make_id(struct launch_options *o, const uint8_t random[16]);
+
+/* One line about what the environment asks for and is not done (PET_… variables),
+ * mem_alloc'ed; NULL when there is nothing to say. */
+char *launch_options_warnings(char *const *env);
+
+#endif

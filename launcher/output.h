@@ -1,0 +1,59 @@
+#ifndef LAUNCHER_OUTPUT_H
+#define LAUNCHER_OUTPUT_H
+
+/* The output of a node's workers: pipes in; whole lines out, to a file per rank and
+ * generation and, for chosen ranks, to the console; the last lines kept for the report.
+ *
+ * Console: an engine (it said hello) speaks from rank 0 only; other programs from all
+ * ranks. Until it is known which (hello, 64 KiB, or the end), lines are buffered when
+ * the program's name says engine. Files are written by a thread, so that a hung file
+ * system never holds the loop; when that thread is behind, pipes are not read
+ * (back-pressure, not memory). A long line (> 64 KiB) is passed on in parts. Loop
+ * thread only. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct uv_loop_s;
+struct output;
+
+struct output_config {
+    struct uv_loop_s *loop;
+    bool maybe_engine;    /* the program's base name is ctrun-worker */
+    const char *log_base; /* folder for foreign programs' files: <log_base>/attempt_<g>/
+                             <local_rank>/{stdout,stderr}.log; NULL: none */
+};
+
+int output_new(const struct output_config *config, struct output **ret,
+               struct errmsg *msg) MUST_CHECK;
+
+/* A worker of generation g starts: makes its pipes. The returned descriptors are the
+ * child's ends, stdout's and stderr's (CLOEXEC; the caller closes its copies after the
+ * spawn). `slot` = local rank. */
+int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
+                     uint64_t generation, int ret_ends[2],
+                     struct errmsg *msg) MUST_CHECK;
+
+/* The worker said hello: its lines go to <folder>/rank<rank>.log (made if missing). */
+void output_is_engine(struct output *o, uint32_t slot, const char *folder);
+
+/* The worker has ended: reads what its pipes still hold (bounded when a grandchild
+ * keeps them open), flushes (as long as the files and the console take anything),
+ * closes, then calls back. */
+void output_close_rank(struct output *o, uint32_t slot, void (*on_closed)(void *arg),
+                       void *arg);
+
+/* The last ≤ 20 lines, ≤ 8 KiB, of stderr and stdout together; valid until the slot is
+ * opened again. */
+const char *output_tail(const struct output *o, uint32_t slot);
+
+/* Where the rank's log lies: an engine's file, another program's folder; "" for
+ * nowhere. */
+const char *output_log_path(const struct output *o, uint32_t slot);
+
+/* Asynchronous; flushes, joins the thread, frees itself after the callback. */
+void output_stop(struct output *o, void (*on_stopped)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,100 @@
+#ifndef LAUNCHER_OUTPUT_SLOT_H
+#define LAUNCHER_OUTPUT_SLOT_H
+
+/* The inside of output.c: one worker's two streams, and where their lines go. A slot's
+ * life:
+ *
+ *   FREE ──open──► OPEN ──close──► DRAINING ──both pipes ended──► FLUSHING ──written──►
+ * CLOSING ▲                                │                              │ │ │ └────
+ * the bound has passed ────┴────────────────►    │
+ *    └────────────────────────────────────────── handles closed, called back
+ * ─────────────┘
+ *
+ * What is known of the program (mode): UNDECIDED lines are held; ENGINE: one file for
+ * both streams; FOREIGN: a file for each. */
+
+#include "launcher/output.h"
+#include "launcher/tail.h"
+#include "launcher/writer.h"
+
+#include "common/buf.h"
+
+#include <limits.h>
+#include <uv.h>
+
+enum {
+    OUTPUT_LINE_MAX = 64 * 1024, /* longer ones are passed on in parts */
+    OUTPUT_HELD_MAX = 64 * 1024,
+    OUTPUT_SEEN_MAX = 64,
+};
+
+enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_DRAINING, SLOT_FLUSHING, SLOT_CLOSING };
+enum slot_mode { MODE_UNDECIDED, MODE_ENGINE, MODE_FOREIGN };
+
+struct stream {
+    struct slot *slot;
+    uv_poll_t poll;
+    int fd;                   /* our end; -1: ended */
+    bool is_paused;           /* a writer is full */
+    size_t left;              /* DRAINING: what may still be read */
+    struct buf part;          /* a line without its end so far */
+    bool is_mid_line;         /* what the console got last had no line's end */
+    struct writer_file *file; /* FOREIGN, with a log_base */
+};
+
+struct slot {
+    struct output *output;
+    enum slot_state state;
+    enum slot_mode mode;
+    uint32_t index; /* local rank */
+    uint32_t rank;
+    uint64_t generation;
+    struct stream streams[2]; /* stdout, stderr */
+    struct buf held;          /* UNDECIDED: u8 stream, u32 size, bytes; and so on */
+    struct writer_file *file; /* ENGINE */
+    char path[PATH_MAX];
+    struct tail tail;
+    uv_timer_t timer;   /* the bound on closing */
+    uint64_t progress;  /* of the writers, when the timer was started */
+    unsigned n_waits;   /* how often it was started */
+    uint64_t marks[2];  /* FLUSHING: of the two writers */
+    unsigned n_handles; /* open */
+    void (*on_closed)(void *arg);
+    void *arg;
+};
+
+struct output {
+    uv_loop_t *loop;
+    bool maybe_engine;
+    char *log_base;      /* owned; NULL: none */
+    struct slot **slots; /* owned; by local rank; NULL: never used */
+    size_t n_slots;
+    size_t n_open;             /* slots that are not FREE */
+    struct writer *writers[2]; /* files, console */
+    struct writer_file *consoles[2];
+    uv_async_t wake;
+    uv_timer_t timer;  /* the bound on the writers' end */
+    uint64_t progress; /* of the writers, when it was started */
+    unsigned n_waits;  /* how often it was started */
+    unsigned n_handles;
+    bool is_stopping;
+    uint64_t seen_generation; /* texts of workers that ended before their hello … */
+    uint64_t seen[OUTPUT_SEEN_MAX]; /* … as hashes */
+    size_t n_seen;
+    void (*on_stopped)(void *arg);
+    void *arg;
+    char data[OUTPUT_LINE_MAX]; /* of one read */
+};
+
+enum { WRITER_FILES, WRITER_CONSOLE };
+
+void slot_begin(struct slot *s);
+void slot_take(struct stream *st, const char *data, size_t size);
+void slot_stream_ended(struct stream *st);
+void slot_is_engine(struct slot *s, const char *folder);
+
+/* Both streams have ended: what was held goes to the console's stderr unless another
+ * worker of this generation had the same to say; files are closed. */
+void slot_end(struct slot *s);
+
+#endif

@@ -1,0 +1,53 @@
+#ifndef LAUNCHER_RDZV_CLIENT_H
+#define LAUNCHER_RDZV_CLIENT_H
+
+/* The agent's connection to the rendezvous service, and the service itself where it is
+ * this node's to serve: an endpoint that is this host's is bound at every (re)connect;
+ * who binds, serves (embed.h), and is a client of itself.
+ *
+ *   rdzv_client_connect: resolve → ours? bind → connect → magic → on_connected
+ *   then on_message for each frame, until on_disconnected; then connect again
+ *
+ * One conversation at a time. Callbacks come from the loop, never from inside a call,
+ * except on_pause. Loop thread only. */
+
+#include "common/err.h"
+#include "common/msg.h"
+
+struct uv_loop_s;
+struct rdzv_client;
+
+struct rdzv_client_config {
+    struct uv_loop_s *loop; /* borrowed: outlives the client */
+    const char *host;       /* borrowed; "" with standalone */
+    int port;
+    bool standalone;    /* serve on 127.0.0.1, any port, in any case */
+    uint32_t max_nodes; /* 1: nobody else will come */
+    void *arg;
+    /* `taken`: as agent_connected has it. */
+    void (*on_connected)(void *arg, const char *taken);
+    void (*on_failed)(void *arg, const char *text);
+    int (*on_message)(void *arg, const struct msg *m); /* < 0: drop the connection */
+    void (*on_disconnected)(void *arg, bool is_silent);
+    void (*on_pause)(void *arg, bool is_paused); /* so many bytes wait to be sent */
+};
+
+int rdzv_client_new(const struct rdzv_client_config *config, struct rdzv_client **ret,
+                    struct errmsg *msg) MUST_CHECK;
+void rdzv_client_connect(struct rdzv_client *c);
+
+/* Drops the connection at once, or the attempt; no callback comes from it any more. */
+void rdzv_client_drop(struct rdzv_client *c);
+
+/* Without a connection the message is dropped. */
+void rdzv_client_send(struct rdzv_client *c, const struct msg *m);
+
+/* The numeric address of this host under which the other nodes reach it. */
+void rdzv_client_local_addr(const struct rdzv_client *c, char ret[MSG_ADDR_MAX]);
+
+/* Asynchronous: flushes, closes; a service that runs here stays up for at most
+ * `linger_ms` until the other agents have gone. Frees itself after the callback. */
+void rdzv_client_stop(struct rdzv_client *c, uint64_t linger_ms,
+                      void (*on_stopped)(void *arg), void *arg);
+
+#endif

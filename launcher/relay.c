@@ -1,0 +1,563 @@
+/* Happy path: accept → admit → bytes in → relay_flow → STORE; STORE_REPLY → bytes out.
+ * Failures: a stranger or a broken request → its connection is closed; a worker that
+ * sends faster than the service answers, or does not read → is not read. A connection
+ * that has ended stays in the list until the service has acknowledged its writes. */
+
+#include "launcher/relay.h"
+
+#include "launcher/netaddr.h"
+#include "launcher/relay_flow.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/tcpstore.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+enum {
+    MAX_LISTENERS = 2,
+    MAX_HELD = 4 * 1024 * 1024,      /* unacknowledged, of a connection */
+    MAX_HELD_ALL = 64 * 1024 * 1024, /* of all together */
+    MAX_QUEUED = 16 * 1024 * 1024,   /* replies that the worker has not read */
+    MAX_CONNS = 65536,
+    READ_SIZE = 64 * 1024,
+    BACKLOG = 4096, /* the kernel cuts it to somaxconn */
+    PORT_TRIES = 16,
+};
+
+struct relay_conn {
+    uv_tcp_t tcp;
+    struct relay *relay;
+    struct relay_conn *next;
+    struct relay_flow *flow; /* owned */
+    struct buf in;
+    uint32_t client;
+    size_t queued; /* bytes on their way to the worker */
+    bool is_reading;
+    bool is_closing; /* uv_close was called */
+    bool is_closed;  /* … and is through; the flow may live on */
+};
+
+struct relay {
+    struct relay_config config;
+    int fds[MAX_LISTENERS]; /* until they are served; -1 */
+    uv_tcp_t listeners[MAX_LISTENERS];
+    int n_listeners;
+    int port;
+    uint64_t generation;
+    char (*admitted)[MSG_ADDR_MAX]; /* owned */
+    uint32_t n_admitted;
+    struct relay_conn *conns; /* owned */
+    uint32_t n_conns;
+    uint32_t last_client;
+    size_t held;   /* unacknowledged bytes of all connections */
+    unsigned open; /* handles */
+    bool is_served;
+    bool is_paused;
+    bool is_stopping;
+};
+
+struct relay_write {
+    uv_write_t req;
+    struct relay_conn *conn;
+    size_t size;
+    uint8_t bytes[];
+};
+
+/* --- listening --- */
+
+static int bind_one(const char *addr, int port, int *ret_fd, int *ret_port)
+{
+    struct sockaddr_storage ss = {0};
+    socklen_t size = sizeof(struct sockaddr_in);
+    const int on = 1;
+    int fd;
+    int rv;
+
+    rv = uv_ip4_addr(addr, port, (struct sockaddr_in *)&ss);
+    if (rv < 0) {
+        rv = uv_ip6_addr(addr, port, (struct sockaddr_in6 *)&ss);
+        size = sizeof(struct sockaddr_in6);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(fd, (struct sockaddr *)&ss, size) < 0 || listen(fd, BACKLOG) < 0 ||
+        getsockname(fd, (struct sockaddr *)&ss, &size) < 0) {
+        rv = -errno;
+        (void)close(fd);
+        return rv;
+    }
+    *ret_fd = fd;
+    *ret_port =
+        ntohs(ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
+                                      : ((struct sockaddr_in6 *)&ss)->sin6_port);
+    return 0;
+}
+
+static bool is_local_only(const char *addr)
+{
+    return addr[0] == '\0' || strcmp(addr, "127.0.0.1") == 0;
+}
+
+/* The same port on both addresses, whichever is free. */
+static int bind_all(struct relay *r)
+{
+    int rv = -EADDRINUSE;
+    int port;
+
+    if (is_local_only(r->config.addr)) {
+        r->n_listeners = 1;
+        return bind_one("127.0.0.1", 0, &r->fds[0], &r->port);
+    }
+    for (int i = 0; i < PORT_TRIES && rv == -EADDRINUSE; i++) {
+        rv = bind_one(r->config.addr, 0, &r->fds[0], &r->port);
+        if (rv < 0) {
+            return rv;
+        }
+        rv = bind_one("127.0.0.1", r->port, &r->fds[1], &port);
+        if (rv < 0) {
+            (void)close(r->fds[0]);
+            r->fds[0] = -1;
+        }
+    }
+    r->n_listeners = 2;
+    return rv;
+}
+
+int relay_new(const struct relay_config *config, struct relay **ret, struct errmsg *msg)
+{
+    struct relay *r = mem_zalloc(sizeof(*r));
+    int rv;
+
+    r->config = *config;
+    r->fds[0] = -1;
+    r->fds[1] = -1;
+    rv = bind_all(r);
+    if (rv < 0) {
+        rv = errmsg_set(msg, rv,
+                        "cannot listen on %s for this node's workers: %s; is "
+                        "--local-addr an address of this host?",
+                        is_local_only(config->addr) ? "127.0.0.1" : config->addr,
+                        err_text(rv));
+        mem_free(r);
+        return rv;
+    }
+    r->config.addr = NULL; /* the caller's */
+    *ret = r;
+    return 0;
+}
+
+int relay_port(const struct relay *r)
+{
+    return r->port;
+}
+
+static void free_if_closed(struct relay *r)
+{
+    if (!r->is_stopping || r->open > 0) {
+        return;
+    }
+    ASSERT(!r->conns);
+    mem_free(r->admitted);
+    mem_free(r);
+}
+
+/* --- connections --- */
+
+static void remove_conn(struct relay_conn *c)
+{
+    struct relay_conn **at = &c->relay->conns;
+
+    while (*at != c) {
+        at = &(*at)->next;
+    }
+    *at = c->next;
+    c->relay->n_conns--;
+    c->relay->held -= relay_flow_held(c->flow);
+    relay_flow_free(c->flow);
+    buf_release(&c->in);
+    mem_free(c);
+}
+
+static void on_conn_closed(uv_handle_t *handle)
+{
+    struct relay_conn *c = handle->data;
+    struct relay *r = c->relay;
+
+    c->is_closed = true;
+    r->open--;
+    if (r->is_stopping || relay_flow_is_idle(c->flow)) {
+        remove_conn(c);
+    }
+    free_if_closed(r);
+}
+
+static void close_conn(struct relay_conn *c)
+{
+    struct relay *r = c->relay;
+
+    if (c->is_closing) {
+        return;
+    }
+    c->is_closing = true;
+    c->is_reading = false;
+    buf_release(&c->in);
+    r->held -= relay_flow_held(c->flow);
+    if (!r->is_stopping) {
+        relay_flow_end(c->flow);
+    }
+    r->held += relay_flow_held(c->flow);
+    uv_close((uv_handle_t *)&c->tcp, on_conn_closed);
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct relay_conn *c = handle->data;
+    uint8_t *at;
+
+    (void)suggested;
+    if (buf_reserve(&c->in, READ_SIZE, &at) < 0) {
+        *buf = uv_buf_init(NULL, 0); /* ENOBUFS closes it */
+        return;
+    }
+    *buf = uv_buf_init((char *)at, READ_SIZE);
+}
+
+static bool must_wait(const struct relay_conn *c)
+{
+    return c->relay->is_paused || relay_flow_is_full(c->flow) ||
+           c->queued > MAX_QUEUED || c->relay->held > MAX_HELD_ALL;
+}
+
+/* Relays what has been read, as far as it may. */
+static void relay_bytes(struct relay_conn *c)
+{
+    struct relay *r = c->relay;
+    int rv = 0;
+
+    if (!must_wait(c)) {
+        r->held -= relay_flow_held(c->flow);
+        rv = relay_flow_input(c->flow, &c->in);
+        r->held += relay_flow_held(c->flow);
+    }
+    if (rv < 0) {
+        log_debug("a worker's store connection broke the protocol", "error=%s",
+                  err_name(rv));
+        close_conn(c);
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+/* Reads on, or stops to, as the limits say. */
+static void update_reading(struct relay_conn *c)
+{
+    bool wanted = !c->is_closing && !must_wait(c);
+
+    if (wanted == c->is_reading) {
+        return;
+    }
+    c->is_reading = wanted;
+    if (!wanted) {
+        (void)uv_read_stop((uv_stream_t *)&c->tcp); /* always 0 */
+    } else if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0) {
+        close_conn(c);
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct relay_conn *c = stream->data;
+
+    (void)buf;
+    if (n < 0) {
+        close_conn(c);
+        return;
+    }
+    buf_commit(&c->in, (size_t)n);
+    relay_bytes(c);
+    if (!c->is_closing) {
+        update_reading(c);
+    }
+}
+
+static void advance(struct relay_conn *c)
+{
+    if (c->is_closing) {
+        return;
+    }
+    relay_bytes(c);
+    if (!c->is_closing) {
+        update_reading(c);
+    }
+}
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct relay_write *w = CONTAINER_OF(req, struct relay_write, req);
+    struct relay_conn *c = w->conn;
+
+    c->queued -= w->size;
+    mem_free(w);
+    if (status < 0) {
+        close_conn(c);
+    } else {
+        advance(c);
+    }
+}
+
+/* From relay_flow: bytes for the worker. */
+static void on_flow_reply(void *arg, const uint8_t *bytes, size_t size)
+{
+    struct relay_conn *c = arg;
+    struct relay_write *w;
+    uv_buf_t buf;
+
+    if (c->is_closing || size == 0) {
+        return;
+    }
+    w = mem_alloc(sizeof(*w) + size);
+    w->conn = c;
+    w->size = size;
+    memcpy(w->bytes, bytes, size);
+    buf = uv_buf_init((char *)w->bytes, (unsigned)size);
+    if (uv_write(&w->req, (uv_stream_t *)&c->tcp, &buf, 1, on_written) < 0) {
+        mem_free(w);
+        close_conn(c);
+        return;
+    }
+    c->queued += size;
+}
+
+static void on_flow_send(void *arg, const struct msg *m)
+{
+    const struct relay_conn *c = arg;
+
+    c->relay->config.send(c->relay->config.arg, m);
+}
+
+/* --- admission --- */
+
+static bool is_our_user(const struct sockaddr *peer, const struct sockaddr *local)
+{
+    uid_t uid;
+    int rv = netaddr_peer_uid(peer, local, &uid);
+
+    if (rv == ERR_UNSUPPORTED) {
+        log_debug("this kernel does not tell whose a connection is: admitted", "%s",
+                  "");
+        return true;
+    }
+    return rv == 0 && uid == geteuid();
+}
+
+static bool is_admitted(const struct relay *r, const uv_tcp_t *tcp)
+{
+    struct sockaddr_storage peer = {0};
+    struct sockaddr_storage local = {0};
+    int peer_size = sizeof(peer);
+    int local_size = sizeof(local);
+    char text[INET6_ADDRSTRLEN];
+
+    if (uv_tcp_getpeername(tcp, (struct sockaddr *)&peer, &peer_size) < 0 ||
+        uv_tcp_getsockname(tcp, (struct sockaddr *)&local, &local_size) < 0) {
+        return false; /* gone already */
+    }
+    if (netaddr_is_loopback((struct sockaddr *)&peer)) {
+        return is_our_user((struct sockaddr *)&peer, (struct sockaddr *)&local);
+    }
+    netaddr_format((struct sockaddr *)&peer, text, sizeof(text));
+    for (uint32_t i = 0; i < r->n_admitted; i++) {
+        if (strcmp(r->admitted[i], text) == 0) {
+            return true;
+        }
+    }
+    log_warn("turned away a store connection from outside the job's nodes", "from=%s",
+             text);
+    return false;
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct relay *r = listener->data;
+    struct relay_conn *c;
+
+    if (status < 0 || r->is_stopping) {
+        return;
+    }
+    c = mem_zalloc(sizeof(*c));
+    if (uv_tcp_init(r->config.loop, &c->tcp) < 0) {
+        mem_free(c);
+        return;
+    }
+    c->tcp.data = c;
+    c->relay = r;
+    c->client = ++r->last_client;
+    buf_init(&c->in, TCPSTORE_MAX_REQUEST + 2 * READ_SIZE);
+    c->flow = relay_flow_new(&(struct relay_flow_config){
+        .generation = r->generation,
+        .client = c->client,
+        .max_held = MAX_HELD,
+        .arg = c,
+        .send = on_flow_send,
+        .reply = on_flow_reply,
+    });
+    c->next = r->conns;
+    r->conns = c;
+    r->n_conns++;
+    r->open++;
+    if (uv_accept(listener, (uv_stream_t *)&c->tcp) < 0 || r->n_conns > MAX_CONNS ||
+        !is_admitted(r, &c->tcp)) {
+        c->is_closing = true; /* the service has not heard of it */
+        uv_close((uv_handle_t *)&c->tcp, on_conn_closed);
+        return;
+    }
+    (void)uv_tcp_nodelay(&c->tcp, 1); /* only slower without */
+    update_reading(c);
+}
+
+/* --- serving --- */
+
+static int serve_one(struct relay *r, int i)
+{
+    uv_tcp_t *tcp = &r->listeners[i];
+    int rv = uv_tcp_init(r->config.loop, tcp);
+
+    if (rv < 0) {
+        return rv;
+    }
+    tcp->data = r;
+    r->open++;
+    rv = uv_tcp_open(tcp, r->fds[i]);
+    if (rv < 0) {
+        return rv;
+    }
+    r->fds[i] = -1; /* the handle's */
+    return uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
+}
+
+int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nodes,
+                uint32_t n, struct errmsg *msg)
+{
+    int rv = 0;
+
+    ASSERT(!r->is_served);
+    r->is_served = true;
+    r->generation = generation;
+    r->admitted = mem_array(n, sizeof(*r->admitted));
+    r->n_admitted = n;
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(r->admitted[i], nodes[i].addr, sizeof(r->admitted[i]));
+    }
+    for (int i = 0; i < r->n_listeners && rv == 0; i++) {
+        rv = serve_one(r, i);
+    }
+    return rv < 0 ? errmsg_set(msg, rv, "cannot serve this node's workers: %s",
+                               err_text(rv))
+                  : 0;
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct relay *r = handle->data;
+
+    r->open--;
+    free_if_closed(r);
+}
+
+void relay_stop(struct relay *r)
+{
+    if (!r) {
+        return;
+    }
+    ASSERT(!r->is_stopping);
+    r->is_stopping = true;
+    for (int i = 0; i < MAX_LISTENERS; i++) {
+        if (r->fds[i] >= 0) {
+            (void)close(r->fds[i]); /* a listener holds no data */
+        }
+        if (r->listeners[i].data) {
+            uv_close((uv_handle_t *)&r->listeners[i], on_listener_closed);
+        }
+    }
+    for (struct relay_conn *c = r->conns, *next; c; c = next) {
+        next = c->next;
+        if (c->is_closed) {
+            remove_conn(c);
+        } else {
+            close_conn(c);
+        }
+    }
+    free_if_closed(r);
+}
+
+/* --- the service's side --- */
+
+/* The connection's turn after something of it was acknowledged. */
+static void settle(struct relay_conn *c)
+{
+    if (c->is_closed && relay_flow_is_idle(c->flow)) {
+        remove_conn(c);
+    } else {
+        advance(c);
+    }
+}
+
+void relay_reply(struct relay *r, const struct msg_store_reply *m)
+{
+    struct relay_conn *c = r->conns;
+    bool was_full = r->held > MAX_HELD_ALL;
+    int rv;
+
+    if (m->generation != r->generation) {
+        return;
+    }
+    while (c && c->client != m->client) {
+        c = c->next;
+    }
+    if (!c) {
+        return;
+    }
+    r->held -= relay_flow_held(c->flow);
+    rv = relay_flow_reply(c->flow, m);
+    r->held += relay_flow_held(c->flow);
+    if (rv < 0) {
+        close_conn(c);
+    }
+    settle(c);
+    if (was_full && r->held <= MAX_HELD_ALL) {
+        for (c = r->conns; c; c = c->next) {
+            advance(c);
+        }
+    }
+}
+
+void relay_resend(struct relay *r)
+{
+    for (struct relay_conn *c = r->conns; c; c = c->next) {
+        if (relay_flow_resend(c->flow) < 0) {
+            close_conn(c);
+        } else if (c->is_closing) {
+            relay_flow_end(c->flow);
+        }
+    }
+}
+
+void relay_pause(struct relay *r, bool is_paused)
+{
+    r->is_paused = is_paused;
+    for (struct relay_conn *c = r->conns; c; c = c->next) {
+        advance(c);
+    }
+}

@@ -1,0 +1,44 @@
+#ifndef LAUNCHER_RELAY_H
+#define LAUNCHER_RELAY_H
+
+/* The store as one generation's workers see it: a listener of the agent, whose
+ * connections are carried over the agent's one connection to the service
+ * (relay_flow.h).
+ *
+ *   relay_new      bound and listening, so that early workers of other nodes wait in
+ * the backlog; the port is known relay_serve    the round is known: accept, admit,
+ * relay relay_stop     listener and connections close; it frees itself once they have
+ *
+ * Admitted: from loopback the same user (sock_diag); else addresses of the round's
+ * nodes. Loop thread only. */
+
+#include "common/err.h"
+#include "common/msg.h"
+
+struct uv_loop_s;
+struct relay;
+
+struct relay_config {
+    struct uv_loop_s *loop; /* borrowed: outlives the relay */
+    const char *addr;       /* numeric; "" for 127.0.0.1 only, else that one too */
+    void *arg;
+    void (*send)(void *arg, const struct msg *m); /* to the service */
+};
+
+int relay_new(const struct relay_config *config, struct relay **ret,
+              struct errmsg *msg) MUST_CHECK;
+int relay_port(const struct relay *r);
+
+int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nodes,
+                uint32_t n, struct errmsg *msg) MUST_CHECK;
+
+void relay_reply(struct relay *r, const struct msg_store_reply *m);
+void relay_resend(struct relay *r);
+
+/* The connection to the service is behind (or no more): workers are not read meanwhile.
+ */
+void relay_pause(struct relay *r, bool is_paused);
+
+void relay_stop(struct relay *r); /* NULL allowed; frees itself, the loop runs on */
+
+#endif

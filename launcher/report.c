@@ -1,0 +1,218 @@
+#include "launcher/report.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { REPORT_MAX = 256 * 1024, RULE_WIDTH = 60 };
+
+static void put(struct buf *out, const char *text, size_t size)
+{
+    int rv = buf_append(out, text, size);
+
+    ASSERT(rv ==
+           0); /* a report's fields are bounded, escaping makes at most four of one */
+}
+
+static void put_text(struct buf *out, const char *text)
+{
+    put(out, text, strlen(text));
+}
+
+static void put_rule(struct buf *out, char c)
+{
+    char line[RULE_WIDTH + 1];
+
+    memset(line, c, RULE_WIDTH);
+    line[RULE_WIDTH] = '\n';
+    put(out, line, sizeof(line));
+}
+
+/* A worker's words on somebody's terminal: control characters but tabs are shown as
+ * \xNN, C1 controls (U+0080 … U+009F) too. Line ends become line ends with `indent`
+ * behind them; with NULL they are no better than the others. */
+static void put_escaped(struct buf *out, const char *text, const char *indent)
+{
+    const unsigned char *p = (const unsigned char *)text;
+
+    for (; *p != '\0'; p++) {
+        char code[8];
+        bool is_c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
+
+        if (indent && *p == '\n' && p[1] == '\0') {
+            return; /* the caller ends the last line */
+        }
+        if (indent && *p == '\n') {
+            put_text(out, "\n");
+            put_text(out, indent);
+        } else if (is_c1 || (*p < ' ' && *p != '\t') || *p == 0x7f) {
+            p += is_c1;
+            (void)snprintf(code, sizeof(code), "\\x%02x", *p);
+            put_text(out, code);
+        } else {
+            put(out, (const char *)p, 1);
+        }
+    }
+}
+
+static void put_field(struct buf *out, const char *name, const char *value,
+                      const char *indent)
+{
+    int rv = buf_printf(out, "  %-10s: ", name);
+
+    ASSERT(rv == 0);
+    put_escaped(out, value, indent);
+    put_text(out, "\n");
+}
+
+static void format_time(uint64_t wall_ms, char *text, size_t size)
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm tm;
+
+    if (!localtime_r(&seconds, &tm) ||
+        strftime(text, size, "%Y-%m-%d_%H:%M:%S", &tm) == 0) {
+        (void)snprintf(text, size, "?");
+    }
+}
+
+/* "SIGKILL"; a real-time signal has no name. */
+static void format_signal(int signal_number, char *text, size_t size)
+{
+    const char *name = sigabbrev_np(signal_number);
+
+    if (name) {
+        (void)snprintf(text, size, "SIG%s", name);
+    } else {
+        (void)snprintf(text, size, "signal %d", signal_number);
+    }
+}
+
+static void put_cause_fields(struct buf *out, const struct msg_report *r)
+{
+    char value[128];
+    char name[32];
+
+    format_time(r->wall_ms, value, sizeof(value));
+    put_field(out, "time", value, NULL);
+    put_field(out, "host", r->host, NULL);
+    (void)snprintf(value, sizeof(value), "%d (local_rank: %u)", r->rank, r->local_rank);
+    put_field(out, "rank", value, NULL);
+    (void)snprintf(value, sizeof(value), "%llu", (unsigned long long)r->generation);
+    put_field(out, "generation", value, NULL);
+    if (r->signal > 0) { /* torchrun's way to write it, with its two blanks */
+        format_signal(r->signal, name, sizeof(name));
+        (void)snprintf(value, sizeof(value), "%d (pid: %u)  (%s)", -r->signal, r->pid,
+                       name);
+    } else {
+        (void)snprintf(value, sizeof(value), "%d (pid: %u)", r->code, r->pid);
+    }
+    put_field(out, "exitcode", value, NULL);
+    put_field(out, "log", *r->log_path ? r->log_path : "<N/A>", NULL);
+}
+
+static void put_traceback(struct buf *out, const struct msg_report *r)
+{
+    char value[128];
+    char name[32];
+
+    if (*r->message) {
+        put_field(out, "traceback", r->message, "    ");
+    } else if (r->signal > 0) {
+        format_signal(r->signal, name, sizeof(name));
+        (void)snprintf(value, sizeof(value), "Signal %d (%s) received by PID %u",
+                       r->signal, name, r->pid);
+        put_field(out, "traceback", value, NULL);
+    }
+    if (*r->tail) {
+        put_text(out, "  last lines:\n    ");
+        put_escaped(out, r->tail, "    ");
+        put_text(out, "\n");
+    }
+}
+
+static void put_others(struct buf *out, const struct msg_report *r)
+{
+    put_text(out, "Failures:\n  ");
+    put_escaped(out, *r->others ? r->others : "<NO_OTHER_FAILURES>", "  ");
+    put_text(out, "\n");
+}
+
+static void put_decision(struct buf *out, const struct msg_report *r)
+{
+    if (*r->text) {
+        put_escaped(out, r->text, "");
+        put_text(out, "\n");
+    }
+}
+
+static char *finish(struct buf *out)
+{
+    put(out, "", 1);
+    return (char *)out->data; /* nothing was consumed: the text begins there */
+}
+
+/* The job goes on: two lines, and what the culprit said last. */
+static char *format_restart(const struct msg_report *r)
+{
+    struct buf out;
+    char end[64];
+    char name[32];
+    int rv = 0;
+
+    buf_init(&out, REPORT_MAX);
+    put_decision(&out, r);
+    if (r->rank >= 0) {
+        format_signal(r->signal, name, sizeof(name));
+        if (r->signal > 0) {
+            (void)snprintf(end, sizeof(end), "was ended by %s", name);
+        } else {
+            (void)snprintf(end, sizeof(end), "ended with code %d", r->code);
+        }
+        rv = buf_printf(
+            &out, "  rank %d (local_rank: %u, pid: %u) %s in generation %llu on ",
+            r->rank, r->local_rank, r->pid, end, (unsigned long long)r->generation);
+        ASSERT(rv == 0);
+        put_escaped(&out, r->host, NULL);
+        put_text(&out, *r->tail ? "; its last lines:\n    " : "\n");
+    }
+    if (r->rank >= 0 && *r->tail) {
+        put_escaped(&out, r->tail, "    ");
+        put_text(&out, "\n");
+    }
+    return finish(&out);
+}
+
+char *report_format(const struct msg_report *r)
+{
+    struct buf out;
+    int rv;
+
+    if (!r->final) {
+        return format_restart(r);
+    }
+    buf_init(&out, REPORT_MAX);
+    put_rule(&out, '=');
+    put_escaped(&out, *r->program ? r->program : "the job", NULL);
+    put_text(&out, " FAILED\n");
+    put_rule(&out, '-');
+    if (r->rank >= 0) {
+        put_others(&out, r);
+        put_rule(&out, '-');
+        rv = buf_printf(&out, "Root Cause (first observed failure):\n[%d]:\n", r->rank);
+        ASSERT(rv == 0);
+        put_cause_fields(&out, r);
+        put_traceback(&out, r);
+        put_rule(&out, '-');
+    }
+    put_decision(&out, r);
+    rv = buf_printf(&out, "restarts: %u of %u; exit code %u\n",
+                    MIN(r->failures, r->max_restarts), r->max_restarts, r->exit_code);
+    ASSERT(rv == 0);
+    put_rule(&out, '=');
+    return finish(&out);
+}

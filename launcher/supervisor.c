@@ -1,0 +1,419 @@
+/* Happy path: 1. what the command line asks for is resolved and checked; 2. the agent
+ * is started and the loop runs; 3. the agent says end; 4. everything is closed and the
+ * loop runs empty; 5. the keeper is stopped. Failures before 2 are the user's: one
+ * line, exit 2. */
+
+#include "launcher/supervisor.h"
+
+#include "launcher/devices.h"
+#include "launcher/supervisor_core.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    EXIT_MISTAKE = 2,
+    LINGER_MS = 5000, /* the exit barrier of the node that serves the rendezvous */
+};
+
+/* --- the agent's events --- */
+
+static void on_connected(void *arg, const char *taken)
+{
+    const struct supervisor *s = arg;
+
+    agent_connected(s->agent, taken, clock_ms());
+}
+
+static void on_connect_failed(void *arg, const char *text)
+{
+    const struct supervisor *s = arg;
+
+    agent_connect_failed(s->agent, text, clock_ms());
+}
+
+static int on_message(void *arg, const struct msg *m)
+{
+    const struct supervisor *s = arg;
+
+    if (m->type == MSG_STORE_REPLY) {
+        if (s->relay) {
+            relay_reply(s->relay, &m->u.store_reply);
+        }
+        return 0;
+    }
+    return agent_message(s->agent, m, clock_ms());
+}
+
+static void on_disconnected(void *arg, bool is_silent)
+{
+    const struct supervisor *s = arg;
+
+    agent_disconnected(s->agent, is_silent, clock_ms());
+}
+
+static void on_pause(void *arg, bool is_paused)
+{
+    const struct supervisor *s = arg;
+
+    if (s->relay) {
+        relay_pause(s->relay, is_paused);
+    }
+}
+
+static void on_signal(uv_signal_t *handle, int signal)
+{
+    const struct supervisor *s = handle->data;
+
+    agent_signal(s->agent, signal, clock_ms());
+}
+
+static void on_keeper(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* keeper_receive tells */
+    (void)events;
+    supervisor_on_keeper(poll->data);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    const struct supervisor *s = timer->data;
+
+    agent_tick(s->agent, clock_ms());
+}
+
+/* Once in each turn, before the loop sleeps. */
+static void on_prepare(uv_prepare_t *prepare)
+{
+    struct supervisor *s = prepare->data;
+    uint64_t now_ms = clock_ms();
+    uint64_t deadline;
+
+    supervisor_report_failed_spawns(s);
+    if (s->is_ending) {
+        return;
+    }
+    deadline = agent_deadline(s->agent);
+    if (deadline == UINT64_MAX) {
+        (void)uv_timer_stop(&s->timer); /* always 0 */
+        return;
+    }
+    uv_update_time(&s->loop);
+    (void)uv_timer_start(&s->timer, on_timer, deadline > now_ms ? deadline - now_ms : 0,
+                         0); /* fails without a callback only */
+}
+
+/* --- the end --- */
+
+static void on_client_stopped(void *arg)
+{
+    struct supervisor *s = arg;
+
+    s->client = NULL;
+}
+
+static void on_output_stopped(void *arg)
+{
+    struct supervisor *s = arg;
+
+    s->output = NULL;
+}
+
+/* Closes everything; the loop then runs until it is empty. */
+void supervisor_end(struct supervisor *s, int exit_code)
+{
+    bool lingers = agent_was_closed(s->agent) && s->options->max_nodes > 1;
+
+    ASSERT(!s->is_ending);
+    s->is_ending = true;
+    s->exit_code = exit_code;
+    relay_stop(s->relay);
+    s->relay = NULL;
+    supervisor_close_workers(s);
+    rdzv_client_stop(s->client, lingers ? LINGER_MS : 0, on_client_stopped, s);
+    output_stop(s->output, on_output_stopped, s);
+    uv_close((uv_handle_t *)&s->keeper_poll, NULL);
+    uv_close((uv_handle_t *)&s->prepare, NULL);
+    uv_close((uv_handle_t *)&s->timer, NULL);
+    for (unsigned i = 0; i < s->n_signals; i++) {
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    }
+}
+
+/* --- the start --- */
+
+static bool was_ignored(int signal)
+{
+    struct sigaction old;
+
+    return sigaction(signal, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+}
+
+/* What was ignored at the start (nohup) stays ignored. */
+static int watch_signals(struct supervisor *s)
+{
+    static const int numbers[SUPERVISOR_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    int rv = 0;
+
+    for (unsigned i = 0; i < SUPERVISOR_SIGNALS && rv == 0; i++) {
+        uv_signal_t *handle = &s->signals[s->n_signals];
+
+        if (was_ignored(numbers[i])) {
+            continue;
+        }
+        rv = uv_signal_init(&s->loop, handle);
+        if (rv == 0) {
+            handle->data = s;
+            s->n_signals++;
+            rv = uv_signal_start(handle, on_signal, numbers[i]);
+        }
+    }
+    return rv;
+}
+
+static int open_handles(struct supervisor *s, struct errmsg *msg)
+{
+    int rv = uv_prepare_init(&s->loop, &s->prepare);
+
+    rv = rv < 0 ? rv : uv_timer_init(&s->loop, &s->timer);
+    rv = rv < 0 ? rv : uv_poll_init(&s->loop, &s->keeper_poll, s->keeper->fd);
+    s->prepare.data = s;
+    s->timer.data = s;
+    s->keeper_poll.data = s;
+    rv = rv < 0 ? rv : uv_prepare_start(&s->prepare, on_prepare);
+    rv = rv < 0 ? rv : uv_poll_start(&s->keeper_poll, UV_READABLE, on_keeper);
+    rv = rv < 0 ? rv : watch_signals(s);
+    return rv < 0 ? errmsg_set(msg, rv, "event loop: %s", err_text(rv)) : 0;
+}
+
+static int open_parts(struct supervisor *s, struct errmsg *msg)
+{
+    struct output_config output = {.loop = &s->loop,
+                                   .maybe_engine = s->is_engine,
+                                   .log_base = s->log_base[0] ? s->log_base : NULL};
+    struct rdzv_client_config client = {
+        .loop = &s->loop,
+        .host = s->options->rdzv_host,
+        .port = s->options->rdzv_port,
+        .standalone = s->options->standalone,
+        .max_nodes = s->options->max_nodes,
+        .arg = s,
+        .on_connected = on_connected,
+        .on_failed = on_connect_failed,
+        .on_message = on_message,
+        .on_disconnected = on_disconnected,
+        .on_pause = on_pause,
+    };
+    int rv = output_new(&output, &s->output, msg);
+
+    return rv < 0 ? rv : rdzv_client_new(&client, &s->client, msg);
+}
+
+static void make_agent(struct supervisor *s, uint64_t agent_id)
+{
+    const struct launch_options *o = s->options;
+    struct agent_config config = {
+        .job = o->rdzv_id,
+        .host = s->host,
+        .program = o->program[0],
+        .endpoint = s->endpoint,
+        .agent_id = agent_id,
+        .min_nodes = o->min_nodes,
+        .max_nodes = o->max_nodes,
+        .nproc = s->nproc,
+        .max_restarts = o->max_restarts,
+        .node_rank = o->node_rank,
+        .join_timeout_ms = o->join_timeout_ms,
+        .last_call_ms = (uint32_t)MIN(o->last_call_timeout_ms, UINT32_MAX),
+        .maybe_engine = s->is_engine,
+    };
+
+    supervisor_actions(s, &config.actions);
+    s->agent = agent_new(&config);
+}
+
+static int make_folder(const char *path, struct errmsg *msg)
+{
+    char part[PATH_MAX];
+
+    for (size_t i = 1; i <= strlen(path); i++) {
+        if (path[i] != '/' && path[i] != '\0') {
+            continue;
+        }
+        (void)snprintf(part, sizeof(part), "%.*s", (int)i, path);
+        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
+            return errmsg_set(msg, -errno, "--log-dir: cannot make the folder %s: %s",
+                              part, err_text(-errno));
+        }
+    }
+    return 0;
+}
+
+/* <log_dir>/<run id>_<8 random characters>, as torchrun has it. */
+static int choose_log_base(struct supervisor *s, uint64_t random, struct errmsg *msg)
+{
+    const char *dir = s->options->log_dir;
+    char id[sizeof(s->options->rdzv_id)];
+
+    if (dir[0] == '\0' || strcmp(dir, "/dev/null") == 0) {
+        return 0;
+    }
+    (void)snprintf(id, sizeof(id), "%s", s->options->rdzv_id);
+    for (char *c = strchr(id, '/'); c; c = strchr(c, '/')) {
+        *c = '_';
+    }
+    (void)snprintf(s->log_base, sizeof(s->log_base), "%s/%s_%08x", dir, id,
+                   (unsigned)random);
+    return make_folder(s->log_base, msg);
+}
+
+static void name_endpoint(struct supervisor *s)
+{
+    const struct launch_options *o = s->options;
+
+    if (o->standalone) {
+        (void)snprintf(s->endpoint, sizeof(s->endpoint), "this node (standalone)");
+    } else if (strchr(o->rdzv_host, ':')) {
+        (void)snprintf(s->endpoint, sizeof(s->endpoint), "[%s]:%d", o->rdzv_host,
+                       o->rdzv_port);
+    } else {
+        (void)snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", o->rdzv_host,
+                       o->rdzv_port);
+    }
+}
+
+static void find_self(struct supervisor *s)
+{
+    ssize_t n = readlink("/proc/self/exe", s->self_dir, sizeof(s->self_dir) - 1);
+    char *slash;
+
+    s->self_dir[MAX(n, 0)] = '\0';
+    slash = strrchr(s->self_dir, '/');
+    *(slash ? slash : s->self_dir) = '\0';
+}
+
+/* Everything that may be the user's mistake, before anything starts. */
+static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
+{
+    /* NOLINTBEGIN(concurrency-mt-unsafe): nobody sets the environment */
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *python = getenv("PYTHON_EXEC");
+    const char *path = getenv("PATH");
+    /* NOLINTEND(concurrency-mt-unsafe) */
+    char **argv = NULL;
+    int rv;
+
+    find_self(s);
+    name_endpoint(s);
+    if (gethostname(s->host, sizeof(s->host) - 1) < 0) {
+        (void)snprintf(s->host, sizeof(s->host), "localhost");
+    }
+    s->is_engine = worker_command_is_engine(s->options->program);
+    s->command = (struct worker_command){.module = s->options->module,
+                                         .no_python = s->options->no_python,
+                                         .self_dir = s->self_dir,
+                                         .python = python,
+                                         .path = path};
+    rv = devices_count(s->options, visible, &s->nproc, msg);
+    rv = rv < 0 ? rv
+                : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
+    mem_free(argv);
+    return rv < 0 ? rv : choose_log_base(s, random, msg);
+}
+
+static void make_slots(struct supervisor *s)
+{
+    s->slots = mem_array(s->nproc, sizeof(*s->slots));
+    for (uint32_t i = 0; i < s->nproc; i++) {
+        s->slots[i].supervisor = s;
+        s->slots[i].number = i;
+    }
+}
+
+/* Many workers, each with five descriptors. Workers keep the limit ctrun was given:
+ * they are the keeper's children. */
+static void raise_limits(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* else the old limit holds */
+    }
+}
+
+static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
+{
+    int rv = open_handles(s, msg);
+
+    rv = rv < 0 ? rv : open_parts(s, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    make_slots(s);
+    make_agent(s, agent_id);
+    agent_start(s->agent, clock_ms());
+    return 0;
+}
+
+/* The loop, until nothing is open any more. */
+static void run(struct supervisor *s)
+{
+    int rv;
+
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT); /* 0: it is empty */
+    ASSERT(s->is_ending && !s->client && !s->output);
+    rv = uv_loop_close(&s->loop);
+    ASSERT(rv == 0);
+    agent_free(s->agent);
+    mem_free(s->slots);
+}
+
+int supervisor_run(struct launch_options *options, struct keeper *keeper,
+                   char *const *env)
+{
+    struct supervisor *s = mem_zalloc(sizeof(*s));
+    struct errmsg msg = {0};
+    uint8_t uuid[16];
+    uint64_t random[2];
+    int exit_code = EXIT_MISTAKE;
+    int rv;
+
+    s->options = options;
+    s->keeper = keeper;
+    s->env = env;
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
+        getrandom(uuid, sizeof(uuid), 0) != (ssize_t)sizeof(uuid)) {
+        UNREACHABLE(); /* so few bytes always come, once the kernel is up */
+    }
+    if (options->rdzv_id[0] == '\0') {
+        launch_options_make_id(options, uuid);
+    }
+    raise_limits();
+    (void)signal(SIGPIPE, SIG_IGN); /* a known signal */
+    rv = resolve(s, random[1], &msg);
+    if (rv == 0) {
+        rv = uv_loop_init(&s->loop);
+        rv = rv < 0 ? errmsg_set(&msg, rv, "event loop: %s", err_text(rv))
+                    : start(s, random[0], &msg);
+    }
+    if (rv < 0) {
+        log_error(msg.text, "%s", "");
+    } else {
+        run(s);
+        exit_code = s->exit_code;
+    }
+    mem_free(s);
+    return exit_code;
+}

@@ -1,0 +1,174 @@
+/* The agent's actions, one function each. None calls back into the agent. */
+
+#include "launcher/report.h"
+#include "launcher/supervisor_core.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void act_connect(void *arg)
+{
+    const struct supervisor *s = arg;
+
+    rdzv_client_connect(s->client);
+}
+
+static void act_disconnect(void *arg)
+{
+    const struct supervisor *s = arg;
+
+    rdzv_client_drop(s->client);
+}
+
+static void act_send(void *arg, const struct msg *m)
+{
+    const struct supervisor *s = arg;
+
+    rdzv_client_send(s->client, m);
+}
+
+static void act_relay_close(void *arg)
+{
+    struct supervisor *s = arg;
+
+    relay_stop(s->relay);
+    s->relay = NULL;
+}
+
+/* Engines, and a job of one node, need the loopback alone; the workers of a program on
+ * several nodes connect to group rank 0's. */
+static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg)
+{
+    struct supervisor *s = arg;
+    struct relay_config config = {.loop = &s->loop, .arg = s, .send = act_send};
+    char addr[MSG_ADDR_MAX] = "";
+    int rv;
+
+    act_relay_close(s);
+    if (s->options->local_addr[0] != '\0') {
+        (void)snprintf(addr, sizeof(addr), "%s", s->options->local_addr);
+    } else {
+        rdzv_client_local_addr(s->client, addr);
+    }
+    config.addr = s->is_engine || s->options->max_nodes == 1 ? "" : addr;
+    rv = relay_new(&config, &s->relay, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    memcpy(ret->addr, addr, sizeof(ret->addr));
+    ret->port = (uint16_t)relay_port(s->relay);
+    return 0;
+}
+
+static void act_relay_resend(void *arg)
+{
+    const struct supervisor *s = arg;
+
+    if (s->relay) {
+        relay_resend(s->relay);
+    }
+}
+
+static void act_spawn(void *arg, const struct agent_round *round)
+{
+    supervisor_spawn(arg, round);
+}
+
+static void act_control(void *arg, uint32_t number, const struct control *c)
+{
+    const struct supervisor *s = arg;
+    int rv = s->slots[number].channel ? channel_send(s->slots[number].channel, c) : 0;
+
+    if (rv < 0) { /* it does not read, or is gone: its end, or KILL, follows */
+        log_debug("a worker did not take a control message", "local_rank=%u error=%s",
+                  number, err_name(rv));
+    }
+}
+
+static void act_engine(void *arg, uint32_t number, const char *folder)
+{
+    const struct supervisor *s = arg;
+
+    output_is_engine(s->output, number, folder);
+}
+
+static void act_kill(void *arg, uint32_t number, int signal)
+{
+    supervisor_kill(arg, number, signal);
+}
+
+static void print(const char *text)
+{
+    (void)fputs(text, stderr); /* nowhere left to say that it failed */
+    (void)fflush(stderr);
+}
+
+/* What happened, in a line; why the job goes on, in another. */
+static void print_restart(const struct msg_report *r)
+{
+    char what[1024] = "";
+
+    if (r->rank >= 0 && r->signal != 0) {
+        const char *name = sigabbrev_np(r->signal);
+
+        (void)snprintf(what, sizeof(what),
+                       "rank %d on %s was ended by signal %d (SIG%s)", r->rank, r->host,
+                       r->signal, name ? name : "?");
+    } else if (r->rank >= 0) {
+        (void)snprintf(what, sizeof(what), "rank %d on %s ended with exit code %d",
+                       r->rank, r->host, r->code);
+    }
+    if (what[0] != '\0') {
+        log_warn(what, "pid=%u%s%s", r->pid, r->log_path[0] != '\0' ? " log=" : "",
+                 r->log_path);
+    }
+    log_warn(r->text, "generation=%llu", (unsigned long long)r->generation);
+}
+
+static void act_report(void *arg, const struct msg_report *report)
+{
+    char *text;
+
+    (void)arg;
+    if (!report->final) {
+        print_restart(report);
+        return;
+    }
+    text = report_format(report);
+    print(text);
+    mem_free(text);
+}
+
+static void act_say(void *arg, enum log_level level, const char *text)
+{
+    (void)arg;
+    log_write(level, text, "%s", "");
+}
+
+static void act_end(void *arg, int exit_code)
+{
+    supervisor_end(arg, exit_code);
+}
+
+void supervisor_actions(struct supervisor *s, struct agent_actions *ret)
+{
+    *ret = (struct agent_actions){
+        .arg = s,
+        .connect = act_connect,
+        .disconnect = act_disconnect,
+        .send = act_send,
+        .relay_open = act_relay_open,
+        .relay_close = act_relay_close,
+        .relay_resend = act_relay_resend,
+        .spawn = act_spawn,
+        .control = act_control,
+        .engine = act_engine,
+        .kill = act_kill,
+        .report = act_report,
+        .say = act_say,
+        .end = act_end,
+    };
+}

@@ -1,0 +1,74 @@
+#ifndef LAUNCHER_SUPERVISOR_CORE_H
+#define LAUNCHER_SUPERVISOR_CORE_H
+
+/* What the supervisor's files share: supervisor.c (start, loop, end),
+ * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes).
+ */
+
+#include "launcher/agent.h"
+#include "launcher/channel.h"
+#include "launcher/env.h"
+#include "launcher/output.h"
+#include "launcher/rdzv_client.h"
+#include "launcher/relay.h"
+#include "launcher/supervisor.h"
+
+#include <limits.h>
+#include <uv.h>
+
+enum { SUPERVISOR_SIGNALS = 4 };
+
+/* One local rank. */
+struct slot {
+    struct supervisor *supervisor;
+    uint32_t number;
+    struct channel *channel; /* owned; NULL while there is no worker */
+    bool is_open;            /* output has it */
+    bool is_closing;         /* … and reads it to the end */
+    bool has_failed;         /* to be started; `trouble` says why */
+    bool is_spawned;         /* its program runs; before, signals would be lost */
+    int pending_signal;      /* to be sent then */
+    uint64_t wall_ms;        /* when it ended */
+    char trouble[512];
+    char error_file[PATH_MAX]; /* "": none */
+};
+
+struct supervisor {
+    struct launch_options *options; /* borrowed */
+    struct keeper *keeper;          /* borrowed */
+    char *const *env;               /* borrowed */
+    uv_loop_t loop;
+    uv_prepare_t prepare; /* arms the timer for the agent's deadline */
+    uv_timer_t timer;
+    uv_poll_t keeper_poll;
+    uv_signal_t signals[SUPERVISOR_SIGNALS];
+    unsigned n_signals;
+    struct agent *agent;        /* owned */
+    struct rdzv_client *client; /* owned */
+    struct relay *relay;        /* owned; of the generation at hand */
+    struct output *output;      /* owned */
+    struct slot *slots;         /* owned; nproc of them */
+    uint32_t nproc;
+    bool is_engine; /* by the program's name */
+    bool is_ending;
+    int exit_code;
+    char host[256];
+    char endpoint[320];
+    char self_dir[PATH_MAX];
+    char log_base[PATH_MAX];  /* "": none */
+    char error_dir[PATH_MAX]; /* made with the first foreign worker */
+    struct worker_command command;
+};
+
+/* supervisor_actions.c */
+void supervisor_actions(struct supervisor *s, struct agent_actions *ret);
+void supervisor_end(struct supervisor *s, int exit_code);
+
+/* supervisor_workers.c */
+void supervisor_spawn(struct supervisor *s, const struct agent_round *round);
+void supervisor_kill(struct supervisor *s, uint32_t number, int signal);
+void supervisor_on_keeper(struct supervisor *s);
+void supervisor_report_failed_spawns(struct supervisor *s);
+void supervisor_close_workers(struct supervisor *s);
+
+#endif

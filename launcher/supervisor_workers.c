@@ -1,0 +1,331 @@
+/* Processes. Spawn: channel, output pipes, environment, arguments → keeper. End: the
+ * keeper's EXITED → what the worker still said on its channel → agent_exited → its
+ * output is read to the end → agent_drained with its last words. */
+
+#include "launcher/report.h"
+#include "launcher/supervisor_core.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { KEEPER_TURN = 256 }; /* messages in one turn of the loop */
+
+static void on_control(void *arg, uint32_t slot, const struct control *c)
+{
+    struct supervisor *s = arg;
+
+    agent_control(s->agent, slot, c, clock_ms());
+}
+
+/* --- the last words --- */
+
+static void remove_error_file(struct slot *slot)
+{
+    if (slot->error_file[0] != '\0') {
+        (void)unlink(slot->error_file); /* most workers write none */
+        slot->error_file[0] = '\0';
+    }
+}
+
+static void tell_failed_spawn(struct slot *slot)
+{
+    struct agent_end end = {.message = slot->trouble,
+                            .tail = "",
+                            .log_path = "",
+                            .wall_ms = clock_wall_ms()};
+
+    slot->has_failed = false;
+    agent_spawn_failed(slot->supervisor->agent, slot->number, &end, clock_ms());
+}
+
+static void on_output_closed(void *arg)
+{
+    struct slot *slot = arg;
+    struct supervisor *s = slot->supervisor;
+    char message[MSG_TAIL_MAX] = "";
+    struct agent_end end = {.message = message, .wall_ms = slot->wall_ms};
+
+    slot->is_open = false;
+    slot->is_closing = false;
+    if (slot->error_file[0] != '\0') {
+        (void)report_read_error_file(slot->error_file, message, sizeof(message));
+    }
+    remove_error_file(slot);
+    end.tail = output_tail(s->output, slot->number);
+    end.log_path = output_log_path(s->output, slot->number);
+    if (slot->has_failed) {
+        tell_failed_spawn(slot);
+    } else {
+        agent_drained(s->agent, slot->number, &end, clock_ms());
+    }
+}
+
+static void close_slot(struct slot *slot)
+{
+    struct supervisor *s = slot->supervisor;
+
+    channel_close(slot->channel);
+    slot->channel = NULL;
+    if (slot->is_open && !slot->is_closing) {
+        slot->is_closing = true;
+        output_close_rank(s->output, slot->number, on_output_closed, slot);
+    }
+}
+
+/* --- spawn --- */
+
+/* Where workers that know torchrun's contract leave their exception: a private folder,
+ * so that a hung file system of the user's never holds the loop. */
+static void choose_error_file(struct slot *slot, uint64_t generation)
+{
+    struct supervisor *s = slot->supervisor;
+    const char *tmp =
+        getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
+    int n;
+
+    slot->error_file[0] = '\0';
+    if (s->is_engine) {
+        return;
+    }
+    if (s->error_dir[0] == '\0') {
+        (void)snprintf(s->error_dir, sizeof(s->error_dir), "%s/ctrun-XXXXXX",
+                       tmp && *tmp ? tmp : "/tmp");
+        if (!mkdtemp(s->error_dir)) {
+            log_warn("no folder for the workers' error files", "path=%s error=%s",
+                     s->error_dir, err_name(-errno));
+            s->error_dir[0] = '\0';
+            return;
+        }
+    }
+    n = snprintf(slot->error_file, sizeof(slot->error_file), "%s/%llu-%u.json",
+                 s->error_dir, (unsigned long long)generation, slot->number);
+    if (n < 0 || (size_t)n >= sizeof(slot->error_file)) {
+        slot->error_file[0] = '\0';
+    }
+}
+
+static char **make_env(const struct slot *slot, const struct agent_round *round)
+{
+    struct supervisor *s = slot->supervisor;
+    bool is_direct = !s->is_engine && round->topology.group_world > 1;
+    struct worker_env env = {
+        .topology = &round->topology,
+        .local_rank = slot->number,
+        .generation = round->generation,
+        .master_addr = is_direct ? round->nodes[0].addr : "127.0.0.1",
+        .master_port = is_direct ? round->nodes[0].port : relay_port(s->relay),
+        .node_addr = round->nodes[round->topology.group_rank].addr,
+        .run_id = s->options->rdzv_id,
+        .restart_count = round->failures,
+        .max_restarts = s->options->max_restarts,
+        .error_file = slot->error_file,
+        .role = "default",
+        .control_fd = KEEPER_CONTROL_FD,
+        .progress_fd = KEEPER_PROGRESS_FD,
+    };
+
+    return worker_env_make(s->env, &env);
+}
+
+/* Opens what the worker talks through; fds as keeper_spawn wants them. */
+static int open_slot(struct slot *slot, const struct agent_round *round, int fds[5],
+                     struct errmsg *msg)
+{
+    struct supervisor *s = slot->supervisor;
+    struct channel_config config = {
+        .loop = &s->loop, .slot = slot->number, .arg = s, .on_control = on_control};
+    int rv;
+
+    rv = channel_open(&config, &slot->channel, &fds[3], &fds[4], msg);
+    if (rv < 0) {
+        return rv;
+    }
+    rv = output_open_rank(s->output, slot->number,
+                          round->topology.first_rank + slot->number, round->generation,
+                          &fds[1], msg);
+    slot->is_open = rv == 0;
+    return rv;
+}
+
+static int spawn_slot(struct slot *slot, const struct agent_round *round, int fds[5],
+                      struct errmsg *msg)
+{
+    struct supervisor *s = slot->supervisor;
+    struct keeper_spawn spawn = {.id = slot->number};
+    char **argv = NULL;
+    char **env;
+    int rv;
+
+    rv = open_slot(slot, round, fds, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    rv =
+        worker_command_make(&s->command, s->options->program, slot->number, &argv, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    choose_error_file(slot, round->generation);
+    env = make_env(slot, round);
+    spawn.argv = argv;
+    spawn.env = env;
+    memcpy(spawn.fds, fds, sizeof(spawn.fds));
+    rv = keeper_spawn(s->keeper, &spawn, msg);
+    mem_free(env);
+    mem_free(argv);
+    return rv;
+}
+
+static void spawn_one(struct slot *slot, const struct agent_round *round)
+{
+    int fds[5] = {-1, -1, -1, -1, -1};
+    struct errmsg msg = {0};
+
+    slot->is_spawned = false;
+    slot->pending_signal = 0;
+    slot->has_failed = spawn_slot(slot, round, fds, &msg) < 0;
+    if (slot->has_failed) {
+        (void)snprintf(slot->trouble, sizeof(slot->trouble), "%s", msg.text);
+    }
+    for (int i = 0; i < 5; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]); /* the worker has its own copy */
+        }
+    }
+}
+
+void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
+{
+    struct errmsg msg = {0};
+
+    if (relay_serve(s->relay, round->generation, round->nodes,
+                    round->topology.group_world, &msg) < 0) {
+        log_error(msg.text, "%s", ""); /* the workers will say that nobody answers */
+    }
+    for (uint32_t i = 0; i < s->nproc; i++) {
+        spawn_one(&s->slots[i], round);
+    }
+}
+
+static void report_failed_spawn(struct slot *slot)
+{
+    bool was_open = slot->is_open;
+
+    close_slot(slot);
+    if (!was_open) { /* else on_output_closed tells */
+        tell_failed_spawn(slot);
+    }
+}
+
+/* Outside the agent's call. */
+void supervisor_report_failed_spawns(struct supervisor *s)
+{
+    for (uint32_t i = 0; i < s->nproc; i++) {
+        if (s->slots[i].has_failed && !s->slots[i].is_closing) {
+            report_failed_spawn(&s->slots[i]);
+        }
+    }
+}
+
+/* --- the keeper --- */
+
+/* A signal that comes before exec finds the keeper's dispositions: it waits. */
+void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
+{
+    struct slot *slot = &s->slots[number];
+    int rv;
+
+    if (!slot->is_spawned && signal != SIGKILL) {
+        slot->pending_signal = signal;
+        return;
+    }
+    rv = keeper_kill(s->keeper, number, signal);
+    if (rv < 0) { /* the keeper is gone, which its socket tells too */
+        log_debug("cannot signal a worker", "local_rank=%u error=%s", number,
+                  err_name(rv));
+    }
+}
+
+static void on_spawned(struct slot *slot, const struct keeper_event *event)
+{
+    struct supervisor *s = slot->supervisor;
+
+    (void)close(event->pidfd); /* the keeper tells of the end itself */
+    slot->is_spawned = true;
+    agent_spawned(s->agent, slot->number, (uint32_t)event->pid, clock_ms());
+    if (slot->pending_signal != 0) {
+        supervisor_kill(s, slot->number, slot->pending_signal);
+        slot->pending_signal = 0;
+    }
+}
+
+static void on_failed(struct slot *slot, int error)
+{
+    (void)snprintf(slot->trouble, sizeof(slot->trouble), "cannot start %s: %s",
+                   slot->supervisor->options->program[0], err_text(error));
+    slot->has_failed = true;
+    close_slot(slot);
+}
+
+static void on_event(struct supervisor *s, const struct keeper_event *event)
+{
+    struct slot *slot;
+
+    if (event->id >= s->nproc) {
+        return;
+    }
+    slot = &s->slots[event->id];
+    switch (event->type) {
+    case KEEPER_SPAWNED:
+        on_spawned(slot, event);
+        break;
+    case KEEPER_FAILED:
+        on_failed(slot, event->error);
+        break;
+    case KEEPER_EXITED:
+        channel_close(slot->channel); /* what it said last comes before its end */
+        slot->channel = NULL;
+        slot->wall_ms = clock_wall_ms();
+        agent_exited(s->agent, slot->number, event->status, clock_ms());
+        close_slot(slot);
+        break;
+    }
+}
+
+void supervisor_on_keeper(struct supervisor *s)
+{
+    struct keeper_event event;
+    int rv = 0;
+
+    for (int i = 0; i < KEEPER_TURN && rv == 0 && !s->is_ending; i++) {
+        rv = keeper_receive(s->keeper, &event);
+        if (rv == 0) {
+            on_event(s, &event);
+        }
+    }
+    if (rv < 0 && rv != -EAGAIN) {
+        (void)uv_poll_stop(&s->keeper_poll); /* always 0 */
+        keeper_clean_up();
+        agent_keeper_lost(s->agent, clock_ms());
+    }
+}
+
+void supervisor_close_workers(struct supervisor *s)
+{
+    for (uint32_t i = 0; i < s->nproc; i++) {
+        channel_close(s->slots[i].channel);
+        s->slots[i].channel = NULL;
+        remove_error_file(&s->slots[i]);
+    }
+    if (s->error_dir[0] != '\0') {
+        (void)rmdir(s->error_dir); /* a worker may have left something of its own */
+    }
+}

@@ -1,0 +1,399 @@
+#include "launcher/writer.h"
+
+#include "common/check.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONSOLE_CHUNK = 4096 }; /* PIPE_BUF: readers of a pipe get it in one piece */
+
+struct writer_file {
+    char *path; /* owned; NULL: borrowed descriptor */
+    int fd;
+    bool has_failed; /* said once */
+};
+
+enum op_kind { OP_OPEN, OP_APPEND, OP_CLOSE, OP_MARK };
+
+struct op {
+    struct op *next;
+    enum op_kind kind;
+    struct writer_file *file;
+    uint64_t mark;
+    size_t size;
+    char data[];
+};
+
+struct writer {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t has_work;
+    size_t limit;
+
+    /* under the lock */
+    struct op *first, *last;
+    size_t queued; /* bytes, in the queue or being written */
+    bool was_full; /* somebody waits for it to empty */
+    bool is_ending;
+    bool is_finished;
+    bool is_abandoned; /* the thread frees the writer itself, if it ever comes back */
+    uint64_t marked;
+    void (*wake)(void *arg);
+    void *arg;
+
+    uint64_t last_mark;        /* owner's */
+    _Atomic uint64_t progress; /* pieces written */
+};
+
+/* ---- the thread ---- */
+
+static int make_folders(const char *path)
+{
+    char part[PATH_MAX];
+    size_t len = strlen(path);
+
+    if (len >= sizeof(part)) {
+        return -ENAMETOOLONG;
+    }
+    memcpy(part, path, len + 1);
+    for (size_t i = 1; i < len; i++) {
+        if (part[i] != '/') {
+            continue;
+        }
+        part[i] = '\0';
+        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
+            return -errno;
+        }
+        part[i] = '/';
+    }
+    return 0;
+}
+
+static void say_failed(struct writer_file *file, int error)
+{
+    if (!file->has_failed && file->path) {
+        log_warn("cannot write a log file; its lines are lost", "path=%s error=\"%s\"",
+                 file->path, err_text(error));
+    }
+    file->has_failed = true;
+}
+
+static void open_file(struct writer_file *file)
+{
+    int rv = make_folders(file->path);
+
+    if (rv == 0) {
+        file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        rv = file->fd < 0 ? -errno : 0;
+    }
+    if (rv < 0) {
+        say_failed(file, rv);
+    }
+}
+
+static int write_all(struct writer *w, int fd, const char *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+
+        if (n < 0 && errno == EAGAIN) { /* somebody made our console non-blocking */
+            struct pollfd p = {fd, POLLOUT, 0};
+
+            (void)poll(&p, 1, -1);
+            continue;
+        }
+        if (n < 0 && errno != EINTR) {
+            return -errno;
+        }
+        data += n > 0 ? n : 0;
+        size -= n > 0 ? (size_t)n : 0;
+        atomic_fetch_add(&w->progress, 1);
+    }
+    return 0;
+}
+
+/* How much of `data` goes into one write: whole lines within a chunk, else one line. */
+static size_t console_chunk(const char *data, size_t size)
+{
+    const char *end = size > CONSOLE_CHUNK ? memrchr(data, '\n', CONSOLE_CHUNK) : NULL;
+
+    if (size <= CONSOLE_CHUNK) {
+        return size;
+    }
+    end = end ? end : memchr(data, '\n', size);
+    return end ? (size_t)(end - data) + 1 : size;
+}
+
+static void append(struct writer *w, struct writer_file *file, const char *data,
+                   size_t size)
+{
+    int rv = 0;
+
+    if (file->fd < 0 || (!file->path && file->has_failed)) {
+        return;
+    }
+    while (size > 0 && rv == 0) {
+        size_t n = file->path ? size : console_chunk(data, size);
+
+        rv = write_all(w, file->fd, data, n);
+        data += n;
+        size -= n;
+    }
+    if (rv < 0) {
+        say_failed(file, rv);
+    }
+}
+
+static void close_file(struct writer_file *file)
+{
+    if (file->path && file->fd >= 0 && close(file->fd) < 0) {
+        say_failed(file, -errno);
+    }
+    mem_free(file->path);
+    mem_free(file);
+}
+
+static void do_op(struct writer *w, const struct op *op)
+{
+    switch (op->kind) {
+    case OP_OPEN:
+        open_file(op->file);
+        break;
+    case OP_APPEND:
+        append(w, op->file, op->data, op->size);
+        break;
+    case OP_CLOSE:
+        close_file(op->file);
+        break;
+    case OP_MARK:
+        break;
+    }
+}
+
+static size_t cost(const struct op *op)
+{
+    return sizeof(*op) + op->size;
+}
+
+/* Takes the next piece of work, or NULL at the end. */
+static struct op *take(struct writer *w)
+{
+    struct op *op;
+
+    while (!w->first && !w->is_ending) {
+        (void)pthread_cond_wait(&w->has_work, &w->lock);
+    }
+    op = w->first;
+    if (op) {
+        w->first = op->next;
+        w->last = w->first ? w->last : NULL;
+    }
+    return op;
+}
+
+static void on_done(struct writer *w, const struct op *op)
+{
+    bool wakes = op->kind == OP_MARK;
+
+    w->queued -= cost(op);
+    if (op->kind == OP_MARK) {
+        w->marked = op->mark;
+    }
+    if (w->was_full && w->queued <= w->limit / 2) {
+        w->was_full = false;
+        wakes = true;
+    }
+    if (wakes && w->wake) {
+        w->wake(w->arg);
+    }
+}
+
+static void destroy(struct writer *w)
+{
+    (void)pthread_mutex_destroy(&w->lock);
+    (void)pthread_cond_destroy(&w->has_work);
+    mem_free(w);
+}
+
+static void *run(void *arg)
+{
+    struct writer *w = arg;
+    struct op *op;
+    bool is_abandoned;
+
+    (void)pthread_mutex_lock(&w->lock);
+    while ((op = take(w))) {
+        (void)pthread_mutex_unlock(&w->lock);
+        do_op(w, op);
+        (void)pthread_mutex_lock(&w->lock);
+        on_done(w, op);
+        mem_free(op);
+    }
+    w->is_finished = true;
+    is_abandoned = w->is_abandoned;
+    if (w->wake) {
+        w->wake(w->arg);
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    if (is_abandoned) {
+        destroy(w);
+    }
+    return NULL;
+}
+
+/* ---- the owner ---- */
+
+struct writer *writer_new(size_t limit, void (*wake)(void *arg), void *arg)
+{
+    struct writer *w = mem_zalloc(sizeof(*w));
+    sigset_t all;
+    sigset_t before;
+    int rv;
+
+    w->limit = limit;
+    w->wake = wake;
+    w->arg = arg;
+    (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_cond_init(&w->has_work, NULL);
+    (void)sigfillset(&all); /* SIGPIPE, too: here it is EPIPE */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rv = pthread_create(&w->thread, NULL, run, w);
+    ASSERT(rv == 0); /* as with memory: nothing works without */
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return w;
+}
+
+static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
+                 const void *data, size_t size)
+{
+    struct op *op = mem_alloc(sizeof(*op) + size);
+
+    *op = (struct op){.kind = kind, .file = file, .mark = w->last_mark, .size = size};
+    if (size > 0) {
+        memcpy(op->data, data, size);
+    }
+    (void)pthread_mutex_lock(&w->lock);
+    if (w->last) {
+        w->last->next = op;
+    } else {
+        w->first = op;
+    }
+    w->last = op;
+    w->queued += cost(op);
+    (void)pthread_cond_signal(&w->has_work);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+struct writer_file *writer_open(struct writer *w, const char *path)
+{
+    struct writer_file *file = mem_zalloc(sizeof(*file));
+
+    file->path = mem_strdup(path);
+    file->fd = -1;
+    push(w, OP_OPEN, file, NULL, 0);
+    return file;
+}
+
+struct writer_file *writer_borrow(struct writer *w, int fd)
+{
+    struct writer_file *file = mem_zalloc(sizeof(*file));
+
+    (void)w;
+    file->fd = fd;
+    return file;
+}
+
+void writer_append(struct writer *w, struct writer_file *file, const void *data,
+                   size_t size)
+{
+    if (size > 0) {
+        push(w, OP_APPEND, file, data, size);
+    }
+}
+
+void writer_close(struct writer *w, struct writer_file *file)
+{
+    if (file) {
+        push(w, OP_CLOSE, file, NULL, 0);
+    }
+}
+
+bool writer_is_full(struct writer *w)
+{
+    bool is_full;
+
+    (void)pthread_mutex_lock(&w->lock);
+    is_full = w->queued > w->limit;
+    w->was_full = w->was_full || is_full;
+    (void)pthread_mutex_unlock(&w->lock);
+    return is_full;
+}
+
+uint64_t writer_mark(struct writer *w)
+{
+    w->last_mark++;
+    push(w, OP_MARK, NULL, NULL, 0);
+    return w->last_mark;
+}
+
+uint64_t writer_marked(struct writer *w)
+{
+    uint64_t marked;
+
+    (void)pthread_mutex_lock(&w->lock);
+    marked = w->marked;
+    (void)pthread_mutex_unlock(&w->lock);
+    return marked;
+}
+
+uint64_t writer_progress(struct writer *w)
+{
+    return atomic_load(&w->progress);
+}
+
+void writer_end(struct writer *w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    w->is_ending = true;
+    (void)pthread_cond_signal(&w->has_work);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+bool writer_is_finished(struct writer *w)
+{
+    bool is_finished;
+
+    (void)pthread_mutex_lock(&w->lock);
+    is_finished = w->is_finished;
+    (void)pthread_mutex_unlock(&w->lock);
+    return is_finished;
+}
+
+void writer_free(struct writer *w)
+{
+    bool is_finished;
+
+    (void)pthread_mutex_lock(&w->lock);
+    is_finished = w->is_finished;
+    w->wake = NULL;
+    w->is_abandoned = !is_finished;
+    if (!is_finished) {
+        (void)pthread_detach(w->thread);
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    if (is_finished) {
+        (void)pthread_join(w->thread, NULL);
+        destroy(w);
+    }
+}

@@ -1,0 +1,53 @@
+#ifndef LAUNCHER_WRITER_H
+#define LAUNCHER_WRITER_H
+
+/* A thread that writes, in order, what the loop hands it, so that a hung file system or
+ * a stopped terminal never holds the loop. The queue is bounded by asking first: while
+ * writer_is_full, nothing new should be appended. All functions on one thread, the
+ * owner's; `wake` is called on the writer's thread when a full queue has emptied by
+ * half, when a mark is reached, and at the end. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct writer;
+struct writer_file;
+
+struct writer *writer_new(size_t limit, void (*wake)(void *arg), void *arg);
+
+/* A file that the thread makes, with its folders, and appends to. What cannot be
+ * written is one warning and is lost. */
+struct writer_file *writer_open(struct writer *w, const char *path);
+
+/* A descriptor that is not ours (the console): written in whole lines, up to 4 KiB of
+ * them at a time. When nobody reads any more, what follows is dropped. */
+struct writer_file *writer_borrow(struct writer *w, int fd);
+
+void writer_append(struct writer *w, struct writer_file *file, const void *data,
+                   size_t size);
+
+/* After all that was appended; `file` is gone for the caller. NULL allowed. */
+void writer_close(struct writer *w, struct writer_file *file);
+
+/* True while more than the limit is queued; then `wake` comes. */
+bool writer_is_full(struct writer *w);
+
+/* A number; once everything appended so far is written, writer_marked is at least that.
+ */
+uint64_t writer_mark(struct writer *w);
+uint64_t writer_marked(struct writer *w);
+
+/* Grows with every piece that leaves: a writer that hangs is one that stands still. */
+uint64_t writer_progress(struct writer *w);
+
+/* Asks the thread to end after what is queued; `wake` comes, then writer_is_finished.
+ */
+void writer_end(struct writer *w);
+bool writer_is_finished(struct writer *w);
+
+/* After writer_end. Finished: joins the thread and frees. Else it hangs in a write: it
+ * is left alone with its memory, and never calls `wake` again. */
+void writer_free(struct writer *w);
+
+#endif

@@ -1,0 +1,149 @@
+/* The whole control plane on a virtual clock: hundreds of seeds, each with its own
+ * number of nodes and kinds of fault, each run twice.
+ *
+ *   SIM_SEED=123 …/test_cluster            that one alone (SIM_TRACE=1: with every
+ * event) SIM_SEEDS=100000 …/test_cluster        more of them */
+
+#include "tests/lib/cluster.h"
+#include "tests/lib/cmocka.h"
+
+#include "common/str.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUICK_SEEDS = 200 };
+
+static uint64_t from_env(const char *name, uint64_t fallback)
+{
+    const char *text = getenv(name); /* NOLINT(concurrency-mt-unsafe): one thread */
+    uint64_t value;
+
+    return text && str_parse_u64(text, &value) == 0 ? value : fallback;
+}
+
+static struct cluster_config make_config(uint64_t seed)
+{
+    struct cluster_config config = {.seed = seed, .total_steps = 100};
+    struct sim dice;
+
+    sim_init(&dice, seed ^ 0xABCDEF);
+    config.n_nodes = (uint32_t)sim_between(&dice, 1, 5);
+    config.nproc = (uint32_t)sim_between(&dice, 1, CLUSTER_MAX_NPROC);
+    config.max_nodes = config.n_nodes;
+    if (config.n_nodes > 2 && sim_chance(&dice, 25)) {
+        config.max_nodes--; /* one stands by */
+    }
+    config.min_nodes = (uint32_t)sim_between(&dice, 1, config.max_nodes);
+    config.faults = (unsigned)sim_random(&dice, FAULT_ALL + 1);
+    config.faults_until_ms = 60000;
+    sim_release(&dice);
+    return config;
+}
+
+static void run_seed(uint64_t seed)
+{
+    struct cluster_config config = make_config(seed);
+    struct cluster_result first;
+    struct cluster_result second;
+
+    cluster_run(&config, &first);
+    if (first.violation[0] != '\0') {
+        print_error("%s (SIM_SEED=%" PRIu64 ")\n", first.violation, seed);
+    }
+    assert_string_equal(first.violation, "");
+    cluster_run(&config, &second);
+    assert_true(first.hash == second.hash);
+}
+
+static void invariants_hold_under_every_seed(void **state)
+{
+    uint64_t only = from_env("SIM_SEED", 0);
+    uint64_t n = from_env("SIM_SEEDS", QUICK_SEEDS);
+
+    (void)state;
+    if (only != 0) {
+        run_seed(only);
+        return;
+    }
+    for (uint64_t seed = 1; seed <= n; seed++) {
+        run_seed(seed);
+    }
+}
+
+static void undisturbed_job_needs_one_round(void **state)
+{
+    struct cluster_config config = {.seed = 1,
+                                    .n_nodes = 4,
+                                    .nproc = 2,
+                                    .min_nodes = 4,
+                                    .max_nodes = 4,
+                                    .total_steps = 100};
+    struct cluster_result result;
+
+    (void)state;
+    cluster_run(&config, &result);
+    assert_string_equal(result.violation, "");
+    assert_int_equal(result.n_rounds, 1);
+    assert_int_equal(result.n_commits, 20);
+    assert_int_equal(result.n_done, 4);
+    assert_true(result.end_ms < 30000);
+}
+
+/* Each kind of fault by itself, so that one that does nothing would be seen. */
+static void every_fault_makes_new_rounds(void **state)
+{
+    static const unsigned faults[] = {FAULT_WORKER,    FAULT_AGENT, FAULT_SERVER,
+                                      FAULT_PARTITION, FAULT_RESET, FAULT_LEAVE};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+        struct cluster_config config = {.seed = 7 + i,
+                                        .n_nodes = 3,
+                                        .nproc = 2,
+                                        .min_nodes = 1,
+                                        .max_nodes = 3,
+                                        .total_steps = 300,
+                                        .faults = faults[i],
+                                        .faults_until_ms = 60000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_true(result.n_faults > 0);
+        assert_true(result.n_rounds > 1);
+    }
+}
+
+static void silence_alone_restarts_nothing(void **state)
+{
+    struct cluster_config config = {.seed = 3,
+                                    .n_nodes = 3,
+                                    .nproc = 2,
+                                    .min_nodes = 3,
+                                    .max_nodes = 3,
+                                    .total_steps = 300,
+                                    .faults = FAULT_SERVER_PAUSE,
+                                    .faults_until_ms = 60000};
+    struct cluster_result result;
+
+    (void)state;
+    cluster_run(&config, &result);
+    assert_string_equal(result.violation, "");
+    assert_true(result.n_faults > 0);
+    assert_int_equal(result.n_rounds, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(undisturbed_job_needs_one_round),
+        cmocka_unit_test(every_fault_makes_new_rounds),
+        cmocka_unit_test(silence_alone_restarts_nothing),
+        cmocka_unit_test(invariants_hold_under_every_seed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,407 @@
+/* ctrun's command line, case by case. */
+
+#include "launcher/options.h"
+#include "tests/lib/cmocka.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ARGS = 16 };
+
+struct line {
+    const char *args[MAX_ARGS]; /* without the program's own name */
+};
+
+static int parse(const struct line *line, struct launch_options *o, struct errmsg *msg)
+{
+    static char *argv[MAX_ARGS + 2];
+    int argc = 1;
+
+    argv[0] = NULL; /* is not looked at */
+    for (size_t i = 0; i < MAX_ARGS && line->args[i]; i++) {
+        memcpy(&argv[argc], &line->args[i], sizeof(argv[0]));
+        argc++;
+    }
+    argv[argc] = NULL;
+    memset(o, 0xee, sizeof(*o));
+    msg->text[0] = '\0';
+    return launch_options_parse(argc, argv, o, msg);
+}
+
+static void accept(const struct line *line, struct launch_options *o)
+{
+    struct errmsg msg;
+    int rv = parse(line, o, &msg);
+
+    if (rv < 0) {
+        print_error("%s\n", msg.text);
+    }
+    assert_int_equal(rv, 0);
+}
+
+#define ACCEPT(o, ...) accept(&(const struct line){{__VA_ARGS__}}, o)
+
+static void refuse(const struct line *line, const char *text)
+{
+    struct launch_options o;
+    struct errmsg msg;
+
+    assert_int_equal(parse(line, &o, &msg), ERR_INVALID);
+    assert_string_equal(msg.text, text);
+}
+
+#define REFUSE(text, ...) refuse(&(const struct line){{__VA_ARGS__}}, text)
+
+static void one_node_without_options_gets_a_free_port_and_a_random_id(void **state)
+{
+    struct launch_options o;
+    uint8_t random[16];
+
+    (void)state;
+    ACCEPT(&o, "train.py");
+    assert_true(o.standalone);
+    assert_int_equal(o.min_nodes, 1);
+    assert_int_equal(o.max_nodes, 1);
+    assert_int_equal(o.nproc_kind, NPROC_NUMBER);
+    assert_int_equal(o.nproc, 1);
+    assert_string_equal(o.rdzv_id, "");
+    assert_string_equal(o.rdzv_backend, "c10d");
+    assert_string_equal(o.rdzv_host, "");
+    assert_int_equal(o.rdzv_port, 0);
+    assert_true(o.join_timeout_ms == 600000);
+    assert_true(o.last_call_timeout_ms == 30000);
+    assert_int_equal(o.max_restarts, 0);
+    assert_string_equal(o.log_dir, "");
+    assert_string_equal(o.local_addr, "");
+    assert_int_equal(o.node_rank, -1);
+    assert_false(o.module || o.no_python || o.help || o.version);
+    assert_null(o.verb);
+    assert_string_equal(o.program[0], "train.py");
+    assert_null(o.program[1]);
+    for (size_t i = 0; i < sizeof(random); i++) {
+        random[i] = (uint8_t)(i * 17);
+    }
+    launch_options_make_id(&o, random);
+    assert_string_equal(o.rdzv_id, "00112233-4455-4677-8899-aabbccddeeff");
+}
+
+static void both_spellings_and_both_ways_to_give_a_value_are_alike(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--nproc-per-node=3", "--max_restarts", "5", "a");
+    assert_int_equal(o.nproc, 3);
+    assert_int_equal(o.max_restarts, 5);
+    ACCEPT(&o, "--nproc_per_node", "gpu", "--max-restarts=0", "a");
+    assert_int_equal(o.nproc_kind, NPROC_GPU);
+    ACCEPT(&o, "--nproc-per_node=auto", "a");
+    assert_int_equal(o.nproc_kind, NPROC_AUTO);
+    ACCEPT(&o, "--nproc-per-node=cpu", "a");
+    assert_int_equal(o.nproc_kind, NPROC_CPU);
+    ACCEPT(&o, "--no_python", "a");
+    assert_true(o.no_python);
+    ACCEPT(&o, "--nproc-per-node=2", "--nproc-per-node=4",
+           "a"); /* the last one counts */
+    assert_int_equal(o.nproc, 4);
+}
+
+static void
+unique_prefixes_are_accepted_and_ambiguous_ones_name_the_candidates(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--nproc=2", "--max=1", "--stand", "a");
+    assert_int_equal(o.nproc, 2);
+    assert_int_equal(o.max_restarts, 1);
+    assert_true(o.standalone);
+    REFUSE(
+        "--rdzv could be any of --rdzv-id, --rdzv-backend, --rdzv-endpoint, --rdzv-conf; "
+        "write more of it",
+        "--rdzv=x", "a");
+    REFUSE("--n could be any of --nnodes, --nproc-per-node, --node-rank, --no-python, "
+           "--numa-binding; write more of it",
+           "--n", "2", "a");
+}
+
+static void arguments_behind_the_program_are_its_own(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--nproc-per-node=2", "train.py", "--nnodes=9", "--", "-x", "--help");
+    assert_string_equal(o.program[0], "train.py");
+    assert_string_equal(o.program[1], "--nnodes=9");
+    assert_string_equal(o.program[2], "--");
+    assert_string_equal(o.program[3], "-x");
+    assert_string_equal(o.program[4], "--help");
+    assert_null(o.program[5]);
+    assert_false(o.help);
+    assert_int_equal(o.max_nodes, 1);
+    ACCEPT(&o, "--standalone", "--", "--odd-name.py", "--", "x");
+    assert_string_equal(o.program[0], "--odd-name.py");
+    assert_string_equal(o.program[1], "--");
+    assert_string_equal(o.program[2], "x");
+}
+
+static void several_nodes_meet_at_the_endpoint(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--nnodes=2", "a");
+    assert_false(o.standalone);
+    assert_string_equal(o.rdzv_host, "localhost");
+    assert_int_equal(o.rdzv_port, 29400);
+    assert_string_equal(o.rdzv_id, "none");
+    ACCEPT(&o, "--nnodes=1:4", "--rdzv-endpoint=node0", "--rdzv-id=job7",
+           "--node-rank=3", "--local-addr=10.0.0.3", "a");
+    assert_int_equal(o.min_nodes, 1);
+    assert_int_equal(o.max_nodes, 4);
+    assert_string_equal(o.rdzv_host, "node0");
+    assert_int_equal(o.rdzv_port, 29400);
+    assert_string_equal(o.rdzv_id, "job7");
+    assert_int_equal(o.node_rank, 3);
+    assert_string_equal(o.local_addr, "10.0.0.3");
+    ACCEPT(&o, "--rdzv-endpoint=[fd00::1]:2000",
+           "a"); /* one node, but a service of its own */
+    assert_false(o.standalone);
+    assert_string_equal(o.rdzv_host, "fd00::1");
+    assert_int_equal(o.rdzv_port, 2000);
+    assert_string_equal(o.rdzv_id, "none");
+    ACCEPT(&o, "--rdzv-endpoint=localhost:0", "--rdzv-id=j", "a");
+    assert_true(o.standalone);
+    assert_string_equal(o.rdzv_host, "");
+    assert_string_equal(o.rdzv_id, "j");
+}
+
+static void standalone_overrides_endpoint_and_id_as_torchruns_does(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--standalone", "--rdzv-endpoint=node0:1", "--rdzv-id=j", "--nnodes=1:4",
+           "a");
+    assert_true(o.standalone);
+    assert_string_equal(o.rdzv_host, "");
+    assert_string_equal(o.rdzv_id, "");
+    assert_int_equal(o.rdzv_port, 0);
+    assert_int_equal(o.max_nodes, 1);
+    REFUSE("--standalone is for one node, but --nnodes asks for 2; use "
+           "--rdzv-endpoint=HOST:PORT instead",
+           "--standalone", "--nnodes=2", "a");
+}
+
+static void rdzv_conf_sets_the_timeouts_and_refuses_what_it_cannot_do(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--rdzv-conf=join_timeout=7,last_call_timeout=2,store_type=tcp", "a");
+    assert_true(o.join_timeout_ms == 7000);
+    assert_true(o.last_call_timeout_ms == 2000);
+    ACCEPT(&o, "--rdzv-conf=", "a");
+    REFUSE("--rdzv-conf: join_timeout expects seconds from 1 to 1000000, not '0'",
+           "--rdzv-conf=join_timeout=0", "a");
+    REFUSE("--rdzv-conf: join_timeout expects seconds from 1 to 1000000, not '1.5'",
+           "--rdzv-conf=join_timeout=1.5", "a");
+    REFUSE(
+        "--rdzv-conf: is_host is not there yet; the node that owns the endpoint's address "
+        "serves; leave the key out",
+        "--rdzv-conf=join_timeout=1,is_host=1", "a");
+    REFUSE(
+        "--rdzv-conf: timeout is not there yet; it belongs to the static backend; use "
+        "join_timeout",
+        "--rdzv-conf", "timeout=900", "a");
+    REFUSE("--rdzv-conf: store_type=file is not there; tcp is the only store",
+           "--rdzv-conf=store_type=file", "a");
+    REFUSE("--rdzv-conf: unknown key 'join_timout', near join_timeout; known are "
+           "join_timeout, last_call_timeout and store_type",
+           "--rdzv-conf=join_timout=3", "a");
+    REFUSE("--rdzv-conf: expects KEY=VALUE,…, not 'join_timeout'",
+           "--rdzv-conf=join_timeout", "a");
+    REFUSE("--rdzv-conf: ends in a comma: 'join_timeout=3,'",
+           "--rdzv-conf=join_timeout=3,", "a");
+}
+
+static void mistakes_are_one_line_with_cause_and_remedy(void **state)
+{
+    (void)state;
+    REFUSE(
+        "no program given; usage: ctrun [options] program [arguments …]; 'ctrun --help' "
+        "says more",
+        "--standalone");
+    REFUSE(
+        "no program given; usage: ctrun [options] program [arguments …]; 'ctrun --help' "
+        "says more",
+        NULL);
+    REFUSE("unknown option --nprocs-per-node=2; did you mean --nproc-per-node?",
+           "--nprocs-per-node=2", "a");
+    REFUSE("unknown option --zzzzzzzzzzzz; 'ctrun --help' lists them", "--zzzzzzzzzzzz",
+           "a");
+    REFUSE("unknown option -q; 'ctrun --help' lists them", "-q", "a");
+    REFUSE("--nnodes: expects N or MIN:MAX, numbers from 1 to 16384, not '2:20:30'",
+           "--nnodes=2:20:30", "a");
+    REFUSE("--nnodes: expects N or MIN:MAX, numbers from 1 to 16384, not '0'",
+           "--nnodes=0", "a");
+    REFUSE("--nnodes: MIN 3 is above MAX 2", "--nnodes=3:2", "a");
+    REFUSE(
+        "--nproc-per-node: expects a number from 1 to 16384, auto, cpu or gpu, not 'xpu'",
+        "--nproc-per-node=xpu", "a");
+    REFUSE("--max-restarts: expects a number from 0 to 1000000, not '-1'",
+           "--max-restarts=-1", "a");
+    REFUSE("--max-restarts: expects a number from 0 to 1000000, not '-1'",
+           "--max-restarts", "-1", "a");
+    REFUSE("--max-restarts needs a value: --max-restarts=N", "--max-restarts",
+           "--standalone", "a");
+    REFUSE("--max-restarts needs a value: --max-restarts=N", "--max-restarts");
+    REFUSE("--standalone takes no value, but got '1'", "--standalone=1", "a");
+    REFUSE("--log-dir: needs a value that is not empty", "--log-dir=", "a");
+    REFUSE("--rdzv-id: may not have '/' or control characters: it names a folder",
+           "--rdzv-id=a/b", "a");
+    REFUSE("--rdzv-endpoint expects HOST[:PORT], not 'node0:http'",
+           "--rdzv-endpoint=node0:http", "a");
+    REFUSE(
+        "--rdzv-endpoint: port 0 means any free port, which other nodes cannot know; name "
+        "one, as n:29400",
+        "--nnodes=2", "--rdzv-endpoint=n:0", "a");
+    REFUSE("--module and --no-python exclude each other; leave one out", "-m",
+           "--no-python", "a");
+    REFUSE("--node-rank 2 is not below the number of nodes, 2", "--nnodes=2",
+           "--node-rank=2", "a");
+}
+
+static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **state)
+{
+    static const char *const names[] = {"--monitor-interval=1",
+                                        "--start-method=fork",
+                                        "--event-log-handler=null",
+                                        "--role=x",
+                                        "--run-path",
+                                        "--redirects=3",
+                                        "--tee=3",
+                                        "--log-line-prefix-template=x",
+                                        "--local-ranks-filter=0",
+                                        "--duplicate-stdout-filters=a",
+                                        "--duplicate-stderr-filters=a",
+                                        "--logs-specs=x",
+                                        "--master-addr=x",
+                                        "--master-port=1",
+                                        "--numa-binding=node",
+                                        "--signals-to-handle=SIGTERM",
+                                        "--shutdown-timeout=5",
+                                        "--virtual-local-rank",
+                                        "--print-completion=bash"};
+
+    (void)state;
+    REFUSE("--tee is not there yet; each rank has its own files under --log-dir", "-t",
+           "3", "a");
+    REFUSE("--redirects is not there yet; each rank has its own files under --log-dir",
+           "-r3", "a");
+    REFUSE(
+        "--master-addr is not there yet; use --rdzv-endpoint=HOST:PORT on every node",
+        "--master_addr", "10.0.0.1", "a");
+    REFUSE(
+        "--rdzv-backend: 'static' is not there; leave the option out: with --nnodes=N and "
+        "--rdzv-endpoint=HOST:PORT the world is fixed all the same",
+        "--rdzv-backend=static", "a");
+    REFUSE("--rdzv-backend: 'etcd' is not there; use c10d, the default",
+           "--rdzv-backend=etcd", "a");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct line line = {{names[i], "a"}};
+        struct launch_options o;
+        struct errmsg msg;
+        size_t len = strcspn(names[i], "=");
+
+        assert_int_equal(parse(&line, &o, &msg), ERR_INVALID);
+        assert_memory_equal(msg.text, names[i], len);
+        assert_memory_equal(msg.text + len, " is not there yet; ", 19);
+    }
+}
+
+static void help_and_version_end_the_reading(void **state)
+{
+    struct launch_options o;
+    char *text = launch_options_help();
+
+    (void)state;
+    ACCEPT(&o, "--standalone", "-h", "--nonsense");
+    assert_true(o.help);
+    ACCEPT(&o, "--version");
+    assert_true(o.version);
+    assert_non_null(strstr(text, "--nproc-per-node N|auto|cpu|gpu\n"));
+    assert_non_null(strstr(text, "-m, --module"));
+    assert_null(strstr(text, "--tee"));
+    for (const char *p = text; *p != '\0';) { /* it fits a terminal */
+        size_t len = strcspn(p, "\n");
+
+        assert_in_range(len, 0, 110);
+        p += len + (p[len] == '\n');
+    }
+    mem_free(text);
+}
+
+static void first_argument_that_is_a_verb_is_the_verb(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "ckpt", "list", "--json", "runs/x/ckpt");
+    assert_string_equal(o.verb, "ckpt");
+    assert_string_equal(o.program[0], "ckpt");
+    assert_string_equal(o.program[2], "--json");
+    REFUSE(
+        "the verb 'status' is not there yet; a program of that name is started by: ctrun "
+        "run status",
+        "status");
+    ACCEPT(&o, "run", "status", "x");
+    assert_null(o.verb);
+    assert_string_equal(o.program[0], "status");
+    assert_string_equal(o.program[1], "x");
+    ACCEPT(&o, "run", "--nproc-per-node=2", "ckpt");
+    assert_int_equal(o.nproc, 2);
+    assert_string_equal(o.program[0], "ckpt");
+    ACCEPT(&o, "--standalone", "status"); /* not the first: a program */
+    assert_string_equal(o.program[0], "status");
+}
+
+static void options_in_the_environment_are_named_in_one_line(void **state)
+{
+    static char a[] = "PET_NNODES=2";
+    static char b[] = "HOME=/";
+    static char c[] = "PET_MAX_RESTARTS=3";
+    char *env[] = {a, b, c, NULL};
+    char *none[] = {b, NULL};
+    char *text = launch_options_warnings(env);
+
+    (void)state;
+    assert_string_equal(
+        text, "environment variables that stand for options are not read yet: "
+              "PET_NNODES, PET_MAX_RESTARTS; give the options themselves");
+    mem_free(text);
+    assert_null(launch_options_warnings(none));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_node_without_options_gets_a_free_port_and_a_random_id),
+        cmocka_unit_test(both_spellings_and_both_ways_to_give_a_value_are_alike),
+        cmocka_unit_test(
+            unique_prefixes_are_accepted_and_ambiguous_ones_name_the_candidates),
+        cmocka_unit_test(arguments_behind_the_program_are_its_own),
+        cmocka_unit_test(several_nodes_meet_at_the_endpoint),
+        cmocka_unit_test(standalone_overrides_endpoint_and_id_as_torchruns_does),
+        cmocka_unit_test(rdzv_conf_sets_the_timeouts_and_refuses_what_it_cannot_do),
+        cmocka_unit_test(mistakes_are_one_line_with_cause_and_remedy),
+        cmocka_unit_test(flags_of_torchrun_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(help_and_version_end_the_reading),
+        cmocka_unit_test(first_argument_that_is_a_verb_is_the_verb),
+        cmocka_unit_test(options_in_the_environment_are_named_in_one_line),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
