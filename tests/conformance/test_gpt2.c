@@ -1,0 +1,359 @@
+/* What holds for the model's forward and backward on every instruction set and for
+ * every number of threads. Its numbers are compared with PyTorch's in
+ * test_gpt2_torch.c. */
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/fixture.h"
+#include "tests/lib/gpt2_rig.h"
+#include "worker/model/generate.h"
+#include "worker/model/gpt2_internal.h"
+#include "worker/model/init.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const isas[] = {"scalar", "avx2", "avx512"};
+
+/* Odd sizes, and more than one tile of every matmul. */
+static const struct gpt2_config odd = {
+    .model = {.family = "gpt2",
+              .layers = 2,
+              .heads = 3,
+              .dim = 105,
+              .context = 150,
+              .vocab = 517},
+    .batch = 2,
+    .seq_len = 149,
+};
+
+static const struct gpt2_config small = {
+    .model = {.family = "gpt2",
+              .layers = 3,
+              .heads = 2,
+              .dim = 12,
+              .context = 9,
+              .vocab = 31},
+    .batch = 2,
+    .seq_len = 8,
+};
+
+struct result {
+    double loss;
+    size_t n, n_head;
+    float *grads, *head;
+};
+
+static struct result result_of(struct gpt2_rig *r)
+{
+    struct result ret = {.n = r->layout.size, .n_head = gpt2_rig_head_size(r)};
+    /* leftovers must not show through: every element is written */
+    memset(r->grad_head, 0x7F, ret.n_head * sizeof(float));
+    ret.loss = gpt2_rig_run(r);
+    ret.grads = mem_dup(r->grads, ret.n * sizeof(float));
+    ret.head = mem_dup(r->grad_head, ret.n_head * sizeof(float));
+    return ret;
+}
+
+static void result_release(struct result *r)
+{
+    mem_free(r->grads);
+    mem_free(r->head);
+}
+
+static void expect_same_bits(const struct result *a, const struct result *b)
+{
+    assert_memory_equal(&a->loss, &b->loss, sizeof(a->loss));
+    assert_memory_equal(a->grads, b->grads, a->n * sizeof(float));
+    assert_memory_equal(a->head, b->head, a->n_head * sizeof(float));
+}
+
+/* False when this machine lacks the instruction set. */
+static bool run_odd(const char *isa, int threads, struct result *ret)
+{
+    struct gpt2_rig r;
+    if (!gpt2_rig_open(&r, &odd, isa, threads)) {
+        return false;
+    }
+    gpt2_rig_fill(&r, 1);
+    *ret = result_of(&r);
+    gpt2_rig_close(&r);
+    return true;
+}
+
+static void expect_threads_change_nothing(const char *isa)
+{
+    struct result one = {0};
+    if (!run_odd(isa, 1, &one)) {
+        assert_string_not_equal(isa, "scalar"); /* every machine has it */
+        return;
+    }
+    for (int threads = 2; threads <= 3; threads++) {
+        struct result more = {0};
+        assert_true(run_odd(isa, threads, &more));
+        expect_same_bits(&one, &more);
+        result_release(&more);
+    }
+    result_release(&one);
+}
+
+static void threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        expect_threads_change_nothing(isas[i]);
+    }
+}
+
+static void a_leaf_gives_the_same_bits_again_and_in_another_object(void **state)
+{
+    (void)state;
+    struct gpt2_rig a;
+    struct gpt2_rig b;
+    assert_true(gpt2_rig_open(&a, &odd, NULL, 2));
+    gpt2_rig_fill(&a, 2);
+    struct result first = result_of(&a);
+    gpt2_rig_fill(&a, 3); /* another leaf in between */
+    struct result other = result_of(&a);
+    assert_true(memcmp(first.grads, other.grads, first.n * sizeof(float)) != 0);
+    gpt2_rig_fill(&a, 2);
+    struct result again = result_of(&a);
+    expect_same_bits(&first, &again);
+
+    assert_true(gpt2_rig_open(&b, &odd, NULL, 2));
+    gpt2_rig_fill(&b, 2);
+    struct result elsewhere = result_of(&b);
+    expect_same_bits(&first, &elsewhere);
+    result_release(&first);
+    result_release(&other);
+    result_release(&again);
+    result_release(&elsewhere);
+    gpt2_rig_close(&a);
+    gpt2_rig_close(&b);
+}
+
+struct units {
+    struct gpt2_rig *rig;
+    int seen[16];
+    int n;
+    bool written; /* the unit's gradient differs from the mark when it is told */
+};
+
+static void on_unit(void *arg, int unit)
+{
+    struct units *u = arg;
+    const struct unit *which = &u->rig->layout.unit[unit];
+    u->seen[u->n++] = unit;
+    for (int i = 0; i < which->n_tensors; i++) {
+        const float *g = u->rig->grads + which->offset + which->tensor[i].offset;
+        u->written =
+            u->written && isfinite(g[0]) && isfinite(g[which->tensor[i].size - 1]);
+    }
+    u->written = u->written && isfinite(u->rig->grad_head[0]);
+}
+
+static void units_are_told_from_the_last_to_the_first_when_written(void **state)
+{
+    (void)state;
+    struct gpt2_rig r;
+    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
+    gpt2_rig_fill(&r, 4);
+    memset(r.grads, 0xFF, r.layout.size * sizeof(float)); /* NaN */
+    memset(r.grad_head, 0xFF, gpt2_rig_head_size(&r) * sizeof(float));
+    struct units units = {.rig = &r, .written = true};
+    struct gpt2_leaf leaf = gpt2_rig_leaf(&r);
+    leaf.on_unit = on_unit;
+    leaf.on_unit_arg = &units;
+    gpt2_forward_backward(r.model, &leaf);
+    assert_true(units.written);
+    assert_int_equal(units.n, 5);
+    for (int i = 0; i < units.n; i++) {
+        assert_int_equal(units.seen[i], 4 - i);
+    }
+    gpt2_rig_close(&r);
+}
+
+static void first_loss_is_the_logarithm_of_the_vocabulary(void **state)
+{
+    (void)state;
+    struct gpt2_config config = odd;
+    config.model.vocab = 5003;
+    struct gpt2_rig r;
+    assert_true(gpt2_rig_open(&r, &config, NULL, 2));
+    gpt2_rig_fill(&r, 5);
+    init_params(&r.layout, 1337, config.model.layers, r.params);
+    double expected = log(config.model.vocab);
+    assert_true(fabs(gpt2_rig_run(&r) - expected) <= 0.05 * expected);
+    gpt2_rig_close(&r);
+}
+
+/* The head works on rows in chunks; small leaves of the same rows have one chunk each.
+ */
+static void a_chunked_head_gives_the_gradient_of_small_leaves(void **state)
+{
+    (void)state;
+    struct gpt2_config config = small;
+    config.model.vocab = 300007;
+    config.model.dim = 4;
+    config.model.layers = 1;
+    config.batch = 10;
+    struct gpt2_config one = config;
+    one.batch = 1;
+    assert_true(gpt2_head_rows(&config) < config.batch * config.seq_len);
+    assert_int_equal(gpt2_head_rows(&one), one.seq_len);
+
+    struct gpt2_rig all;
+    struct gpt2_rig part;
+    assert_true(gpt2_rig_open(&all, &config, NULL, 2));
+    assert_true(gpt2_rig_open(&part, &one, NULL, 2));
+    gpt2_rig_fill(&all, 6);
+    struct result whole = result_of(&all);
+    struct result sum = {.n = whole.n, .n_head = whole.n_head};
+    sum.grads = mem_array(sum.n, sizeof(float));
+    sum.head = mem_array(sum.n_head, sizeof(float));
+    for (int i = 0; i < config.batch; i++) {
+        struct gpt2_leaf leaf = gpt2_rig_leaf(&part);
+        leaf.tokens = all.tokens + (size_t)i * (size_t)config.seq_len;
+        leaf.targets = all.targets + (size_t)i * (size_t)config.seq_len;
+        leaf.params = all.params;
+        leaf.loss_scale = 1.0F / (float)gpt2_rig_rows(&all);
+        gpt2_forward_backward(part.model, &leaf);
+        sum.loss += *part.loss_sum;
+        for (size_t j = 0; j < sum.n; j++) {
+            sum.grads[j] += part.grads[j];
+        }
+        for (size_t j = 0; j < sum.n_head; j++) {
+            sum.head[j] += part.grad_head[j];
+        }
+    }
+    sum.loss /= gpt2_rig_rows(&all);
+    assert_true(fabs(sum.loss - whole.loss) <= 1e-6 * whole.loss);
+    assert_true(fixture_distance(whole.grads, sum.grads, sum.n) <= 1e-5);
+    assert_true(fixture_distance(whole.head, sum.head, sum.n_head) <= 1e-5);
+    result_release(&whole);
+    result_release(&sum);
+    gpt2_rig_close(&all);
+    gpt2_rig_close(&part);
+}
+
+static void inference_needs_less_memory_and_gives_the_same_logits(void **state)
+{
+    (void)state;
+    struct gpt2_config config = small;
+    config.inference_only = true;
+    assert_true(gpt2_arena_bytes(&config) < gpt2_arena_bytes(&small) / 2);
+    struct gpt2_rig train;
+    struct gpt2_rig infer;
+    assert_true(gpt2_rig_open(&train, &small, NULL, 1));
+    assert_true(gpt2_rig_open(&infer, &config, NULL, 1));
+    gpt2_rig_fill(&train, 7);
+    size_t bytes = (size_t)config.model.vocab * sizeof(float);
+    for (int pos = 0; pos < config.seq_len; pos++) {
+        gpt2_logits(train.model, train.params, train.tokens, pos, train.logits);
+        gpt2_logits(infer.model, train.params, train.tokens, pos, infer.logits);
+        assert_memory_equal(train.logits, infer.logits, bytes);
+    }
+    gpt2_rig_close(&train);
+    gpt2_rig_close(&infer);
+}
+
+static void later_tokens_do_not_change_earlier_logits(void **state)
+{
+    (void)state;
+    struct gpt2_rig r;
+    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
+    gpt2_rig_fill(&r, 8);
+    struct gpt2_leaf leaf = gpt2_rig_leaf(&r);
+    gpt2_forward_loss(r.model, &leaf);
+    double before = *r.loss_sum;
+    gpt2_logits(r.model, r.params, r.tokens, 3, r.logits);
+    float *logits = mem_dup(r.logits, (size_t)r.config.model.vocab * sizeof(float));
+    r.tokens[4] = (r.tokens[4] + 1) % r.config.model.vocab;
+    gpt2_logits(r.model, r.params, r.tokens, 3, r.logits);
+    assert_memory_equal(logits, r.logits, (size_t)r.config.model.vocab * sizeof(float));
+    gpt2_forward_loss(r.model, &leaf);
+    assert_true(*r.loss_sum != before);
+    mem_free(logits);
+    gpt2_rig_close(&r);
+}
+
+static void unfit_shapes_are_refused_by_key(void **state)
+{
+    (void)state;
+    struct gpt2_rig r;
+    struct gpt2 *model;
+    struct errmsg msg;
+    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
+    struct gpt2_config config = small;
+    config.seq_len = config.model.context + 1;
+    assert_int_equal(gpt2_new(&config, &r.layout, r.device, &model, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "train.seq_len=10"));
+    assert_non_null(strstr(msg.text, "model.context=9"));
+    config = small;
+    config.batch = 0;
+    assert_int_equal(gpt2_new(&config, &r.layout, r.device, &model, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "train.micro_batch=0"));
+    gpt2_rig_close(&r);
+}
+
+/* At temperature 0 each new token is the likeliest after the last `window` tokens. */
+static void generation_continues_a_prompt_past_its_window(void **state)
+{
+    (void)state;
+    struct gpt2_rig r;
+    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
+    gpt2_rig_fill(&r, 9);
+    struct generate_config config = {
+        .model = r.model,
+        .device = r.device,
+        .params = r.params,
+        .sample = {.temperature = 0.0},
+        .vocab = small.model.vocab,
+        .window = small.seq_len,
+        .timeout_ms = 60000,
+    };
+    int32_t tokens[20] = {1, 2, 3};
+    struct errmsg msg;
+    assert_int_equal(generate(&config, tokens, 3, ARRAY_LEN(tokens), &msg), 0);
+    for (size_t n = 3; n < ARRAY_LEN(tokens); n++) {
+        int used = (int)MIN(n, (size_t)small.seq_len);
+        gpt2_logits(r.model, r.params, tokens + n - (size_t)used, used - 1, r.logits);
+        for (int i = 0; i < small.model.vocab; i++) {
+            assert_true(r.logits[tokens[n]] >= r.logits[i]);
+        }
+    }
+    gpt2_rig_close(&r);
+}
+
+static void flops_are_those_of_palms_formula(void **state)
+{
+    (void)state;
+    struct gpt2_config config = {.model = {.family = "gpt2",
+                                           .layers = 12,
+                                           .heads = 12,
+                                           .dim = 768,
+                                           .context = 1024,
+                                           .vocab = 50257},
+                                 .batch = 4,
+                                 .seq_len = 64};
+    /* 256 tokens · (6 · (84,934,656 + 38,597,376) + 12 · 12 · 768 · 64) */
+    assert_int_equal(gpt2_flops_per_leaf(&config), 191557140480);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(a_leaf_gives_the_same_bits_again_and_in_another_object),
+        cmocka_unit_test(units_are_told_from_the_last_to_the_first_when_written),
+        cmocka_unit_test(first_loss_is_the_logarithm_of_the_vocabulary),
+        cmocka_unit_test(a_chunked_head_gives_the_gradient_of_small_leaves),
+        cmocka_unit_test(inference_needs_less_memory_and_gives_the_same_logits),
+        cmocka_unit_test(later_tokens_do_not_change_earlier_logits),
+        cmocka_unit_test(unfit_shapes_are_refused_by_key),
+        cmocka_unit_test(generation_continues_a_prompt_past_its_window),
+        cmocka_unit_test(flops_are_those_of_palms_formula),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,296 @@
+/* The model and the optimizer against real PyTorch (tests/torch/make_fixtures.py):
+ * logits, loss, every gradient, ten AdamW steps. On every instruction set that this
+ * machine has.
+ *
+ *   CTRUN_FIXTURE=FILE   this fixture in place of the committed ones
+ *   CTRUN_ISA=NAME       this instruction set alone */
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/fixture.h"
+#include "tests/lib/gpt2_rig.h"
+#include "worker/optim/adamw.h"
+
+#include "common/str.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const double tolerance = 1e-4; /* relative to the norm of each tensor */
+
+static char isas[][8] = {"scalar", "avx2", "avx512"};
+
+static const char *const small[] = {
+    "tests/torch/fixtures/odd.safetensors",
+    "tests/torch/fixtures/tiny.safetensors",
+    "tests/torch/fixtures/deep.safetensors",
+    "tests/torch/fixtures/one-token.safetensors",
+};
+
+struct check {
+    struct fixture fixture;
+    struct gpt2_rig rig;
+    const char *isa;
+    int steps;
+};
+
+static struct gpt2_config config_of(const struct fixture *f)
+{
+    struct gpt2_config config = {
+        .model = {.family = "gpt2",
+                  .layers = fixture_int(f, "layers"),
+                  .heads = fixture_int(f, "heads"),
+                  .dim = fixture_int(f, "dim"),
+                  .context = fixture_int(f, "context"),
+                  .vocab = fixture_int(f, "vocab")},
+        .batch = fixture_int(f, "batch"),
+        .seq_len = fixture_int(f, "seq_len"),
+    };
+    return config;
+}
+
+static enum schedule schedule_of(const struct fixture *f)
+{
+    const char *kind = fixture_text(f, "schedule");
+    if (strcmp(kind, "cosine") == 0) {
+        return SCHEDULE_COSINE;
+    }
+    return strcmp(kind, "linear") == 0 ? SCHEDULE_LINEAR : SCHEDULE_CONSTANT;
+}
+
+static struct adamw_config adamw_of(const struct check *c)
+{
+    const struct fixture *f = &c->fixture;
+    return (struct adamw_config){
+        .layout = &c->rig.layout,
+        .device = c->rig.device,
+        .beta1 = fixture_number(f, "beta1"),
+        .beta2 = fixture_number(f, "beta2"),
+        .eps = fixture_number(f, "eps"),
+        .weight_decay = fixture_number(f, "weight_decay"),
+        .grad_clip = fixture_number(f, "grad_clip"),
+        .schedule = {.kind = schedule_of(f),
+                     .lr = fixture_number(f, "lr"),
+                     .min_lr = fixture_number(f, "min_lr"),
+                     .warmup = (uint64_t)fixture_int(f, "warmup"),
+                     .steps = (uint64_t)fixture_int(f, "total_steps")},
+    };
+}
+
+static void expect_near(const struct check *c, const char *what, const float *ours,
+                        const float *theirs, size_t n)
+{
+    double distance = fixture_distance(ours, theirs, n);
+    if (!(distance <= tolerance)) {
+        fail_msg("%s, %s: %s is %.3g from PyTorch's, relative to its norm",
+                 c->fixture.path, c->isa, what, distance);
+    }
+}
+
+static void expect_number(const struct check *c, const char *what, int step,
+                          double ours, double theirs)
+{
+    if (!(fabs(ours - theirs) <= tolerance * fabs(theirs))) {
+        fail_msg("%s, %s, step %d: %s is %.9g, PyTorch's %.9g", c->fixture.path, c->isa,
+                 step, what, ours, theirs);
+    }
+}
+
+/* "<prefix><tensor><suffix>" of the fixture; it must be there. */
+static const float *named(const struct check *c, const char *prefix,
+                          const struct tensor *t, const char *suffix)
+{
+    char name[128];
+    size_t n = 0;
+    assert_true(str_format(name, sizeof(name), "%s%s%s", prefix, t->name, suffix));
+    const float *data = fixture_f32(&c->fixture, name, &n);
+    if (data == NULL || n != t->size) {
+        fail_msg("%s: no %s of %zu elements", c->fixture.path, name, t->size);
+    }
+    return data;
+}
+
+static void load_params(struct check *c)
+{
+    for (int i = 0; i < c->rig.layout.n_units; i++) {
+        const struct unit *u = &c->rig.layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) {
+            const struct tensor *t = &u->tensor[j];
+            memcpy(c->rig.params + u->offset + t->offset, named(c, "init.", t, ""),
+                   t->size * sizeof(float));
+        }
+    }
+}
+
+static void load_batch(struct check *c, int step)
+{
+    size_t rows = (size_t)gpt2_rig_rows(&c->rig);
+    size_t n = 0;
+    size_t at = (size_t)(step - 1) * rows;
+    memcpy(c->rig.tokens, fixture_i32(&c->fixture, "tokens", &n) + at,
+           rows * sizeof(int32_t));
+    assert_true(at + rows <= n);
+    memcpy(c->rig.targets, fixture_i32(&c->fixture, "targets", &n) + at,
+           rows * sizeof(int32_t));
+}
+
+/* `skip_key`: without the key third of the QKV bias, whose gradient is rounding noise
+ * that Adam turns into ± lr. */
+static void compare_tensor(const struct check *c, const struct tensor *t,
+                           const float *ours, const float *theirs, bool skip_key)
+{
+    if (!skip_key || strstr(t->name, "attn.c_attn.bias") == NULL) {
+        expect_near(c, t->name, ours, theirs, t->size);
+        return;
+    }
+    size_t third = t->size / 3;
+    expect_near(c, t->name, ours, theirs, third);
+    expect_near(c, t->name, ours + 2 * third, theirs + 2 * third, third);
+}
+
+static void compare_block(const struct check *c, const float *block, const char *prefix,
+                          const char *suffix, bool skip_key)
+{
+    for (int i = 0; i < c->rig.layout.n_units; i++) {
+        const struct unit *u = &c->rig.layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) {
+            const struct tensor *t = &u->tensor[j];
+            compare_tensor(c, t, block + u->offset + t->offset,
+                           named(c, prefix, t, suffix), skip_key);
+        }
+    }
+}
+
+/* Logits of sequence 0: all positions, or the first and last of a large model. */
+static void compare_logits(struct check *c)
+{
+    size_t n = 0;
+    const float *theirs = fixture_f32(&c->fixture, "logits", &n);
+    int vocab = c->rig.config.model.vocab;
+    int seq_len = c->rig.config.seq_len;
+    assert_non_null(theirs);
+    assert_int_equal(n, (size_t)gpt2_rig_rows(&c->rig) * (size_t)vocab);
+    int stride = vocab > 1000 ? MAX(seq_len - 1, 1) : 1;
+    for (int pos = 0; pos < seq_len; pos += stride) {
+        gpt2_logits(c->rig.model, c->rig.params, c->rig.tokens, pos, c->rig.logits);
+        expect_near(c, "a row of logits", c->rig.logits,
+                    theirs + (size_t)pos * (size_t)vocab, (size_t)vocab);
+    }
+}
+
+static void compare_first_step(struct check *c)
+{
+    size_t n = 0;
+    load_params(c);
+    load_batch(c, 1);
+    compare_logits(c);
+    double loss = gpt2_rig_run(&c->rig);
+    expect_number(c, "loss", 1, loss, fixture_f64(&c->fixture, "loss", &n)[0]);
+
+    struct gpt2_leaf leaf = gpt2_rig_leaf(&c->rig);
+    gpt2_forward_loss(c->rig.model, &leaf);
+    assert_true(*c->rig.loss_sum / gpt2_rig_rows(&c->rig) == loss);
+
+    gpt2_rig_tie(&c->rig);
+    compare_block(c, c->rig.grads, "grad.", "", false);
+}
+
+static void compare_steps(struct check *c)
+{
+    size_t n = 0;
+    const double *losses = fixture_f64(&c->fixture, "loss", &n);
+    const double *norms = fixture_f64(&c->fixture, "norm", &n);
+    assert_int_equal(n, c->steps);
+    struct adamw_config config = adamw_of(c);
+    struct adamw *adamw;
+    struct errmsg msg;
+    assert_int_equal(adamw_new(&config, &adamw, &msg), 0);
+    load_params(c);
+    for (int step = 1; step <= c->steps; step++) {
+        const double *norm;
+        load_batch(c, step);
+        expect_number(c, "loss", step, gpt2_rig_run(&c->rig), losses[step - 1]);
+        gpt2_rig_tie(&c->rig);
+        adamw_step(adamw, c->rig.params, c->rig.grads, (uint64_t)step, &norm);
+        expect_number(c, "grad_norm", step, *norm, norms[step - 1]);
+    }
+    compare_block(c, c->rig.params, "final.", "", true);
+    if (fixture_int(&c->fixture, "moments") != 0) {
+        compare_block(c, adamw_exp_avg(adamw), "final.", ".exp_avg", true);
+        compare_block(c, adamw_exp_avg_sq(adamw), "final.", ".exp_avg_sq", true);
+    }
+    adamw_free(adamw);
+}
+
+/* False when the machine lacks the instruction set. */
+static bool compare(const char *path, const char *isa)
+{
+    struct check c = {.isa = isa};
+    fixture_open(&c.fixture, path);
+    struct gpt2_config config = config_of(&c.fixture);
+    c.steps = fixture_int(&c.fixture, "steps");
+    bool here = gpt2_rig_open(&c.rig, &config, isa, 2);
+    if (here) {
+        compare_first_step(&c);
+        if (c.steps > 1) {
+            compare_steps(&c);
+        }
+        gpt2_rig_close(&c.rig);
+    }
+    fixture_close(&c.fixture);
+    return here;
+}
+
+static void numbers_equal_pytorchs(void **state)
+{
+    const char *isa = *state;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it */
+    const char *only = getenv("CTRUN_FIXTURE");
+    if (only != NULL) {
+        if (!compare(only, isa)) {
+            skip();
+        }
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(small); i++) {
+        if (!compare(small[i], isa)) {
+            assert_string_not_equal(isa, "scalar"); /* every machine has it */
+            skip();
+        }
+    }
+}
+
+/* A process for each: oneDNN is told its instruction set once in a process. */
+static int run(char *isa)
+{
+    (void)fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const struct CMUnitTest tests[] = {
+            cmocka_unit_test_prestate(numbers_equal_pytorchs, isa),
+        };
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): the device's threads have ended */
+        exit(cmocka_run_group_tests_name(isa, tests, NULL, NULL));
+    }
+    int status = -1;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+        return 1;
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+}
+
+int main(void)
+{
+    int failed = 0;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it */
+    const char *only = getenv("CTRUN_ISA");
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        if (only == NULL || strcmp(only, isas[i]) == 0) {
+            failed += run(isas[i]);
+        }
+    }
+    return failed;
+}

@@ -1,0 +1,46 @@
+#ifndef TESTS_LIB_AGENT_RIG_H
+#define TESTS_LIB_AGENT_RIG_H
+
+/* An agent without a world: its actions become lines of a trace, compared as text. */
+
+#include "launcher/agent.h"
+
+#include "common/buf.h"
+
+struct agent_rig {
+    struct agent *agent; /* owned */
+    uint64_t now_ms;
+    struct buf trace;
+    uint16_t next_port;
+    uint64_t last_request;       /* of RESUMED and COMMIT */
+    struct msg_rank_ended ended; /* the last one sent */
+    int exit_code;               /* -1: not ended */
+};
+
+/* `nproc` workers, --nnodes=1:2, join time-out 60 s, grace as in agent_core.h. */
+void agent_rig_init(struct agent_rig *rig, uint32_t nproc, bool is_engine);
+void agent_rig_release(struct agent_rig *rig);
+
+/* Fails unless the trace since the last call is exactly `lines` ("a; b; c"). */
+void agent_rig_expect(struct agent_rig *rig, const char *lines);
+void agent_rig_skip(struct agent_rig *rig); /* forgets the trace */
+
+/* Lets time pass, timers included. */
+void agent_rig_pass(struct agent_rig *rig, uint64_t ms);
+
+/* What the service says. */
+void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemeral);
+void agent_rig_round(struct agent_rig *rig, uint64_t generation, uint32_t group_rank,
+                     uint32_t group_world);
+void agent_rig_stop(struct agent_rig *rig, uint64_t generation, enum stop_mode mode);
+void agent_rig_closed(struct agent_rig *rig, uint32_t exit_code);
+void agent_rig_tell(struct agent_rig *rig, const struct msg *m); /* must be accepted */
+
+/* A worker ends by exit(code), or by a signal; its output with it. */
+void agent_rig_exit(struct agent_rig *rig, uint32_t slot, int code);
+void agent_rig_die(struct agent_rig *rig, uint32_t slot, int signal);
+
+/* Connected, welcomed (session 7), running generation 1; the trace is forgotten. */
+void agent_rig_run(struct agent_rig *rig, bool is_ephemeral);
+
+#endif

@@ -1,0 +1,161 @@
+#ifndef TESTS_LIB_CLUSTER_H
+#define TESTS_LIB_CLUSTER_H
+
+/* A job in the simulation: the real service (rendezvous/service.h), real agents
+ * (launcher/agent.h) and relays (launcher/relay_flow.h), on a network and processes
+ * made of sim events. Workers follow a script: hello, resume, steps with store traffic
+ * and commits, and an end.
+ *
+ *   worker (cluster_worker.c) ─ node: agent, relay (cluster_node.c) ─ connection,
+ * server (cluster_net.c); faults, invariants and the end: cluster.c
+ *
+ * An invariant that does not hold stops the run: cluster_result.violation names it. */
+
+#include "launcher/agent.h"
+#include "launcher/relay_flow.h"
+#include "rendezvous/service.h"
+#include "tests/lib/sim.h"
+
+enum {
+    CLUSTER_MAX_NODES = 6,
+    CLUSTER_MAX_NPROC = 3,
+    CLUSTER_FAULTS = 10, /* kinds */
+    CLUSTER_MAX_WORLD = CLUSTER_MAX_NODES * CLUSTER_MAX_NPROC,
+};
+
+enum cluster_fault {
+    FAULT_WORKER = 1,        /* kill -9 of a worker */
+    FAULT_AGENT = 2,         /* kill -9 of an agent; its node comes back */
+    FAULT_AGENT_PAUSE = 4,   /* SIGSTOP for a while */
+    FAULT_SERVER = 8,        /* kill -9; another takes its place, without memory */
+    FAULT_SERVER_PAUSE = 16, /* SIGSTOP for a while */
+    FAULT_PARTITION = 32,    /* a node is cut off, silently */
+    FAULT_RESET = 64,        /* a connection breaks */
+    FAULT_SLOW = 128,        /* loss, seen as delay */
+    FAULT_LEAVE = 256,       /* a node is told to stop, and started again */
+    FAULT_HANG = 512,        /* workers ignore abort and leave */
+    FAULT_ALL = 1023,
+};
+
+struct cluster_config {
+    uint64_t seed;
+    uint32_t n_nodes, nproc, min_nodes, max_nodes;
+    uint64_t total_steps;
+    unsigned faults;
+    uint64_t faults_until_ms;
+};
+
+struct cluster_result {
+    char violation[512]; /* "": none */
+    uint64_t hash, end_ms;
+    unsigned n_rounds, n_commits, n_faults, n_done;
+    uint64_t last_step; /* committed */
+};
+
+void cluster_run(const struct cluster_config *config, struct cluster_result *ret);
+
+/* --- the parts' own --- */
+
+struct cluster;
+struct node;
+
+struct sim_worker {
+    struct node *node;
+    uint32_t slot, rank, world;
+    uint64_t life; /* counts spawns: events of an earlier one are void */
+    bool is_alive;
+    bool is_leaving, is_hung;
+    bool asked_resume, asked_commit;
+    uint64_t job_life, generation, start_step, step;
+    struct relay_flow *flow; /* owned; NULL: the store is gone */
+    struct buf to_relay, from_relay;
+    enum { STORE_IDLE, STORE_SET, STORE_GET } store;
+    uint64_t set_value, floor; /* what GET must at least yield */
+    uint32_t target;
+};
+
+struct conn {
+    struct cluster *cluster;
+    uint64_t number, server_life;
+    uint64_t job_life; /* of the last ROUND sent on it */
+    struct node *node;
+    bool agent_open, server_open;
+    uint64_t to_server_ms, to_agent_ms; /* when the last frame arrives: kept in order */
+    uint64_t heard_ms;                  /* the server, last */
+    bool is_refused;
+};
+
+struct node {
+    struct cluster *cluster;
+    unsigned index;
+    struct agent *agent; /* owned; NULL: not running */
+    uint64_t life;       /* counts starts */
+    uint64_t tick_ms;    /* the tick that is due */
+    uint64_t paused_until_ms, cut_until_ms;
+    uint64_t dials;    /* counts attempts to connect */
+    struct conn *conn; /* NULL: none */
+    int exit_code;
+    bool comes_back; /* is to be started again */
+    bool has_ended;  /* by itself */
+    bool wants_end;  /* inside a call */
+    uint64_t last_generation;
+    uint32_t last_client;
+    struct sim_worker workers[CLUSTER_MAX_NPROC];
+};
+
+/* What must be the same for all members of a round. */
+struct sealed {
+    uint64_t job_life, generation, table_hash;
+    bool is_taken[CLUSTER_MAX_WORLD];
+    uint64_t acked[CLUSTER_MAX_WORLD]; /* by rank: the SET that was acknowledged */
+};
+
+struct cluster {
+    struct sim sim;
+    struct cluster_config config;
+    struct cluster_result *result;
+    struct node nodes[CLUSTER_MAX_NODES];
+    struct conn **conns; /* owned; all there ever were */
+    size_t n_conns;
+    bool is_slow;
+
+    struct service *service; /* owned; NULL: down */
+    uint64_t job_life;       /* counts jobs, as servers know them */
+    uint64_t server_life, server_tick_ms, server_paused_until_ms;
+    uint64_t generation; /* of this server: the highest handed out */
+    uint64_t resumed_step, commit_step, commit_generation;
+    char commit_hash[CONTROL_HASH_MAX];
+    const struct msg *at_hand; /* what the service is being told */
+    struct conn *at_hand_conn;
+    struct sealed *sealed; /* owned */
+    size_t n_sealed;
+    struct sim_event event; /* the one at hand */
+};
+
+void cluster_violate(struct cluster *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+struct sealed *cluster_sealed(struct cluster *c, uint64_t job_life,
+                              uint64_t generation);
+
+/* cluster_net.c */
+void net_dial(struct node *n);
+void net_hang_up(struct node *n);  /* the agent closes, or is killed */
+void net_break(struct conn *conn); /* both ends see it */
+void net_send(struct node *n, const struct msg *m);
+void net_start_server(struct cluster *c);
+void net_stop_server(struct cluster *c);
+void net_cut(struct node *n, uint64_t until_ms);
+
+/* cluster_node.c */
+void node_start(struct node *n);
+void node_kill(struct node *n);
+void node_after_call(struct node *n); /* after every call into the agent */
+
+/* cluster_worker.c */
+void worker_spawn(struct sim_worker *w, const struct agent_round *round);
+void worker_control(struct sim_worker *w, const struct control *c);
+void worker_signal(struct sim_worker *w, int signal);
+void worker_die(struct sim_worker *w, int status);
+void worker_store_reply(struct sim_worker *w, const struct msg_store_reply *m);
+void worker_close_store(struct sim_worker *w);
+
+#endif

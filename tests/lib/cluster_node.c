@@ -1,0 +1,276 @@
+/* A node: its agent with actions made of events. */
+
+#include "tests/lib/cluster.h"
+
+#include "common/err.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { JOIN_TIMEOUT_MS = 600000, MANY_RESTARTS = 1000000 };
+
+static void act_connect(void *arg)
+{
+    net_dial(arg);
+}
+
+static void act_disconnect(void *arg)
+{
+    net_hang_up(arg);
+}
+
+static void act_send(void *arg, const struct msg *m)
+{
+    net_send(arg, m);
+}
+
+static void close_stores(struct node *n)
+{
+    for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
+        worker_close_store(&n->workers[i]);
+    }
+}
+
+static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg)
+{
+    struct node *n = arg;
+
+    (void)msg;
+    close_stores(n);
+    *ret = (struct agent_relay){.port = (uint16_t)(1000 + n->index)};
+    (void)snprintf(ret->addr, sizeof(ret->addr), "10.0.0.%u", n->index);
+    return 0;
+}
+
+static void act_relay_close(void *arg)
+{
+    close_stores(arg);
+}
+
+static void act_relay_resend(void *arg)
+{
+    struct node *n = arg;
+
+    for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
+        struct relay_flow *flow = n->workers[i].flow;
+
+        if (flow && relay_flow_resend(flow) < 0) {
+            worker_close_store(&n->workers[i]);
+        }
+    }
+}
+
+static uint64_t hash_nodes(const struct agent_round *round)
+{
+    uint64_t h = 14695981039346656037U;
+
+    for (uint32_t i = 0; i < round->topology.group_world; i++) {
+        h = (h ^ round->nodes[i].nproc) * 1099511628211U;
+        h = (h ^ round->nodes[i].port) * 1099511628211U;
+    }
+    return h;
+}
+
+/* Every member holds the same map, and nobody has another's rank. */
+static void check_map(struct node *n, const struct agent_round *round)
+{
+    struct cluster *c = n->cluster;
+    struct sealed *s = cluster_sealed(c, n->conn->job_life, round->generation);
+    uint64_t hash = hash_nodes(round);
+
+    if (round->generation <= n->last_generation) {
+        cluster_violate(c, "node %u: generation %" PRIu64 " after %" PRIu64, n->index,
+                        round->generation, n->last_generation);
+    }
+    n->last_generation = round->generation;
+    if (s->table_hash != 0 && s->table_hash != hash) {
+        cluster_violate(c, "two maps of generation %" PRIu64, round->generation);
+    }
+    s->table_hash = hash;
+    for (uint32_t i = 0; i < round->topology.nproc; i++) {
+        uint32_t rank = round->topology.first_rank + i;
+
+        if (rank >= round->topology.world_size || s->is_taken[rank]) {
+            cluster_violate(c, "rank %u of generation %" PRIu64 " twice", rank,
+                            round->generation);
+            return;
+        }
+        s->is_taken[rank] = true;
+    }
+}
+
+static void act_spawn(void *arg, const struct agent_round *round)
+{
+    struct node *n = arg;
+
+    sim_note(&n->cluster->sim, "node %u: runs generation %" PRIu64, n->index,
+             round->generation);
+    check_map(n, round);
+    for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
+        worker_spawn(&n->workers[i], round);
+    }
+}
+
+static void act_control(void *arg, uint32_t slot, const struct control *c)
+{
+    struct node *n = arg;
+
+    worker_control(&n->workers[slot], c);
+}
+
+static void act_engine(void *arg, uint32_t slot, const char *folder)
+{
+    (void)arg;
+    (void)slot;
+    (void)folder;
+}
+
+static void act_kill(void *arg, uint32_t slot, int signal)
+{
+    struct node *n = arg;
+
+    worker_signal(&n->workers[slot], signal);
+}
+
+static void act_report(void *arg, const struct msg_report *report)
+{
+    struct node *n = arg;
+
+    sim_note(&n->cluster->sim, "node %u: report: %s", n->index, report->text);
+}
+
+static void act_say(void *arg, enum log_level level, const char *text)
+{
+    struct node *n = arg;
+
+    (void)level;
+    sim_note(&n->cluster->sim, "node %u: says: %s", n->index, text);
+}
+
+static void act_end(void *arg, int exit_code)
+{
+    struct node *n = arg;
+
+    n->exit_code = exit_code;
+    n->wants_end = true;
+}
+
+static void on_tick(void *arg, uint64_t tag)
+{
+    struct node *n = arg;
+    struct cluster *c = n->cluster;
+
+    if (!n->agent || tag != n->tick_ms) {
+        return;
+    }
+    if (n->paused_until_ms > c->sim.now_ms) {
+        n->tick_ms = n->paused_until_ms + 1;
+        sim_at(&c->sim, n->tick_ms, on_tick, n, n->tick_ms);
+        return;
+    }
+    n->tick_ms = 0;
+    agent_tick(n->agent, c->sim.now_ms);
+    node_after_call(n);
+}
+
+static void bury(struct node *n)
+{
+    net_hang_up(n);
+    for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
+        if (n->workers[i].is_alive) {
+            worker_die(&n->workers[i], 9);
+        }
+    }
+    close_stores(n);
+    agent_free(n->agent);
+    n->agent = NULL;
+    n->tick_ms = 0;
+}
+
+/* The agent has said so; by then its workers are gone. */
+static void end(struct node *n)
+{
+    struct cluster *c = n->cluster;
+
+    sim_note(&c->sim, "node %u: ends with %d", n->index, n->exit_code);
+    n->wants_end = false;
+    n->has_ended = true;
+    for (uint32_t i = 0; i < c->config.nproc; i++) {
+        if (n->workers[i].is_alive) {
+            cluster_violate(c, "node %u ends, its worker %u does not", n->index, i);
+        }
+    }
+    bury(n);
+}
+
+void node_after_call(struct node *n)
+{
+    struct cluster *c = n->cluster;
+    uint64_t next;
+
+    if (n->wants_end) {
+        end(n);
+        return;
+    }
+    next = agent_deadline(n->agent);
+    next = next == UINT64_MAX ? next : MAX(next, c->sim.now_ms);
+    if (next != UINT64_MAX && (n->tick_ms == 0 || next < n->tick_ms)) {
+        n->tick_ms = next;
+        sim_at(&c->sim, next, on_tick, n, next);
+    }
+}
+
+void node_start(struct node *n)
+{
+    const struct cluster_config *config = &n->cluster->config;
+    struct agent_config agent = {
+        .job = "job",
+        .host = "host",
+        .program = "ctrun-worker",
+        .endpoint = "here",
+        .agent_id = sim_between(&n->cluster->sim, 1, UINT32_MAX),
+        .min_nodes = config->min_nodes,
+        .max_nodes = config->max_nodes,
+        .nproc = config->nproc,
+        .max_restarts = MANY_RESTARTS,
+        .node_rank = -1,
+        .join_timeout_ms = JOIN_TIMEOUT_MS,
+        .last_call_ms = 30000,
+        .maybe_engine = true,
+        .actions = {.arg = n,
+                    .connect = act_connect,
+                    .disconnect = act_disconnect,
+                    .send = act_send,
+                    .relay_open = act_relay_open,
+                    .relay_close = act_relay_close,
+                    .relay_resend = act_relay_resend,
+                    .spawn = act_spawn,
+                    .control = act_control,
+                    .engine = act_engine,
+                    .kill = act_kill,
+                    .report = act_report,
+                    .say = act_say,
+                    .end = act_end},
+    };
+
+    if (n->agent) {
+        return;
+    }
+    sim_note(&n->cluster->sim, "node %u: starts", n->index);
+    n->life++;
+    n->has_ended = false;
+    n->last_generation = 0;
+    n->paused_until_ms = 0;
+    n->agent = agent_new(&agent);
+    agent_start(n->agent, n->cluster->sim.now_ms);
+    node_after_call(n);
+}
+
+void node_kill(struct node *n)
+{
+    if (n->agent) {
+        sim_note(&n->cluster->sim, "node %u: killed", n->index);
+        bury(n);
+    }
+}

@@ -1,0 +1,358 @@
+#include "tests/lib/stage.h"
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/stage_core.h"
+
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEASE_MS = 3000, FIRST_MS = 1000, BEAT_MS = 500 };
+
+/* --- what is heard --- */
+
+static int describe_round(const struct msg_round *m, char *ret, size_t size)
+{
+    struct msg_node *nodes = mem_array(m->group_world, sizeof(*nodes));
+    int n = snprintf(ret, size, "ROUND g=%" PRIu64, m->generation);
+
+    assert_int_equal(msg_nodes_decode(m->nodes, nodes, m->group_world), 0);
+    for (uint32_t i = 0; i < m->group_world; i++) {
+        n += snprintf(ret + n, size - (size_t)n, " %s", nodes[i].host);
+    }
+    n += snprintf(ret + n, size - (size_t)n, " failures=%u", m->failures);
+    if (m->commit_hash[0] != '\0') {
+        n += snprintf(ret + n, size - (size_t)n, " commit=%u:%" PRIu64 ":%s",
+                      m->commit_run, m->commit_step, m->commit_hash);
+    }
+    mem_free(nodes);
+    return n;
+}
+
+static int describe_report(const struct msg_report *m, char *ret, size_t size)
+{
+    int n = snprintf(ret, size, "REPORT g=%" PRIu64 " %s failures=%u/%u", m->generation,
+                     m->final ? "final" : "again", m->failures, m->max_restarts);
+
+    if (m->final) {
+        n += snprintf(ret + n, size - (size_t)n, " exit=%u", m->exit_code);
+    }
+    if (m->rank >= 0) {
+        n += snprintf(ret + n, size - (size_t)n, " rank %d on %s code=%d signal=%d",
+                      m->rank, m->host, m->code, m->signal);
+    }
+    return n + snprintf(ret + n, size - (size_t)n, ": %s", m->text);
+}
+
+static void describe(const struct msg *m, char *ret, size_t size)
+{
+    const char *name = msg_name(m->type);
+
+    if (m->type == MSG_ROUND) {
+        (void)describe_round(&m->u.round, ret, size);
+    } else if (m->type == MSG_REPORT) {
+        (void)describe_report(&m->u.report, ret, size);
+    } else if (m->type == MSG_STOP) {
+        (void)snprintf(ret, size, "STOP g=%" PRIu64 " %s: %s", m->u.stop.generation,
+                       m->u.stop.mode == STOP_LEAVE ? "leave" : "abort",
+                       m->u.stop.text);
+    } else if (m->type == MSG_STANDBY) {
+        (void)snprintf(ret, size, "STANDBY %s", m->u.standby.text);
+    } else if (m->type == MSG_REFUSED) {
+        (void)snprintf(ret, size, "REFUSED %u: %s", m->u.refused.exit_code,
+                       m->u.refused.text);
+    } else if (m->type == MSG_CLOSED) {
+        (void)snprintf(ret, size, "CLOSED %u%s%s", m->u.closed.exit_code,
+                       m->u.closed.text[0] != '\0' ? ": " : "", m->u.closed.text);
+    } else if (m->type == MSG_DECISION) {
+        (void)snprintf(
+            ret, size, "DECISION g=%" PRIu64 " #%" PRIu64 " %s%s",
+            m->u.decision.generation, m->u.decision.request,
+            m->u.decision.accepted ? "accepted" : "refused: ", m->u.decision.text);
+    } else if (m->type == MSG_STORE_REPLY) {
+        (void)snprintf(ret, size, "STORE_REPLY g=%" PRIu64,
+                       m->u.store_reply.generation);
+    } else {
+        (void)snprintf(ret, size, "%s", name);
+    }
+}
+
+static struct actor *find_by_conn(struct stage *st, uint64_t conn)
+{
+    for (size_t i = 0; i < st->n_actors; i++) {
+        if (st->actor[i].conn == conn) {
+            return &st->actor[i];
+        }
+    }
+    return NULL;
+}
+
+void stage_hear(struct stage *st, const struct actor *a, const char *body)
+{
+    struct heard *h = &st->heard[st->n_heard++];
+
+    assert_true(st->n_heard <= MAX_HEARD);
+    h->actor = (size_t)(a - st->actor);
+    (void)snprintf(h->body, sizeof(h->body), "%s", body);
+}
+
+static void on_send(void *arg, uint64_t conn, const struct msg *m)
+{
+    struct stage *st = arg;
+    struct actor *a = find_by_conn(st, conn);
+    char body[HEARD_MAX];
+
+    if (!a) {
+        return;
+    }
+    if (m->type == MSG_WELCOME) {
+        a->is_welcome = true;
+    } else if (m->type == MSG_ROUND) {
+        a->generation = m->u.round.generation;
+        a->group_rank = (int32_t)m->u.round.group_rank;
+        a->failures = m->u.round.failures;
+    }
+    if ((m->type != MSG_WELCOME && m->type != MSG_PONG) || st->traces_all) {
+        describe(m, body, sizeof(body));
+        stage_hear(st, a, body);
+    }
+}
+
+static void on_close(void *arg, uint64_t conn)
+{
+    struct stage *st = arg;
+    struct actor *a = find_by_conn(st, conn);
+
+    if (a) {
+        stage_hear(st, a, "(closed)");
+        a->conn = 0;
+        a->is_welcome = false;
+    }
+}
+
+/* --- the agents --- */
+
+static struct actor *take_actor(struct stage *st, const char *name)
+{
+    struct actor *a = st->actor;
+
+    while (a < st->actor + st->n_actors && strcmp(a->name, name) != 0) {
+        a++;
+    }
+    if (a == st->actor + st->n_actors) {
+        assert_true(++st->n_actors <= MAX_ACTORS);
+        (void)snprintf(a->name, sizeof(a->name), "%s", name);
+        a->group_rank = -1;
+    }
+    return a;
+}
+
+/* --- time --- */
+
+static void beat_all(struct stage *st)
+{
+    for (size_t i = 0; i < st->n_actors; i++) {
+        if (st->actor[i].is_welcome && !st->actor[i].is_mute) {
+            stage_beat(st, &st->actor[i]);
+        }
+    }
+}
+
+static void wait(struct stage *st, uint64_t ms)
+{
+    uint64_t end_ms = st->now_ms + ms;
+
+    while (st->now_ms < end_ms) {
+        uint64_t due = MIN(service_deadline(st->service), st->beat_ms + BEAT_MS);
+
+        assert_true(due > st->now_ms); /* else the shell would spin */
+        st->now_ms = MIN(due, end_ms);
+        if (st->now_ms == st->beat_ms + BEAT_MS) {
+            beat_all(st);
+            st->beat_ms = st->now_ms;
+        }
+        if (st->now_ms >= service_deadline(st->service)) {
+            service_tick(st->service, st->now_ms);
+        }
+    }
+}
+
+static void sleep_through(struct stage *st, uint64_t ms)
+{
+    st->now_ms += ms;
+    st->beat_ms = st->now_ms;
+    service_tick(st->service, st->now_ms);
+}
+
+/* --- playing --- */
+
+static void play_line(struct stage *st, const char *line)
+{
+    char first[16] = "";
+    char second[16] = "";
+    int used = 0;
+
+    assert_true(sscanf(line, "%15s %15s%n", first, second, &used) == 2);
+    if (strcmp(first, "wait") == 0) {
+        wait(st, strtoull(second, NULL, 10));
+        return;
+    }
+    if (strcmp(first, "sleep") == 0) {
+        sleep_through(st, strtoull(second, NULL, 10));
+        return;
+    }
+    if (strcmp(first, "shape") == 0) {
+        stage_set_shape(&st->shape, line);
+        return;
+    }
+    if (strcmp(first, "trace") == 0) {
+        st->traces_all = true;
+        return;
+    }
+    if (stage_act(st, take_actor(st, first), second, line + used)) {
+        return;
+    }
+    fail_msg("no such verb: %s", line);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* "a,b BODY", for the first body that is left; marks those as read. */
+static bool next_heard(struct stage *st, char *ret, size_t size)
+{
+    const char *names[MAX_ACTORS];
+    const char *body = NULL;
+    bool was_seen[MAX_ACTORS] = {false};
+    size_t n = 0;
+    size_t at = 0;
+    char *marks[MAX_ACTORS];
+
+    for (size_t i = 0; i < st->n_heard; i++) {
+        struct heard *h = &st->heard[i];
+
+        if (h->body[0] == '\0' || (body && strcmp(h->body, body) != 0) ||
+            was_seen[h->actor]) {
+            continue;
+        }
+        body = h->body;
+        was_seen[h->actor] = true;
+        marks[n] = h->body;
+        names[n++] = st->actor[h->actor].name;
+    }
+    if (n == 0) {
+        return false;
+    }
+    qsort(names, n, sizeof(names[0]), compare_names);
+    for (size_t i = 0; i < n; i++) {
+        at += (size_t)snprintf(ret + at, size - at, "%s%s", i ? "," : "", names[i]);
+    }
+    (void)snprintf(ret + at, size - at, " %s", body);
+    for (size_t i = 0; i < n; i++) {
+        marks[i][0] = '\0';
+    }
+    return true;
+}
+
+static void expect(struct stage *st, const char *line, int number)
+{
+    char heard[2 * HEARD_MAX] = "(nothing)";
+
+    if (!next_heard(st, heard, sizeof(heard)) || strcmp(heard, line) != 0) {
+        print_error("line %d\n  expected: %s\n  heard:    %s\n", number, line, heard);
+        while (next_heard(st, heard, sizeof(heard))) {
+            print_error("  then:     %s\n", heard);
+        }
+        fail();
+    }
+}
+
+static void expect_silence(struct stage *st, int number)
+{
+    char heard[2 * HEARD_MAX];
+
+    if (next_heard(st, heard, sizeof(heard))) {
+        do {
+            print_error("before line %d, not expected: %s\n", number, heard);
+        } while (next_heard(st, heard, sizeof(heard)));
+        fail();
+    }
+    st->n_heard = 0;
+}
+
+void stage_play(struct stage *st, const char *script)
+{
+    char line[HEARD_MAX];
+    int number = 1;
+
+    for (const char *at = script; *at; number++) {
+        size_t size = strcspn(at, "\n");
+
+        assert_true(size < sizeof(line));
+        (void)snprintf(line, sizeof(line), "%.*s", (int)size, at);
+        if (strncmp(line, "> ", 2) == 0) {
+            expect(st, line + 2, number);
+        } else if (line[0] != '\0') {
+            expect_silence(st, number);
+            play_line(st, line);
+        }
+        at += size + (at[size] == '\n');
+    }
+    expect_silence(st, number);
+}
+
+struct service *stage_service(struct stage *st)
+{
+    return st->service;
+}
+
+struct stage *stage_new(void)
+{
+    struct stage *st = mem_zalloc(sizeof(*st));
+
+    st->now_ms = FIRST_MS;
+    st->beat_ms = FIRST_MS;
+    st->shape = (struct msg_hello){.min_nodes = 2,
+                                   .max_nodes = 2,
+                                   .nproc = 1,
+                                   .last_call_ms = 30000,
+                                   .node_rank = -1,
+                                   .group_rank = -1};
+    st->service =
+        service_new(&(struct service_config){.cluster = 11,
+                                             .boot = 1,
+                                             .ephemeral = true,
+                                             .lease_ms = LEASE_MS,
+                                             .seed = 5,
+                                             .sink = {st, on_send, on_close}});
+    return st;
+}
+
+void stage_free(struct stage *st)
+{
+    service_free(st->service);
+    mem_free(st);
+}
+
+static void play_scene(void **state)
+{
+    const struct scene *scene = *state;
+    struct stage *st = stage_new();
+
+    if (scene->before) {
+        stage_play(st, scene->before);
+    }
+    stage_play(st, scene->script);
+    stage_free(st);
+}
+
+struct CMUnitTest stage_scene(const struct scene *scene)
+{
+    return (struct CMUnitTest){scene->name, play_scene, NULL, NULL,
+                               (void *)(uintptr_t)scene};
+}

@@ -1,0 +1,49 @@
+#ifndef TESTS_LIB_STAGE_H
+#define TESTS_LIB_STAGE_H
+
+/* A rendezvous service on a stage: a virtual clock, agents that do as the script says,
+ * and a trace of what they hear. A script has one line for each thing that happens,
+ * followed by what is heard because of it, word for word:
+ *
+ *   shape nodes=2:4 restarts=3     of the hellos from here on (nproc=, call=ms)
+ *   a enters                       connects, says HELLO and JOIN (options below)
+ *   b enters
+ *   wait 3000                      time passes; agents that are not mute send
+ * heartbeats > a,b ROUND g=1 a b failures=0 a ended rank=0 code=1          RANK_ENDED
+ *   > a,b STOP g=1 abort: rank 0 on a failed
+ *
+ * Verbs of an agent: opens (connects), hello, enters, join, ended, stopped, done,
+ * leave, refuse, resumed, commit, ping (a STORE), beat, mute, gone (its connection
+ * ends), sends type=N (any message, empty). `sleep MS`: the service sleeps. What
+ * several agents hear alike is one line, names sorted; WELCOME and PONG are not traced
+ * unless `trace all` was said.
+ *
+ * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
+ * group= failures= commit=RUN:STEP:HASH version= id= (agent id) again (on the same
+ * connection); join: after= world= addr=; ended: rank= code= signal= step= at= engine
+ * stopped; others: gen=, run=, step=, hash=, request=, code=, text= (with _ for
+ * spaces). */
+
+#include "tests/lib/cmocka.h"
+
+struct stage;
+
+struct scene {
+    const char *name;
+    const char *before; /* played first; NULL: nothing */
+    const char *script;
+};
+
+struct stage *stage_new(void);
+void stage_free(struct stage *st);
+
+/* Plays on; the first difference fails the test, with the line and all that was heard.
+ */
+void stage_play(struct stage *st, const char *script);
+
+struct service *stage_service(struct stage *st);
+
+/* A scene as a test of cmocka. */
+struct CMUnitTest stage_scene(const struct scene *scene);
+
+#endif

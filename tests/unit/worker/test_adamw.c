@@ -1,0 +1,249 @@
+/* Against a plain AdamW in double; test_gpt2_torch.c compares with PyTorch's. */
+
+#include "tests/lib/cmocka.h"
+#include "worker/model/init.h"
+#include "worker/optim/adamw.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 5 };
+
+struct rig {
+    struct layout layout;
+    struct device *device;
+    struct adamw_config config;
+    float *params, *grads;
+    double *p, *m, *v; /* the reference */
+};
+
+static void rig_open(struct rig *r, double grad_clip)
+{
+    struct model_config model = {.family = "gpt2",
+                                 .layers = 2,
+                                 .heads = 1,
+                                 .dim = 13,
+                                 .context = 7,
+                                 .vocab = 601};
+    struct device_config device = {.local_world_size = 1, .threads = 2};
+    struct errmsg msg;
+    void *p;
+    void *g;
+    assert_int_equal(layout_gpt2(&model, &r->layout, &msg), 0);
+    assert_int_equal(device_open("cpu", &device, &r->device, &msg), 0);
+    assert_int_equal(device_alloc(r->device, r->layout.size * sizeof(float), &p), 0);
+    assert_int_equal(device_alloc(r->device, r->layout.size * sizeof(float), &g), 0);
+    r->params = p;
+    r->grads = g;
+    init_params(&r->layout, 1, 1, r->params);
+    r->p = mem_array(r->layout.size, sizeof(double));
+    r->m = mem_array(r->layout.size, sizeof(double));
+    r->v = mem_array(r->layout.size, sizeof(double));
+    for (size_t i = 0; i < r->layout.size; i++) {
+        r->p[i] = r->params[i];
+    }
+    r->config = (struct adamw_config){
+        .layout = &r->layout,
+        .device = r->device,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.3,
+        .grad_clip = grad_clip,
+        .schedule = {SCHEDULE_LINEAR, 0.02, 0.002, 2, STEPS},
+    };
+}
+
+static void rig_close(struct rig *r)
+{
+    device_free(r->device, r->params, r->layout.size * sizeof(float));
+    device_free(r->device, r->grads, r->layout.size * sizeof(float));
+    device_close(r->device);
+    layout_release(&r->layout);
+    mem_free(r->p);
+    mem_free(r->m);
+    mem_free(r->v);
+}
+
+/* Another gradient for each step; padding stays zero, as the model leaves it. */
+static double fill_grads(struct rig *r, uint64_t seed)
+{
+    double squares = 0.0;
+    for (int i = 0; i < r->layout.n_units; i++) {
+        const struct unit *u = &r->layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) {
+            struct tensor t = u->tensor[j];
+            t.init = INIT_NORMAL;
+            init_tensor(&t, seed, 1, r->grads + u->offset + t.offset, 0, t.size);
+        }
+    }
+    for (size_t i = 0; i < r->layout.size; i++) {
+        squares += (double)r->grads[i] * (double)r->grads[i];
+    }
+    return sqrt(squares);
+}
+
+static void reference_tensor(struct rig *r, size_t at, const struct tensor *t,
+                             const struct adamw_scalars *s)
+{
+    for (size_t i = at; i < at + t->size; i++) {
+        double g = (double)r->grads[i] * (double)s->grad_scale;
+        if (t->decay) {
+            r->p[i] *= 1 - (double)s->lr * r->config.weight_decay;
+        }
+        r->m[i] = r->config.beta1 * r->m[i] + (1 - r->config.beta1) * g;
+        r->v[i] = r->config.beta2 * r->v[i] + (1 - r->config.beta2) * g * g;
+        r->p[i] -= (double)s->lr * (r->m[i] / (double)s->correction1) /
+                   (sqrt(r->v[i] / (double)s->correction2) + r->config.eps);
+    }
+}
+
+static void reference_step(struct rig *r, uint64_t step, double norm)
+{
+    double max = r->config.grad_clip;
+    struct adamw_scalars s = {
+        .lr = (float)schedule_lr(&r->config.schedule, step),
+        .correction1 = (float)(1 - pow(r->config.beta1, (double)step)),
+        .correction2 = (float)(1 - pow(r->config.beta2, (double)step)),
+        .grad_scale = max > 0 ? (float)MIN(1.0, max / (norm + 1e-6)) : 1.0F,
+    };
+    for (int i = 0; i < r->layout.n_units; i++) {
+        const struct unit *u = &r->layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) {
+            reference_tensor(r, u->offset + u->tensor[j].offset, &u->tensor[j], &s);
+        }
+    }
+}
+
+static void expect_close(const float *ours, const double *theirs, size_t n)
+{
+    double difference = 0.0;
+    double norm = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        difference += pow((double)ours[i] - theirs[i], 2);
+        norm += theirs[i] * theirs[i];
+    }
+    assert_true(difference <= 1e-12 * norm); /* 1e-6 of the norm */
+}
+
+static void compare_with_reference(double grad_clip)
+{
+    struct rig r;
+    struct adamw *a;
+    struct errmsg msg;
+    rig_open(&r, grad_clip);
+    assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        const double *norm;
+        double expected = fill_grads(&r, step + 1);
+        reference_step(&r, step, expected);
+        adamw_step(a, r.params, r.grads, step, &norm);
+        assert_true(fabs(*norm - expected) <= 1e-12 * expected);
+    }
+    expect_close(r.params, r.p, r.layout.size);
+    expect_close(adamw_exp_avg(a), r.m, r.layout.size);
+    expect_close(adamw_exp_avg_sq(a), r.v, r.layout.size);
+    adamw_free(a);
+    rig_close(&r);
+}
+
+static void steps_equal_the_formula_without_clipping(void **state)
+{
+    (void)state;
+    compare_with_reference(0.0);
+}
+
+static void steps_equal_the_formula_with_clipping(void **state)
+{
+    (void)state;
+    compare_with_reference(0.5); /* the gradients' norm is about 2 */
+}
+
+static void steps_equal_the_formula_below_the_clip(void **state)
+{
+    (void)state;
+    compare_with_reference(1e6);
+}
+
+static void padding_stays_zero(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct adamw *a;
+    struct errmsg msg;
+    const double *norm;
+    rig_open(&r, 1.0);
+    assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
+    (void)fill_grads(&r, 9);
+    adamw_step(a, r.params, r.grads, 1, &norm);
+    size_t checked = 0;
+    for (int i = 0; i < r.layout.n_units; i++) {
+        const struct unit *u = &r.layout.unit[i];
+        const struct tensor *last = &u->tensor[u->n_tensors - 1];
+        for (size_t k = u->offset + last->offset + last->size; k < u->offset + u->size;
+             k++, checked++) {
+            assert_true(r.params[k] == 0 && adamw_exp_avg(a)[k] == 0 &&
+                        adamw_exp_avg_sq(a)[k] == 0);
+        }
+    }
+    assert_int_equal(checked, r.layout.size - r.layout.n_params);
+    adamw_free(a);
+    rig_close(&r);
+}
+
+static void moments_given_from_outside_are_continued(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct adamw *a;
+    struct adamw *b;
+    struct errmsg msg;
+    const double *norm;
+    rig_open(&r, 1.0);
+    size_t bytes = r.layout.size * sizeof(float);
+    assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
+    assert_int_equal(adamw_new(&r.config, &b, &msg), 0);
+    (void)fill_grads(&r, 2);
+    adamw_step(a, r.params, r.grads, 1, &norm);
+    float *params = mem_dup(r.params, bytes);
+    memcpy(adamw_exp_avg(b), adamw_exp_avg(a), bytes);
+    memcpy(adamw_exp_avg_sq(b), adamw_exp_avg_sq(a), bytes);
+    (void)fill_grads(&r, 3);
+    adamw_step(a, r.params, r.grads, 2, &norm);
+    float *whole = mem_dup(r.params, bytes);
+    memcpy(r.params, params, bytes);
+    adamw_step(b, r.params, r.grads, 2, &norm);
+    assert_memory_equal(r.params, whole, bytes);
+    assert_memory_equal(adamw_exp_avg_sq(a), adamw_exp_avg_sq(b), bytes);
+    mem_free(params);
+    mem_free(whole);
+    adamw_free(a);
+    adamw_free(b);
+    rig_close(&r);
+}
+
+static void bytes_are_two_blocks_and_a_little(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, 1.0);
+    size_t blocks = 2 * r.layout.size * sizeof(float);
+    assert_true(adamw_bytes(&r.config) > blocks);
+    assert_true(adamw_bytes(&r.config) <= blocks + blocks / 100 + 1024);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_equal_the_formula_without_clipping),
+        cmocka_unit_test(steps_equal_the_formula_with_clipping),
+        cmocka_unit_test(steps_equal_the_formula_below_the_clip),
+        cmocka_unit_test(padding_stays_zero),
+        cmocka_unit_test(moments_given_from_outside_are_continued),
+        cmocka_unit_test(bytes_are_two_blocks_and_a_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

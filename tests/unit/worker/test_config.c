@@ -1,0 +1,428 @@
+#include "tests/lib/cmocka.h"
+#include "tests/lib/config_rig.h"
+#include "worker/config_table.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Keys, types, printing and whole-config checks; files and overrides:
+ * test_config_files.c. */
+
+static void without_a_file_every_key_has_its_default(void **state)
+{
+    (void)state;
+    const struct train_config *c = must_parse("");
+
+    assert_string_equal(c->run.name, "demo");
+    assert_string_equal(c->run.dir, "runs/demo");
+    assert_string_equal(c->checkpoint.dir, "runs/demo/ckpt");
+    assert_string_equal(c->model.family, "gpt2");
+    assert_int_equal(c->model.layers, 12);
+    assert_int_equal(c->model.kv_heads, 12);
+    assert_int_equal(c->model.vocab, 50257);
+    assert_int_equal(c->train.seq_len, 1024);
+    assert_int_equal(c->train.seed, 1337);
+    assert_true(c->optim.lr == 6.0e-4 && c->optim.min_lr == 6.0e-5);
+    assert_true(c->optim.beta1 == 0.9 && c->optim.beta2 == 0.95);
+    assert_true(c->optim.eps == 1e-8 && c->parallel.bucket_cap_mb == 25);
+    assert_string_equal(c->parallel.dp_replicate, "auto");
+    assert_int_equal(c->device.threads, 0);
+    assert_int_equal(c->data.train.n, 0);
+    assert_true(c->parallel.reshard_after_forward);
+    assert_false(c->parallel.find_unused_parameters);
+    assert_string_equal(c->checkpoint.resume, "auto");
+    assert_true(c->comm.timeout == 600);
+}
+
+static void base_yaml_holds_every_key_with_its_default(void **state)
+{
+    (void)state;
+    static struct train_config defaults;
+    struct yaml_tree *tree = yaml_tree_new();
+    struct yaml_node *root = NULL;
+
+    defaults = *must_parse("");
+    assert_memory_equal(must_parse("--config-path=configs|--config-name=base"),
+                        &defaults, sizeof(defaults));
+    assert_int_equal(yaml_read_file(tree, "configs/base.yaml", &root, NULL), 0);
+    for (size_t i = 0; i < config_n_keys(); i++) {
+        assert_non_null(yaml_node_at(root, config_key_at(i)->path));
+    }
+    yaml_tree_free(tree);
+}
+
+static void printed_files_have_sections_and_points(void **state)
+{
+    (void)state;
+    char *yaml = config_to_yaml(must_parse(""));
+
+    assert_non_null(strstr(yaml, "\noptim:\n  name: adamw\n  lr: 0.0006\n"));
+    assert_non_null(strstr(yaml, "  betas: [0.9, 0.95]\n  eps: 1.0e-08\n"));
+    mem_free(yaml);
+}
+
+static void the_shipped_files_pass_the_checks(void **state)
+{
+    (void)state;
+    struct errmsg msg = {0};
+
+    must_parse("--config-path=configs|--config-name=demo.yaml");
+    assert_int_equal(config_check(&config_rig_options.config, &msg), 0);
+    assert_int_equal(config_rig_options.config.train.seq_len, 128);
+    assert_int_equal(config_rig_options.config.model.kv_heads, 4);
+    must_parse("--config-path=configs|--config-name=gpt2-124m|data.train=[x]");
+    assert_int_equal(config_check(&config_rig_options.config, &msg), 0);
+    assert_int_equal(config_rig_options.config.model.dim, 768);
+}
+
+static void flags_are_known_in_every_spelling(void **state)
+{
+    (void)state;
+    char line[256];
+
+    (void)scratch_text(&config_rig_scratch, "x.yaml", "run: {name: from_file}\n");
+    (void)snprintf(line, sizeof(line), "--config_path|%s|--config_name|x.yaml",
+                   config_rig_scratch.dir);
+    assert_string_equal(must_parse(line)->run.name, "from_file");
+    (void)snprintf(line, sizeof(line), "-cp=%s|-cn=x|--dry_run|--cfg=job",
+                   config_rig_scratch.dir);
+    assert_string_equal(must_parse(line)->run.name, "from_file");
+    assert_true(config_rig_options.dry_run);
+    assert_string_equal(config_rig_options.cfg, "job");
+    (void)snprintf(line, sizeof(line), "--config-name=%s/x.yaml",
+                   config_rig_scratch.dir);
+    assert_string_equal(must_parse(line)->run.name, "from_file");
+    must_parse("--help|this=is|not=looked|at");
+    assert_true(config_rig_options.help);
+    must_parse("--version");
+    assert_true(config_rig_options.version);
+}
+
+static void wrong_flags_are_refused(void **state)
+{
+    (void)state;
+    assert_refused("--config-nam=x",
+                   "command line: unknown option \"--config-nam=x\"; nearest: "
+                   "\"--config-name\"");
+    assert_refused("--config-name", "command line: --config-name needs a value");
+    assert_refused("--dry-run=yes", "command line: --dry-run takes no value");
+    assert_refused("--cfg=hydra",
+                   "command line: --cfg: \"hydra\" is not one of job, all");
+    assert_refused("@|--config-name=none", "@/none.yaml: No such file or directory");
+    assert_refused("train.steps", "command line: \"train.steps\": expected key=value; "
+                                  "--help lists options and keys");
+}
+
+static void the_key_decides_what_a_scalar_means(void **state)
+{
+    (void)state;
+    const struct train_config *c =
+        must_parse("run.name=695e0514|model.dropout=1e-1|train.steps=1_000|optim.lr=3|"
+                   "sample.prompt=Hello, world: #1 [x]|checkpoint.resume=007");
+
+    assert_string_equal(c->run.name, "695e0514");
+    assert_string_equal(c->run.dir, "runs/695e0514");
+    assert_true(c->model.dropout == 0.1);
+    assert_int_equal(c->train.steps, 1000);
+    assert_true(c->optim.lr == 3);
+    assert_string_equal(c->sample.prompt, "Hello, world: #1 [x]");
+    assert_string_equal(c->checkpoint.resume, "007");
+    assert_string_equal(must_parse("sample.prompt='it''s'")->sample.prompt, "it's");
+    assert_string_equal(must_parse("sample.prompt=\"a\\nb\"")->sample.prompt, "a\nb");
+    assert_string_equal(must_parse("sample.prompt=")->sample.prompt, "");
+}
+
+static void lists_are_yaml_or_one_text(void **state)
+{
+    (void)state;
+    const struct train_config *c =
+        must_parse("data.train=[a, 'b c', d/*.bin]|data.val=only|optim.betas=[0.5,0]");
+
+    assert_int_equal(c->data.train.n, 3);
+    assert_string_equal(c->data.train.item[1], "b c");
+    assert_string_equal(c->data.train.item[2], "d/*.bin");
+    assert_int_equal(c->data.val.n, 1);
+    assert_string_equal(c->data.val.item[0], "only");
+    assert_true(c->optim.beta1 == 0.5 && c->optim.beta2 == 0);
+}
+
+static void kv_heads_follow_heads_unless_given(void **state)
+{
+    (void)state;
+    assert_int_equal(must_parse("model.heads=4")->model.kv_heads, 4);
+    assert_int_equal(must_parse("model.heads=4|model.kv_heads=0")->model.kv_heads, 4);
+    assert_int_equal(must_parse("model.heads=4|model.kv_heads=2")->model.kv_heads, 2);
+}
+
+static void unknown_keys_name_their_place_and_the_nearest(void **state)
+{
+    (void)state;
+    assert_file_refused("# x\n\noptim:\n  warmup: 1\n\n\n  learning_rate: 3\n",
+                        "@/x.yaml:7:3: unknown key \"optim.learning_rate\"; nearest: "
+                        "\"optim.lr\"");
+    assert_file_refused("train: {stesp: 3}\n", "@/x.yaml:1:9: unknown key "
+                                               "\"train.stesp\"; nearest: "
+                                               "\"train.steps\"");
+    assert_file_refused("trainn: {steps: 3}\n",
+                        "@/x.yaml:1:1: unknown key \"trainn\"; nearest: \"train\"");
+    assert_file_refused(
+        "train.steps: 3\n",
+        "@/x.yaml:1:1: \"train.steps\": in a file, keys are nested: write "
+        "\"a: {b: …}\"");
+    assert_refused("optim.learning_rate=3", "command line: unknown key "
+                                            "\"optim.learning_rate\"; nearest: "
+                                            "\"optim.lr\"");
+    assert_refused("train.lr=3",
+                   "command line: unknown key \"train.lr\"; nearest: \"optim.lr\"");
+    assert_refused("+model.n_layer=3",
+                   "command line: unknown key \"model.n_layer\"; nearest: "
+                   "\"model.layers\"");
+    assert_refused("~optim.bta", "command line: unknown key \"optim.bta\"; nearest: "
+                                 "\"optim.betas\"");
+    assert_refused("qqqqqqqqqqqq=3",
+                   "command line: unknown key \"qqqqqqqqqqqq\"; --help lists the keys");
+}
+
+static void misspelt_sections_are_recognised(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < config_n_keys(); i++) {
+        const char *path = config_key_at(i)->path;
+        char section[64];
+        char line[128];
+        char expected[256];
+
+        (void)snprintf(section, sizeof(section), "%.*s", (int)strcspn(path, "."), path);
+        (void)snprintf(line, sizeof(line), "%sq=1", section);
+        (void)snprintf(expected, sizeof(expected),
+                       "command line: unknown key \"%sq\"; nearest: \"%s\"", section,
+                       section);
+        assert_refused(line, expected);
+    }
+}
+
+static void wrong_types_and_ranges_are_refused(void **state)
+{
+    (void)state;
+    assert_file_refused("train:\n  steps: ten\n",
+                        "@/x.yaml:2:10: train.steps: \"ten\" is not an integer");
+    assert_file_refused(
+        "train:\n  steps: 0\n",
+        "@/x.yaml:2:10: train.steps: 0 is out of range: 1 … 1000000000");
+    assert_file_refused("train: {steps: 1.5}",
+                        "@/x.yaml:1:16: train.steps: \"1.5\" is not an integer");
+    assert_file_refused("train: {steps: [1]}",
+                        "@/x.yaml:1:16: train.steps is an integer, not a list");
+    assert_file_refused("train: {steps: {a: 1}}",
+                        "@/x.yaml:1:16: train.steps is an integer, not a section");
+    assert_file_refused("train: 5",
+                        "@/x.yaml:1:8: \"train\" is a section of keys, not a value");
+    assert_file_refused(
+        "parallel: {find_unused_parameters: yes}",
+        "@/x.yaml:1:36: parallel.find_unused_parameters: \"yes\" is not "
+        "true or false");
+    assert_file_refused("data: {train: [a, {b: 1}]}",
+                        "@/x.yaml:1:19: data.train is a list of texts, not a section");
+    assert_refused("data.sampler=random",
+                   "command line: data.sampler: \"random\" is not "
+                   "one of permute, torch");
+    assert_refused("data.sampler=per",
+                   "command line: data.sampler: \"per\" is not one of "
+                   "permute, torch");
+    assert_refused("optim.lr=fast", "command line: optim.lr: \"fast\" is not a number");
+    assert_refused("optim.lr=nan", "command line: optim.lr: \"nan\" is not a number");
+    assert_refused("optim.lr=0x10", "command line: optim.lr: \"0x10\" is not a number");
+    assert_refused("optim.lr=-1",
+                   "command line: optim.lr: -1 is out of range: 0 … 1000");
+    assert_refused("optim.betas=[0.9,1.0]",
+                   "command line: optim.betas: \"1.0\" is not a list of two numbers in "
+                   "[0, 1)");
+    assert_refused("optim.betas=0.9",
+                   "command line: optim.betas: \"0.9\" is not a list of two numbers in "
+                   "[0, 1)");
+    assert_refused("device.threads=-1",
+                   "command line: device.threads: -1 is out of range: 1 … 4096");
+    assert_refused("device.threads=many",
+                   "command line: device.threads: \"many\" is not auto or an integer");
+    assert_refused(
+        "parallel.dp_replicate=0",
+        "command line: parallel.dp_replicate: 0 is out of range: 1 … 1048576");
+    assert_refused("run.name=\xff", "command line: run.name: not UTF-8 text");
+    assert_refused("data.train=['']", "command line: data.train: an empty item");
+    assert_refused(
+        "train.seed=9223372036854775808",
+        "command line: train.seed: \"9223372036854775808\" is not an integer");
+    assert_refused(
+        "data.train=[a",
+        "command line: \"data.train=[a\": not readable as a [list], {map} or "
+        "\"text\"");
+}
+
+static void long_texts_and_lists_are_refused(void **state)
+{
+    (void)state;
+    char line[1200] = "sample.prompt=";
+
+    memset(line + 14, 'x', CONFIG_TEXT_MAX - 1);
+    assert_int_equal(strlen(must_parse(line)->sample.prompt), CONFIG_TEXT_MAX - 1);
+    line[strlen(line)] = 'x';
+    assert_refused(line, "command line: sample.prompt: longer than 511 bytes");
+    (void)snprintf(line, sizeof(line), "data.train=[");
+    for (int i = 0; i <= CONFIG_LIST_MAX; i++) {
+        size_t used = strlen(line) - (i > 0); /* over the bracket */
+
+        (void)snprintf(line + used, sizeof(line) - used, "x,]");
+    }
+    assert_refused(line, "command line: data.train: more than 64 items");
+}
+
+static void round_trip(const char *line)
+{
+    static struct train_config before;
+    char *yaml;
+
+    before = *must_parse(line);
+    yaml = config_to_yaml(&before);
+    (void)scratch_text(&config_rig_scratch, "config.yaml", yaml);
+    mem_free(yaml);
+    assert_memory_equal(must_parse("@|--config-name=config.yaml"), &before,
+                        sizeof(before));
+}
+
+static void what_is_printed_reads_back_the_same(void **state)
+{
+    (void)state;
+    round_trip("");
+    round_trip("--config-path=configs|--config-name=demo");
+    round_trip("run.name='null'|run.dir=\\${x}|sample.prompt=\\\\\\${a}\\n\xc3\xa9|"
+               "checkpoint.resume=true|model.init_from=1e5");
+    round_trip(
+        "sample.prompt=\"\\x01\\x7f\\u0085\\u2028\\uFEFF\\U0001F600\\t\\\"\\\\\"|"
+        "run.name='a: b #c'|data.train=[' x', '-', '[', 'y,z', \"'\", '~', '?']");
+    round_trip("optim.lr=0.1|optim.eps=4.9e-324|optim.min_lr=0.30000000000000004|"
+               "optim.betas=[0.1,0.7]|train.seed=9200000000000000000|device.threads=3|"
+               "parallel.dp_replicate=2|parallel.find_unused_parameters=true");
+}
+
+static void json_is_flat_text(void **state)
+{
+    (void)state;
+    char *json =
+        config_to_json(must_parse("run.name=a\"b|data.train=[x, 'y z']|model.dim=64"));
+
+    assert_non_null(strstr(json, "\"run.name\":\"a\\\"b\""));
+    assert_non_null(strstr(json, "\"model.dim\":\"64\""));
+    assert_non_null(strstr(json, "\"optim.betas\":\"[0.9, 0.95]\""));
+    assert_non_null(strstr(json, "\"data.train\":\"[x, \\\"y z\\\"]\""));
+    assert_non_null(strstr(json, "\"parallel.reshard_after_forward\":\"true\""));
+    mem_free(json);
+}
+
+static void help_lists_every_key(void **state)
+{
+    (void)state;
+    char *help = config_help();
+
+    for (size_t i = 0; i < config_n_keys(); i++) {
+        assert_non_null(strstr(help, config_key_at(i)->path));
+    }
+    assert_non_null(strstr(help, "one of permute, torch; default permute"));
+    mem_free(help);
+}
+
+static void checks_name_keys_values_and_remedies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        int err;
+        const char *text;
+    } cases[] = {
+        {"model.family=llama", ERR_UNSUPPORTED,
+         "model.family: \"llama\" is not supported yet; use gpt2"},
+        {"model.dropout=0.1", ERR_UNSUPPORTED,
+         "model.dropout: 0.1 is not supported yet; use 0.0"},
+        {"model.kv_heads=4", ERR_UNSUPPORTED,
+         "model.kv_heads: 4 is not supported yet; use model.heads (12), or 0"},
+        {"model.dim=100", ERR_INVALID,
+         "model.dim (100) is not a multiple of model.heads (12)"},
+        {"data.format=megatron", ERR_UNSUPPORTED,
+         "data.format: \"megatron\" is not supported yet; use auto, text, u16 or llmc"},
+        {"data.tokenizer=gpt2", ERR_UNSUPPORTED,
+         "data.tokenizer: \"gpt2\" is not supported yet; use bytes"},
+        {"data.format=text|model.vocab=255", ERR_INVALID,
+         "model.vocab (255) is less than the 256 tokens of data.format=text with "
+         "data.tokenizer=bytes"},
+        {"data.train=[]", ERR_INVALID,
+         "data.train is empty: name files, folders or globs, as in data.train=[folder]"},
+        {"train.seq_len=2048", ERR_INVALID,
+         "train.seq_len (2048) is larger than model.context (1024)"},
+        {"train.global_batch=10", ERR_INVALID,
+         "train.global_batch (10) is not a multiple of train.micro_batch (4)"},
+        {"train.precision=bf16", ERR_UNSUPPORTED,
+         "train.precision: \"bf16\" is not supported yet; use fp32"},
+        {"train.leaves_in_place=2", ERR_UNSUPPORTED,
+         "train.leaves_in_place: 2 is not supported yet; use 1"},
+        {"optim.name=sgd", ERR_UNSUPPORTED,
+         "optim.name: \"sgd\" is not supported yet; use adamw"},
+        {"parallel.strategy=fsdp", ERR_UNSUPPORTED,
+         "parallel.strategy: \"fsdp\" is not supported yet; use ddp"},
+        {"parallel.tp=2", ERR_UNSUPPORTED,
+         "parallel.tp: 2 is not supported yet; use 1"},
+        {"parallel.pp=2", ERR_UNSUPPORTED,
+         "parallel.pp: 2 is not supported yet; use 1"},
+        {"parallel.dp_replicate=2", ERR_UNSUPPORTED,
+         "parallel.dp_replicate: \"2\" is not supported yet; use auto: every rank is a "
+         "copy"},
+        {"parallel.dp_shard=2", ERR_UNSUPPORTED,
+         "parallel.dp_shard: \"2\" is not supported yet; use auto or 1"},
+        {"parallel.find_unused_parameters=true", ERR_UNSUPPORTED,
+         "parallel.find_unused_parameters: \"true\" is not supported yet; use false: the "
+         "models here use all their parameters"},
+        {"device.kind=cuda", ERR_UNSUPPORTED,
+         "device.kind: \"cuda\" is not supported yet; use cpu or auto"},
+        {"comm.kind=nccl", ERR_UNSUPPORTED,
+         "comm.kind: \"nccl\" is not supported yet; use auto, shm or tcp"},
+        {"run.dir=", ERR_INVALID,
+         "run.name, run.dir and checkpoint.dir must not be empty"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct errmsg msg = {0};
+        char line[256];
+
+        (void)snprintf(line, sizeof(line), "data.train=[x]|%s", cases[i].line);
+        must_parse(line);
+        assert_int_equal(config_check(&config_rig_options.config, &msg), cases[i].err);
+        assert_string_equal(msg.text, cases[i].text);
+    }
+    must_parse("data.train=[x]");
+    assert_int_equal(config_check(&config_rig_options.config, NULL), 0);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, config_rig_open, config_rig_close)
+    const struct CMUnitTest tests[] = {
+        CASE(without_a_file_every_key_has_its_default),
+        CASE(base_yaml_holds_every_key_with_its_default),
+        CASE(printed_files_have_sections_and_points),
+        CASE(the_shipped_files_pass_the_checks),
+        CASE(flags_are_known_in_every_spelling),
+        CASE(wrong_flags_are_refused),
+        CASE(the_key_decides_what_a_scalar_means),
+        CASE(lists_are_yaml_or_one_text),
+        CASE(kv_heads_follow_heads_unless_given),
+        CASE(unknown_keys_name_their_place_and_the_nearest),
+        CASE(misspelt_sections_are_recognised),
+        CASE(wrong_types_and_ranges_are_refused),
+        CASE(long_texts_and_lists_are_refused),
+        CASE(what_is_printed_reads_back_the_same),
+        CASE(json_is_flat_text),
+        CASE(help_lists_every_key),
+        CASE(checks_name_keys_values_and_remedies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

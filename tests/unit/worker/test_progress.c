@@ -1,0 +1,171 @@
+#include "tests/lib/cmocka.h"
+#include "tests/lib/scratch.h"
+#include "worker/report/progress.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct scratch scratch;
+
+static int on_setup(void **state)
+{
+    (void)state;
+    scratch_open(&scratch);
+    return 0;
+}
+
+static int on_teardown(void **state)
+{
+    (void)state;
+    scratch_close(&scratch);
+    return 0;
+}
+
+static void the_line_is_for_people(void **state)
+{
+    (void)state;
+    struct metrics_line line = {.step = 120,
+                                .loss = 2.34567,
+                                .grad_norm = 0.911,
+                                .lr = 5.9e-4,
+                                .tok_s = 31249,
+                                .step_s = 0.15,
+                                .val_loss = (double)NAN};
+    char text[256];
+
+    progress_format(&line, 400, text, sizeof(text));
+    assert_string_equal(text,
+                        "step 120/400  loss 2.3457  gnorm 0.91  lr 5.9e-04  31.2k "
+                        "tok/s  ETA 0:42");
+    line.val_loss = 2.5;
+    progress_format(&line, 400, text, sizeof(text));
+    assert_non_null(strstr(text, "loss 2.3457  val 2.5000  gnorm"));
+    progress_format(&line, 400, text, 20);
+    assert_string_equal(text, "step 120/400  loss ");
+}
+
+static void speeds_and_times_choose_their_units(void **state)
+{
+    (void)state;
+    static const struct {
+        double tok_s, step_s;
+        const char *speed, *eta;
+    } cases[] = {
+        {0, 0, "0 tok/s", "ETA 0:00"},
+        {842.4, 59.4, "842 tok/s", "ETA 0:59"},
+        {999.6, 59.6, "1.0k tok/s", "ETA 1:00"},
+        {99960, 3599.4, "100k tok/s", "ETA 59:59"},
+        {123456, 11229, "123k tok/s", "ETA 3:07:09"},
+        {1.5e6, 90000, "1.5M tok/s", "ETA 1d 01:00"},
+        {2e15, (double)NAN, "2000T tok/s", "ETA ?"},
+    };
+    char text[256];
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct metrics_line line = {
+            .step = 9, .tok_s = cases[i].tok_s, .step_s = cases[i].step_s};
+
+        progress_format(&line, 10, text, sizeof(text));
+        assert_non_null(strstr(text, cases[i].speed));
+        assert_non_null(strstr(text, cases[i].eta));
+    }
+}
+
+static void write_losses(const double *loss, size_t n)
+{
+    char text[8192] = "";
+
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                       "{\"step\":%zu,\"loss\":%.17g,\"lr\":1}\n", i + 1, loss[i]);
+    }
+    (void)scratch_text(&scratch, "metrics.jsonl", text);
+}
+
+static char *must_draw(int columns, int rows)
+{
+    struct errmsg msg = {0};
+    char *text = NULL;
+
+    if (progress_curve(scratch_path(&scratch, "metrics.jsonl"), columns, rows, &text,
+                       &msg) != 0) {
+        fail_msg("%s", msg.text);
+    }
+    return text;
+}
+
+static void a_falling_loss_falls_in_the_picture(void **state)
+{
+    (void)state;
+    const double loss[] = {4, 3, 2, 1};
+    char *text;
+
+    write_losses(loss, ARRAY_LEN(loss));
+    text = must_draw(2, 1); /* 4 × 4 dots: a diagonal */
+    assert_string_equal(text, "    4.000 ┤⠑⢄\n"
+                              "     loss └──\n"
+                              "           1step 4\n");
+    mem_free(text);
+    text = must_draw(20, 3);
+    assert_string_equal(text, "    4.000 ┤⠉⠒⠢⠤⢄⣀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀\n"
+                              "          │⠀⠀⠀⠀⠀⠀⠉⠉⠒⠒⠤⠤⣀⣀⠀⠀⠀⠀⠀⠀\n"
+                              "    1.000 ┤⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠉⠑⠒⠢⠤⣀\n"
+                              "     loss └────────────────────\n"
+                              "           1             step 4\n");
+    mem_free(text);
+}
+
+static void odd_curves_are_drawn_too(void **state)
+{
+    (void)state;
+    const double flat[] = {2, 2, 2};
+    char *text;
+
+    write_losses(flat, 1);
+    text = must_draw(4, 2);
+    assert_non_null(strstr(text, "2.000"));
+    mem_free(text);
+    write_losses(flat, 3);
+    text = must_draw(1000000, -5); /* kept within the limits */
+    assert_in_range(strlen(text), 400, 4000);
+    mem_free(text);
+    (void)scratch_text(&scratch, "metrics.jsonl",
+                       "{\"step\":1,\"loss\":null}\nnot json\n{\"step\":2,\"loss\":3}\n"
+                       "[1]\n{\"step\":3,\"lo");
+    text = must_draw(10, 2);
+    assert_non_null(strstr(text, "step 2"));
+    mem_free(text);
+}
+
+static void without_a_line_there_is_no_curve(void **state)
+{
+    (void)state;
+    struct errmsg msg = {0};
+    char *text = NULL;
+
+    assert_int_equal(progress_curve(scratch_path(&scratch, "none"), 10, 5, &text, &msg),
+                     ERR_MISSING);
+    (void)scratch_text(&scratch, "metrics.jsonl", "");
+    assert_int_equal(
+        progress_curve(scratch_path(&scratch, "metrics.jsonl"), 10, 5, &text, &msg),
+        ERR_MISSING);
+    assert_non_null(strstr(msg.text, "metrics.jsonl: no step in it yet"));
+    assert_null(text);
+}
+
+int main(void)
+{
+#define CASE(f) cmocka_unit_test_setup_teardown(f, on_setup, on_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(the_line_is_for_people),
+        CASE(speeds_and_times_choose_their_units),
+        CASE(a_falling_loss_falls_in_the_picture),
+        CASE(odd_curves_are_drawn_too),
+        CASE(without_a_line_there_is_no_curve),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* What all ranks must agree on before they train: the instruction set path (the lowest
+ * wins), signature and configuration (rank 0's), the run directory (rank 0's). */
+
+#include "worker/agreement.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { RECORD_MAX = 2048 };
+
+static void fill_meta(struct trainer *t)
+{
+    const struct train_config *c = t->config;
+    char *identity = dataset_identity(t->train_data);
+
+    t->meta.seed = (uint64_t)c->train.seed;
+    t->meta.world_size = t->launch->world_size;
+    (void)snprintf(t->meta.signature, sizeof(t->meta.signature), "%.100s mb%lld",
+                   t->device->signature, (long long)c->train.micro_batch);
+    t->meta.model_json = mem_printf(
+        "{\"family\": \"%s\", \"layers\": %lld, \"heads\": %lld, \"dim\": %lld, "
+        "\"context\": %lld, \"vocab\": %lld}",
+        c->model.family, (long long)c->model.layers, (long long)c->model.heads,
+        (long long)c->model.dim, (long long)c->model.context,
+        (long long)c->model.vocab);
+    t->meta.config_json = config_to_json(c);
+    t->meta.data_json = identity;
+}
+
+/* Lowers *isa to what rank `r` can do. */
+static int lower_isa(struct trainer *t, int r, const char **isa, struct errmsg *msg)
+{
+    char key[32];
+    char other[32] = "";
+    const char *lower;
+    size_t size;
+    int rv;
+
+    (void)snprintf(key, sizeof(key), "isa/%d", r);
+    rv = store_client_get(t->store, key, other, sizeof(other) - 1, &size, msg);
+    if (rv < 0 || strcmp(other, *isa) == 0) {
+        return rv;
+    }
+    lower = device_lower_isa(*isa, other);
+    if (!lower) {
+        return errmsg_set(msg, ERR_INVALID, "rank %d has an unknown processor \"%s\"",
+                          r, other);
+    }
+    *isa = lower;
+    (void)fprintf(stderr, "ctrun-worker: processors differ: all use %s\n", *isa);
+    return 0;
+}
+
+/* Rank 0: the lowest of all ranks' instruction set paths, for all. */
+static int lowest_isa(struct trainer *t, const char **isa, struct errmsg *msg)
+{
+    int rv = 0;
+
+    for (int r = 1; r < t->launch->world_size && rv == 0; r++) {
+        rv = lower_isa(t, r, isa, msg);
+    }
+    return rv < 0 ? rv : store_client_set(t->store, "isa", *isa, strlen(*isa), msg);
+}
+
+static int agree_isa(struct trainer *t, const char **ret, struct errmsg *msg)
+{
+    char key[32];
+    char agreed[32] = "";
+    const char *lower;
+    size_t size;
+    int rv;
+
+    rv = device_best_isa(ret, msg);
+    if (rv < 0 || trainer_leads(t)) {
+        return rv < 0 ? rv : lowest_isa(t, ret, msg);
+    }
+    (void)snprintf(key, sizeof(key), "isa/%d", t->launch->rank);
+    rv = store_client_set(t->store, key, *ret, strlen(*ret), msg);
+    rv = rv < 0 ? rv
+                : store_client_get(t->store, "isa", agreed, sizeof(agreed) - 1, &size,
+                                   msg);
+    lower = rv < 0 ? NULL : device_lower_isa(*ret, agreed);
+    if (rv == 0 && !lower) {
+        rv = errmsg_set(msg, ERR_INVALID, "rank 0 computes with \"%s\": unknown here",
+                        agreed);
+    }
+    *ret = lower;
+    return rv;
+}
+
+/* Nodes with other instruction sets or another configuration would silently compute
+ * something else: every rank compares its own with rank 0's. */
+static int compare_with_leader(struct trainer *t, struct errmsg *msg)
+{
+    char own[RECORD_MAX];
+    char leader[RECORD_MAX] = "";
+    size_t size = 0;
+    int rv;
+
+    (void)snprintf(own, sizeof(own), "%s; configuration %016llx", t->device->signature,
+                   (unsigned long long)XXH3_64bits(t->meta.config_json,
+                                                   strlen(t->meta.config_json)));
+    if (trainer_leads(t)) {
+        return store_client_set(t->store, "signature", own, strlen(own), msg);
+    }
+    rv =
+        store_client_get(t->store, "signature", leader, sizeof(leader) - 1, &size, msg);
+    if (rv == 0 && strcmp(own, leader) != 0) {
+        rv = errmsg_set(
+            msg, ERR_INVALID,
+            "rank %d computes with \"%s\", rank 0 with \"%s\": start every node "
+            "with the same version and configuration (CTRUN_ISA=avx2 makes "
+            "processors alike)",
+            t->launch->rank, own, leader);
+    }
+    return rv;
+}
+
+/* Rank 0 opens the run directory and publishes its run generation; the others join. */
+static int open_run_dir(struct trainer *t, uint64_t cluster, struct errmsg *msg)
+{
+    const struct run_dir_owner owner = {
+        .cluster = cluster,
+        .job = t->launch->run_id,
+        .generation = t->launch->generation,
+    };
+    char record[RECORD_MAX] = "";
+    char token[RUN_DIR_TOKEN_MAX] = "";
+    size_t size = 0;
+    int run = 0;
+    int rv;
+
+    if (trainer_leads(t)) {
+        rv = run_dir_open(t->config->run.dir, &owner, &t->run_dir, msg);
+        if (rv < 0 || !t->store) {
+            return rv;
+        }
+        (void)snprintf(record, sizeof(record), "%d %s", t->run_dir.run_generation,
+                       t->run_dir.token);
+        return store_client_set(t->store, "run", record, strlen(record), msg);
+    }
+    rv = store_client_get(t->store, "run", record, sizeof(record) - 1, &size, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    if (sscanf(record, "%d %39s", &run, token) != 2) { /* NOLINT(cert-err34-c): ours */
+        return errmsg_set(msg, ERR_PROTOCOL, "rank 0 published no run generation");
+    }
+    return run_dir_join(t->config->run.dir, run, token, &t->run_dir, msg);
+}
+
+int agreement_open(struct trainer *t, struct errmsg *msg)
+{
+    const struct launch *launch = t->launch;
+    const char *isa = NULL;
+    struct control start;
+    int rv = 0;
+
+    if (launch->world_size > 1) {
+        rv = store_client_open(launch->master_addr, launch->master_port, t->timeout_ms,
+                               &t->store, msg);
+        rv = rv < 0 ? rv : agree_isa(t, &isa, msg);
+    }
+    rv = rv < 0 ? rv : trainer_open_device(t, isa, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    fill_meta(t);
+    rv = t->store ? compare_with_leader(t, msg) : 0;
+    control_client_start(t->control, &start);
+    rv = rv < 0 ? rv : open_run_dir(t, start.cluster, msg);
+    if (rv == 0) {
+        control_client_hello(t->control, t->run_dir.log, t->n_leaves);
+    }
+    return rv;
+}

@@ -1,0 +1,132 @@
+#ifndef WORKER_CHECKPOINT_CHECKPOINT_H
+#define WORKER_CHECKPOINT_CHECKPOINT_H
+
+/* A checkpoint: a directory of safetensors shards and a manifest.
+ *
+ *   ckpt/step-00000100-g3/
+ *     shard-00001-model-00001-of-00001.safetensors    boxes of rank 0 (DCP's HF layout)
+ *     shard-00002-model-00001-of-00001.safetensors    boxes of rank 1 …
+ *     manifest.json     step, run generation, mesh, data position, config, signature;
+ *                       per file: bytes, xxh3_128; its own bytes are covered too
+ *
+ * A *box* is a run of rows of one logical tensor; no element is in two boxes. Any mesh
+ * loads any other's checkpoint by intersecting boxes. Writing: every rank writes and
+ * fsyncs its shard into `step-N-gR.tmp/`; rank 0 writes and fsyncs the manifest and the
+ * directory; when the commit is accepted, rank 0 renames and fsyncs the parent. Exactly
+ * `step-%08d-g%d` is committed; everything else is rubbish of a crash.
+ *
+ * Threads: the functions block and touch no device; the trainer calls them on its
+ * writer thread with a snapshot in host memory. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { CHECKPOINT_PATH_MAX = 1024, CHECKPOINT_HASH_HEX = 33 };
+
+struct box {
+    char name[96];      /* "wte.weight", "wte.weight.exp_avg", … */
+    size_t shape[2];    /* of the whole tensor */
+    int n_dims;         /* 1 or 2 */
+    size_t row, n_rows; /* rows [row, row + n_rows) of dimension 0 */
+    float *data;        /* n_rows × (shape[1] or 1) fp32 */
+};
+
+struct checkpoint_file {
+    char name[96];
+    uint64_t bytes;
+    char hash[CHECKPOINT_HASH_HEX]; /* XXH3-128, lower-case hex */
+};
+
+/* What the manifest says beside its files. Texts are JSON, owned by the holder. */
+struct checkpoint_meta {
+    uint64_t step;
+    int run_generation;
+    uint64_t position; /* samples consumed */
+    uint64_t seed;
+    int world_size;
+    char signature[128]; /* numerics signature */
+    char *model_json;    /* the model.* keys, as a JSON object */
+    char *config_json; /* the resolved configuration, flat: {"model.dim": "64", …} */
+    char *data_json;   /* file list with sizes and a hash of each head */
+};
+
+void checkpoint_meta_release(struct checkpoint_meta *meta);
+
+/* --- writing --- */
+
+/* "DIR/step-%08d-g%d" (+ ".tmp"). */
+void checkpoint_path(char *path, size_t size, const char *dir, uint64_t step,
+                     int run_generation, bool tmp);
+
+/* Writes and fsyncs one rank's shard into `tmp_dir` (made if missing). */
+int checkpoint_write_shard(const char *tmp_dir, int rank, const struct box *boxes,
+                           size_t n_boxes, struct checkpoint_file *ret,
+                           struct errmsg *msg) MUST_CHECK;
+
+/* Writes and fsyncs manifest.json and the directory; `ret_hash` names the manifest. */
+int checkpoint_write_manifest(const char *tmp_dir, const struct checkpoint_meta *meta,
+                              const struct checkpoint_file *files, size_t n_files,
+                              char ret_hash[CHECKPOINT_HASH_HEX],
+                              struct errmsg *msg) MUST_CHECK;
+
+/* Renames step-N-gR.tmp to step-N-gR and fsyncs the parent. A missing .tmp with the
+ * final name present is success. */
+int checkpoint_commit(const char *dir, uint64_t step, int run_generation,
+                      struct errmsg *msg) MUST_CHECK;
+
+/* --- choosing and loading --- */
+
+struct checkpoint_entry {
+    uint64_t step;
+    int run_generation;
+    char path[CHECKPOINT_PATH_MAX];
+};
+
+/* Committed directories, newest (run generation, then step) first. A missing `dir` is
+ * empty. *ret is mem_alloc'ed; free with mem_free. */
+int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_n,
+                    struct errmsg *msg) MUST_CHECK;
+
+/* Checks everything: manifest hash, each file's size and hash, completeness of every
+ * tensor. ERR_CORRUPT with "<base name>: <what>" — every wrong file is in the text. */
+int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
+                      struct errmsg *msg) MUST_CHECK;
+
+/* The newest entry that verifies; `on_rejected` gets one line for each newer one that
+ * does not. ERR_MISSING when there is none. */
+int checkpoint_newest(const char *dir, void (*on_rejected)(void *arg, const char *line),
+                      void *arg, struct checkpoint_entry *ret,
+                      struct checkpoint_meta *ret_meta, struct errmsg *msg) MUST_CHECK;
+
+/* Fills the boxes' data from the checkpoint, reading only the bytes needed. ERR_MISSING
+ * names a tensor that is not there, ERR_INVALID a shape that differs. */
+int checkpoint_load(const char *path, const struct box *boxes, size_t n_boxes,
+                    struct errmsg *msg) MUST_CHECK;
+
+/* XXH3-128 over every logical tensor's bytes in name order, parameters then
+ * optimizer state (.exp_avg, .exp_avg_sq), independent of sharding. */
+int checkpoint_state_hash(const char *path, char ret_hash[CHECKPOINT_HASH_HEX],
+                          struct errmsg *msg) MUST_CHECK;
+
+/* --- housekeeping (rank 0) --- */
+
+/* Renames what crashes left to trash-* and deletes it: step-* that is not committed,
+ * *.tmp, trash-*; names that are nothing of ours stay. `keep_run_generation` > 0 keeps
+ * that run generation's own step-N-gR.tmp. */
+int checkpoint_sweep(const char *dir, int keep_run_generation,
+                     struct errmsg *msg) MUST_CHECK;
+
+/* Deletes step-N-gR.tmp and nothing else: for a writer whose checkpoint failed or was
+ * refused, when a newer generation may be writing beside it. Gone already is success.
+ */
+int checkpoint_discard(const char *dir, uint64_t step, int run_generation,
+                       struct errmsg *msg) MUST_CHECK;
+
+/* Deletes all but the newest `keep` (0: keep all). */
+int checkpoint_prune(const char *dir, size_t keep, struct errmsg *msg) MUST_CHECK;
+
+#endif

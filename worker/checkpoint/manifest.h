@@ -1,0 +1,53 @@
+#ifndef WORKER_CHECKPOINT_MANIFEST_H
+#define WORKER_CHECKPOINT_MANIFEST_H
+
+/* manifest.json: what makes a directory of shards a checkpoint. One member a line,
+ * always in this order and with these spaces, so that its hash covers every byte of the
+ * file:
+ *
+ *   {
+ *     "hash": "32 hex digits",       XXH3-128 of the whole file with these digits as
+ * zeros "format": 1, "step": 100, "run_generation": 3, "position": 3200, "seed": 1337,
+ * "world_size": 2, "signature": "…", "model": {…}, "config": {…}, "data": {…},
+ * verbatim, each on one line "files": [ {"name": "shard-…", "bytes": 1234, "xxh3_128":
+ * "32 hex digits"}, … ]
+ *   }
+ *
+ * (each member on a line of its own; the seed is written as the signed number that the
+ * configuration has). A file that is written in any other way is damaged. */
+
+#include "worker/checkpoint/checkpoint.h"
+
+#include "common/buf.h"
+
+enum { MANIFEST_BYTES_MAX = 32 << 20, MANIFEST_FILES_MAX = 65536, MANIFEST_FORMAT = 1 };
+
+#define MANIFEST_NAME "manifest.json"
+
+struct manifest {
+    struct checkpoint_meta meta;
+    struct checkpoint_file *files; /* owned */
+    size_t n_files;
+    char hash[CHECKPOINT_HASH_HEX];
+};
+
+void manifest_release(struct manifest *m);
+
+/* Appends the file's text. ERR_INVALID when `meta` or `files` cannot be said in it. */
+int manifest_encode(const struct checkpoint_meta *meta,
+                    const struct checkpoint_file *files, size_t n_files,
+                    struct buf *ret, char ret_hash[CHECKPOINT_HASH_HEX],
+                    struct errmsg *msg) MUST_CHECK;
+
+/* ERR_CORRUPT for anything that manifest_encode did not write. `data` is changed. */
+int manifest_decode(char *data, size_t size, struct manifest *ret,
+                    struct errmsg *msg) MUST_CHECK;
+
+/* Reads DIR/manifest.json; the text begins with "manifest.json: ". ERR_MISSING,
+ * ERR_CORRUPT, ERR_TOO_LARGE or what the system said. */
+int manifest_read(const char *dir, struct manifest *ret, struct errmsg *msg) MUST_CHECK;
+
+/* A base name that a manifest may list. */
+bool manifest_name_ok(const char *name);
+
+#endif

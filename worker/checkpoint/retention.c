@@ -1,0 +1,335 @@
+/* The folder of checkpoints: what is committed in it, and how the rest goes.
+ *
+ * A directory is renamed to trash-* before its files are deleted: so a name is
+ * committed or gone, never half there, and a zombie that still writes into it meets
+ * ENOENT. Several processes may do this at once (a zombie's rank 0): what is gone
+ * already is fine. */
+
+#include "worker/checkpoint/retention.h"
+
+#include "worker/checkpoint/file.h"
+
+#include "common/mem.h"
+#include "common/str.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char trash[] = "trash-";
+
+enum { TRASH_TRIES = 1000, NAMES_MAX = 1 << 20 };
+
+/* --- names --- */
+
+bool retention_parse(const char *name, bool tmp, uint64_t *ret_step,
+                     int *ret_run_generation)
+{
+    char again[64];
+    uint64_t step;
+    uint64_t run_generation;
+    char *end;
+
+    if (!str_starts_with(name, "step-") || strlen(name) >= sizeof(again)) {
+        return false;
+    }
+    errno = 0;
+    step = strtoull(name + 5, &end, 10);
+    if (errno != 0 || !str_starts_with(end, "-g")) {
+        return false;
+    }
+    run_generation = strtoull(end + 2, &end, 10);
+    if (errno != 0 || run_generation < 1 || run_generation > INT32_MAX) {
+        return false;
+    }
+    /* written again it must be the same text: no other spelling is committed */
+    if (!str_format(again, sizeof(again), "step-%08" PRIu64 "-g%" PRIu64 "%s", step,
+                    run_generation, tmp ? ".tmp" : "") ||
+        strcmp(again, name) != 0) {
+        return false;
+    }
+    *ret_step = step;
+    *ret_run_generation = (int)run_generation;
+    return true;
+}
+
+static bool ends_with(const char *text, const char *ending)
+{
+    size_t len = strlen(text);
+    size_t n = strlen(ending);
+
+    return len >= n && strcmp(text + len - n, ending) == 0;
+}
+
+/* Left over from a crash. Names that are nothing of ours stay: the folder may hold a
+ * person's notes. */
+static bool is_leftover(const char *name, int keep_run_generation)
+{
+    uint64_t step;
+    int run_generation;
+
+    if (retention_parse(name, true, &step, &run_generation)) {
+        return keep_run_generation <= 0 || run_generation != keep_run_generation;
+    }
+    if (retention_parse(name, false, &step, &run_generation)) {
+        return false;
+    }
+    return str_starts_with(name, trash) || str_starts_with(name, "step-") ||
+           ends_with(name, ".tmp");
+}
+
+struct names {
+    char **name; /* owned, each too */
+    size_t n;
+};
+
+static void names_release(struct names *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        mem_free(names->name[i]);
+    }
+    mem_free(names->name);
+    *names = (struct names){0};
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    const char *const *x = a;
+    const char *const *y = b;
+
+    return strcmp(*x, *y);
+}
+
+/* readdir until its end; 0 or -errno. */
+static int read_names(DIR *d, struct names *ret)
+{
+    const struct dirent *e;
+
+    for (;;) {
+        errno = 0;
+        e = readdir(d); /* NOLINT(concurrency-mt-unsafe): `d` is this thread's own */
+        if (!e) {
+            return -errno;
+        }
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
+            continue;
+        }
+        if (ret->n == NAMES_MAX) {
+            return ERR_TOO_LARGE;
+        }
+        if ((ret->n & (ret->n - 1)) == 0) { /* room doubles at powers of two */
+            ret->name = mem_grow(ret->name, MAX(2 * ret->n, 1), sizeof(*ret->name));
+        }
+        ret->name[ret->n++] = mem_strdup(e->d_name);
+    }
+}
+
+/* The names in a directory, sorted; none when there is no directory. */
+static int list_names(const char *dir, struct names *ret, struct errmsg *msg)
+{
+    DIR *d = opendir(dir);
+    int rv;
+
+    *ret = (struct names){0};
+    if (!d) {
+        return errno == ENOENT ? 0 : file_error(msg, -errno, "list", dir);
+    }
+    rv = read_names(d, ret);
+    (void)closedir(d); /* read only */
+    if (rv < 0) {
+        names_release(ret);
+        return file_error(msg, rv, "list", dir);
+    }
+    if (ret->n > 0) {
+        qsort(ret->name, ret->n, sizeof(*ret->name), compare_texts);
+    }
+    return 0;
+}
+
+/* --- listing --- */
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct checkpoint_entry *x = a;
+    const struct checkpoint_entry *y = b;
+
+    if (x->run_generation != y->run_generation) {
+        return x->run_generation > y->run_generation ? -1 : 1;
+    }
+    return (x->step < y->step) - (x->step > y->step);
+}
+
+static bool get_entry(const char *dir, const char *name, struct checkpoint_entry *e)
+{
+    struct stat st;
+
+    return retention_parse(name, false, &e->step, &e->run_generation) &&
+           str_format(e->path, sizeof(e->path), "%s/%s", dir, name) &&
+           lstat(e->path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_n,
+                    struct errmsg *msg)
+{
+    struct checkpoint_entry *entry;
+    struct names names;
+    size_t n = 0;
+    int rv = list_names(dir, &names, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    entry = mem_array(names.n, sizeof(*entry));
+    for (size_t i = 0; i < names.n; i++) {
+        n += get_entry(dir, names.name[i], &entry[n]) ? 1 : 0;
+    }
+    names_release(&names);
+    if (n > 0) {
+        qsort(entry, n, sizeof(*entry), compare_entries);
+    }
+    *ret = entry;
+    *ret_n = n;
+    return 0;
+}
+
+/* --- deleting --- */
+
+static int delete_files(const char *path, struct errmsg *msg)
+{
+    char file[CHECKPOINT_PATH_MAX + 256];
+    struct names names;
+    int rv = list_names(path, &names, msg);
+
+    for (size_t i = 0; i < names.n && rv == 0; i++) {
+        if (!str_format(file, sizeof(file), "%s/%s", path, names.name[i])) {
+            rv = file_error(msg, -ENAMETOOLONG, "delete", path);
+        } else if (unlink(file) < 0 && errno != ENOENT) {
+            rv = file_error(msg, -errno, "delete", file);
+        }
+    }
+    names_release(&names);
+    return rv;
+}
+
+/* A directory with its files, or a single file. */
+static int delete_path(const char *path, struct errmsg *msg)
+{
+    int rv;
+
+    if (unlink(path) == 0 || errno == ENOENT) {
+        return 0;
+    }
+    if (errno != EISDIR && errno != EPERM) {
+        return file_error(msg, -errno, "delete", path);
+    }
+    rv = delete_files(path, msg);
+    if (rv == 0 && rmdir(path) < 0 && errno != ENOENT) {
+        rv = file_error(msg, -errno, "delete", path);
+    }
+    return rv;
+}
+
+/* Renames DIR/NAME to a trash name that is free. */
+static int to_trash(const char *dir, const char *name, char *path, size_t size,
+                    struct errmsg *msg)
+{
+    char from[CHECKPOINT_PATH_MAX];
+
+    if (!str_format(from, sizeof(from), "%s/%s", dir, name)) {
+        return file_error(msg, -ENAMETOOLONG, "delete", dir);
+    }
+    for (int i = 0; i < TRASH_TRIES; i++) {
+        if (!str_format(path, size, "%s/%s%s.%d", dir, trash, name, i)) {
+            return file_error(msg, -ENAMETOOLONG, "delete", from);
+        }
+        if (renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0 ||
+            errno == ENOENT) {
+            return 0;
+        }
+        if (errno == EINVAL && access(path, F_OK) < 0 && rename(from, path) == 0) {
+            return 0; /* a file system without NOREPLACE */
+        }
+        if (errno != EEXIST && errno != ENOTEMPTY && errno != EINVAL) {
+            return file_error(msg, -errno, "rename", from);
+        }
+    }
+    return file_error(msg, -EEXIST, "rename", from);
+}
+
+static int delete_name(const char *dir, const char *name, struct errmsg *msg)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    int rv = 0;
+
+    if (!str_starts_with(name, trash)) {
+        rv = to_trash(dir, name, path, sizeof(path), msg);
+    } else if (!str_format(path, sizeof(path), "%s/%s", dir, name)) {
+        rv = file_error(msg, -ENAMETOOLONG, "delete", dir);
+    }
+    return rv == 0 ? delete_path(path, msg) : rv;
+}
+
+int checkpoint_discard(const char *dir, uint64_t step, int run_generation,
+                       struct errmsg *msg)
+{
+    char path[CHECKPOINT_PATH_MAX];
+
+    checkpoint_path(path, sizeof(path), dir, step, run_generation, true);
+    return delete_name(dir, strrchr(path, '/') + 1, msg);
+}
+
+int checkpoint_sweep(const char *dir, int keep_run_generation, struct errmsg *msg)
+{
+    struct names names;
+    int rv = list_names(dir, &names, msg);
+    int first = 0;
+
+    if (rv < 0) {
+        return rv;
+    }
+    for (size_t i = 0; i < names.n; i++) {
+        struct errmsg why = {""};
+
+        if (!is_leftover(names.name[i], keep_run_generation)) {
+            continue;
+        }
+        rv = delete_name(dir, names.name[i], &why);
+        if (rv < 0 && first == 0) { /* the others go nevertheless */
+            first = errmsg_set(msg, rv, "%s", why.text);
+        }
+    }
+    names_release(&names);
+    return first;
+}
+
+int retention_prune(const char *dir, size_t keep,
+                    void (*on_deleted)(void *arg, const char *name), void *arg,
+                    struct errmsg *msg)
+{
+    struct checkpoint_entry *entry = NULL;
+    size_t n = 0;
+    int rv = checkpoint_list(dir, &entry, &n, msg);
+
+    ASSERT(keep >= 1);
+    for (size_t i = n; i > keep && rv == 0; i--) { /* the oldest first */
+        const char *name = strrchr(entry[i - 1].path, '/') + 1;
+
+        rv = delete_name(dir, name, msg);
+        if (rv == 0 && on_deleted) {
+            on_deleted(arg, name);
+        }
+    }
+    mem_free(entry);
+    return rv;
+}
+
+int checkpoint_prune(const char *dir, size_t keep, struct errmsg *msg)
+{
+    return keep == 0 ? 0 : retention_prune(dir, keep, NULL, NULL, msg);
+}

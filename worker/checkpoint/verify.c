@@ -1,0 +1,231 @@
+/* Verifying: nothing of a checkpoint is believed before every byte of it has been read.
+ *
+ * Happy path: manifest (its own hash, its step against the directory's name) → size and
+ * hash of every file it lists → their tables: every row of every tensor exactly once. A
+ * wrong file does not end the search; the tables are compared only when all files are
+ * right. */
+
+#include "worker/checkpoint/verify.h"
+
+#include "worker/checkpoint/digest.h"
+#include "worker/checkpoint/file.h"
+#include "worker/checkpoint/index.h"
+#include "worker/checkpoint/retention.h"
+
+#include "common/mem.h"
+#include "common/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { VERIFY_BLOCK = 1 << 20, PROBLEMS_MAX = 10000 };
+
+void verify_report_release(struct verify_report *report)
+{
+    mem_free(report->problem);
+    *report = (struct verify_report){0};
+}
+
+static void on_problem(void *arg, const char *file, const char *what)
+{
+    struct verify_report *report = arg;
+    struct verify_problem *p;
+
+    if (report->n == PROBLEMS_MAX) {
+        return;
+    }
+    report->problem =
+        mem_grow(report->problem, report->n + 1, sizeof(*report->problem));
+    p = &report->problem[report->n++];
+    ASSERT(str_format(p->file, sizeof(p->file), "%s", file));
+    (void)errmsg_set(&p->what, ERR_CORRUPT, "%s", what);
+}
+
+/* The base name of a path, also of "." and with slashes at its end. */
+static void base_name(const char *path, char *name, size_t size)
+{
+    char *real = realpath(path, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+
+    if (!slash || !str_format(name, size, "%s", slash + 1)) {
+        name[0] = '\0';
+    }
+    free(real);
+}
+
+/* A committed name that says something else than its manifest was renamed by hand. */
+static void check_name(const char *path, const struct checkpoint_meta *meta,
+                       struct verify_report *report)
+{
+    char name[256];
+    struct errmsg what;
+    uint64_t step;
+    int run_generation;
+
+    base_name(path, name, sizeof(name));
+    if (retention_parse(name, false, &step, &run_generation) &&
+        (step != meta->step || run_generation != meta->run_generation)) {
+        (void)errmsg_set(&what, ERR_CORRUPT,
+                         "is of step %" PRIu64 ", run generation %d, "
+                         "not what the directory's name says",
+                         meta->step, meta->run_generation);
+        on_problem(report, MANIFEST_NAME, what.text);
+    }
+}
+
+static int hash_file(int fd, uint64_t size, char hash[CHECKPOINT_HASH_HEX])
+{
+    struct digest *digest = digest_create();
+    uint8_t *block = mem_alloc(VERIFY_BLOCK);
+    uint64_t at = 0;
+    int rv = 0;
+
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* advice only */
+    while (at < size && rv == 0) {
+        size_t n = (size_t)MIN(size - at, (uint64_t)VERIFY_BLOCK);
+
+        rv = file_read_at(fd, block, n, at);
+        if (rv == 0) {
+            digest_add(digest, block, n);
+            at += n;
+        }
+    }
+    digest_finish(digest, hash);
+    digest_free(digest);
+    mem_free(block);
+    return rv;
+}
+
+static int judge_file(int fd, uint64_t size, const struct checkpoint_file *f,
+                      struct errmsg *what)
+{
+    char hash[CHECKPOINT_HASH_HEX];
+    int rv;
+
+    if (size != f->bytes) {
+        return errmsg_set(
+            what, ERR_CORRUPT, "%s: %" PRIu64 " bytes instead of %" PRIu64,
+            size < f->bytes ? "cut short" : "extra bytes at the end", size, f->bytes);
+    }
+    rv = hash_file(fd, size, hash);
+    if (rv < 0) {
+        return errmsg_set(what, rv, "cannot be read: %s", err_text(rv));
+    }
+    if (strcmp(hash, f->hash) != 0) {
+        return errmsg_set(what, ERR_CORRUPT, "damaged: its bytes have another hash");
+    }
+    return 0;
+}
+
+static void check_file(const char *dir, const struct checkpoint_file *f,
+                       struct verify_report *report)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    struct errmsg what;
+    uint64_t size = 0;
+    int fd = -ENAMETOOLONG;
+    int rv;
+
+    if (str_format(path, sizeof(path), "%s/%s", dir, f->name)) {
+        fd = file_open_read(path, &size);
+    }
+    if (fd == -ENOENT) {
+        rv = errmsg_set(&what, ERR_MISSING, "missing");
+    } else if (fd < 0) {
+        rv = errmsg_set(&what, fd, "cannot be opened: %s", err_text(fd));
+    } else {
+        rv = judge_file(fd, size, f, &what);
+        (void)close(fd); /* read only */
+    }
+    if (rv < 0) {
+        on_problem(report, f->name, what.text);
+    }
+}
+
+static void check_tables(const char *dir, const struct manifest *m,
+                         struct verify_report *report)
+{
+    struct index x;
+    struct errmsg why;
+
+    index_init(&x, dir, m);
+    for (size_t i = 0; i < m->n_files; i++) {
+        if (index_add_file(&x, i, &why) < 0) {
+            on_problem(report, m->files[i].name, why.text);
+        }
+    }
+    if (report->n == 0) {
+        (void)index_check(&x, on_problem, report); /* it counts what it reports */
+    }
+    index_release(&x);
+}
+
+void verify_checkpoint(const char *path, struct manifest *ret,
+                       struct verify_report *report)
+{
+    struct manifest m;
+    struct errmsg why = {""};
+
+    *report = (struct verify_report){0};
+    if (manifest_read(path, &m, &why) < 0) {
+        const char *skip = MANIFEST_NAME ": ";
+
+        on_problem(report, MANIFEST_NAME,
+                   why.text + (str_starts_with(why.text, skip) ? strlen(skip) : 0));
+        return;
+    }
+    check_name(path, &m.meta, report);
+    for (size_t i = 0; i < m.n_files; i++) {
+        check_file(path, &m.files[i], report);
+    }
+    if (report->n == 0) {
+        check_tables(path, &m, report);
+    }
+    if (report->n == 0 && ret) {
+        *ret = m;
+    } else {
+        manifest_release(&m);
+    }
+}
+
+/* One line with every wrong file, as many as a message can hold. */
+static int join_report(const struct verify_report *report, struct errmsg *msg)
+{
+    struct buf line;
+    int rv;
+
+    buf_init(&line, SIZE_MAX / 2);
+    for (size_t i = 0; i < report->n; i++) {
+        (void)buf_printf(&line, "%s%s: %s", i > 0 ? "; " : "", report->problem[i].file,
+                         report->problem[i].what.text);
+    }
+    rv = errmsg_set(msg, ERR_CORRUPT, "%.*s", (int)buf_len(&line),
+                    (const char *)buf_bytes(&line));
+    buf_release(&line);
+    return rv;
+}
+
+int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
+                      struct errmsg *msg)
+{
+    struct verify_report report;
+    struct manifest m;
+    int rv = 0;
+
+    verify_checkpoint(path, &m, &report);
+    if (report.n > 0) {
+        rv = join_report(&report, msg);
+    } else {
+        if (ret_meta) {
+            *ret_meta = m.meta;
+            m.meta = (struct checkpoint_meta){0};
+        }
+        manifest_release(&m);
+    }
+    verify_report_release(&report);
+    return rv;
+}

@@ -1,0 +1,50 @@
+#include "worker/comm/spsc.h"
+
+#include "common/check.h"
+
+#include <string.h>
+
+static uint64_t align_up(uint64_t position)
+{
+    return (position + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+}
+
+size_t ring_write(struct ring *r, const void *data, size_t size, bool is_first)
+{
+    uint64_t tail = atomic_load(&r->control->tail);
+    uint64_t head = atomic_load_explicit(&r->control->head, memory_order_relaxed);
+    size_t used, n, at, part;
+
+    head = is_first ? align_up(head) : head;
+    used = (size_t)(head - tail); /* with the gap it may pass the size */
+    n = used < r->size ? MIN(size, r->size - used) : 0;
+    if (n == 0) {
+        return 0;
+    }
+    at = (size_t)(head % r->size);
+    part = MIN(n, r->size - at);
+    memcpy(r->data + at, data, part);
+    memcpy(r->data, (const uint8_t *)data + part, n - part);
+    atomic_store(&r->control->head, head + n);
+    return n;
+}
+
+const uint8_t *ring_peek(const struct ring *r, bool is_first, size_t *ret)
+{
+    uint64_t head = atomic_load(&r->control->head);
+    uint64_t tail = atomic_load_explicit(&r->control->tail, memory_order_relaxed);
+    size_t at;
+
+    tail = is_first ? align_up(tail) : tail;
+    at = (size_t)(tail % r->size);
+    *ret = head > tail ? MIN((size_t)(head - tail), r->size - at) : 0;
+    return r->data + at;
+}
+
+void ring_consume(struct ring *r, bool is_first, size_t size)
+{
+    uint64_t tail = atomic_load_explicit(&r->control->tail, memory_order_relaxed);
+
+    tail = is_first ? align_up(tail) : tail;
+    atomic_store(&r->control->tail, tail + size);
+}

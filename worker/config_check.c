@@ -1,0 +1,158 @@
+#include "worker/config.h"
+
+#include "common/str.h"
+
+#include <string.h>
+
+/* What no single key can know: values that go with others, and values that are
+ * understood but not built. Each refusal names the key, the value and what to do. */
+
+typedef int (*check_cb)(const struct train_config *c, struct errmsg *msg);
+
+static int refuse(struct errmsg *msg, const char *key, const char *value,
+                  const char *remedy)
+{
+    return errmsg_set(msg, ERR_UNSUPPORTED, "%s: \"%s\" is not supported yet; use %s",
+                      key, value, remedy);
+}
+
+static int refuse_int(struct errmsg *msg, const char *key, int64_t value,
+                      const char *remedy)
+{
+    return errmsg_set(msg, ERR_UNSUPPORTED, "%s: %lld is not supported yet; use %s",
+                      key, (long long)value, remedy);
+}
+
+static bool is(const char *value, const char *wanted)
+{
+    return strcmp(value, wanted) == 0;
+}
+
+static int check_model(const struct train_config *c, struct errmsg *msg)
+{
+    if (!is(c->model.family, "gpt2")) {
+        return refuse(msg, "model.family", c->model.family, "gpt2");
+    }
+    if (c->model.dropout != 0) {
+        return errmsg_set(msg, ERR_UNSUPPORTED,
+                          "model.dropout: %g is not supported yet; use 0.0",
+                          c->model.dropout);
+    }
+    if (c->model.kv_heads != c->model.heads) {
+        return errmsg_set(
+            msg, ERR_UNSUPPORTED,
+            "model.kv_heads: %lld is not supported yet; use model.heads (%lld), or 0",
+            (long long)c->model.kv_heads, (long long)c->model.heads);
+    }
+    if (c->model.dim % c->model.heads != 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "model.dim (%lld) is not a multiple of model.heads (%lld)",
+                          (long long)c->model.dim, (long long)c->model.heads);
+    }
+    return 0;
+}
+
+static int check_data(const struct train_config *c, struct errmsg *msg)
+{
+    if (is(c->data.format, "megatron")) {
+        return refuse(msg, "data.format", c->data.format, "auto, text, u16 or llmc");
+    }
+    if (!is(c->data.tokenizer, "bytes")) {
+        return refuse(msg, "data.tokenizer", c->data.tokenizer, "bytes");
+    }
+    if (is(c->data.format, "text") && c->model.vocab < 256) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "model.vocab (%lld) is less than the 256 tokens of "
+                          "data.format=text with data.tokenizer=bytes",
+                          (long long)c->model.vocab);
+    }
+    if (c->data.train.n == 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "data.train is empty: name files, folders or globs, as in "
+                          "data.train=[folder]");
+    }
+    return 0;
+}
+
+static int check_train(const struct train_config *c, struct errmsg *msg)
+{
+    if (c->train.seq_len > c->model.context) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "train.seq_len (%lld) is larger than model.context (%lld)",
+                          (long long)c->train.seq_len, (long long)c->model.context);
+    }
+    if (c->train.global_batch % c->train.micro_batch != 0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "train.global_batch (%lld) is not a multiple of train.micro_batch (%lld)",
+            (long long)c->train.global_batch, (long long)c->train.micro_batch);
+    }
+    if (!is(c->train.precision, "fp32")) {
+        return refuse(msg, "train.precision", c->train.precision, "fp32");
+    }
+    if (c->train.leaves_in_place != 1) {
+        return refuse_int(msg, "train.leaves_in_place", c->train.leaves_in_place, "1");
+    }
+    return 0;
+}
+
+static int check_optim(const struct train_config *c, struct errmsg *msg)
+{
+    if (!is(c->optim.name, "adamw")) {
+        return refuse(msg, "optim.name", c->optim.name, "adamw");
+    }
+    return 0;
+}
+
+static int check_parallel(const struct train_config *c, struct errmsg *msg)
+{
+    if (!is(c->parallel.strategy, "ddp")) {
+        return refuse(msg, "parallel.strategy", c->parallel.strategy, "ddp");
+    }
+    if (c->parallel.tp != 1) {
+        return refuse_int(msg, "parallel.tp", c->parallel.tp, "1");
+    }
+    if (c->parallel.pp != 1) {
+        return refuse_int(msg, "parallel.pp", c->parallel.pp, "1");
+    }
+    if (!is(c->parallel.dp_replicate, "auto")) {
+        return refuse(msg, "parallel.dp_replicate", c->parallel.dp_replicate,
+                      "auto: every rank is a copy");
+    }
+    if (!is(c->parallel.dp_shard, "auto") && !is(c->parallel.dp_shard, "1")) {
+        return refuse(msg, "parallel.dp_shard", c->parallel.dp_shard, "auto or 1");
+    }
+    if (c->parallel.find_unused_parameters) {
+        return refuse(msg, "parallel.find_unused_parameters", "true",
+                      "false: the models here use all their parameters");
+    }
+    return 0;
+}
+
+static int check_machine(const struct train_config *c, struct errmsg *msg)
+{
+    if (is(c->device.kind, "cuda")) {
+        return refuse(msg, "device.kind", c->device.kind, "cpu or auto");
+    }
+    if (is(c->comm.kind, "nccl")) {
+        return refuse(msg, "comm.kind", c->comm.kind, "auto, shm or tcp");
+    }
+    if (c->run.name[0] == '\0' || c->run.dir[0] == '\0' ||
+        c->checkpoint.dir[0] == '\0') {
+        return errmsg_set(msg, ERR_INVALID,
+                          "run.name, run.dir and checkpoint.dir must not be empty");
+    }
+    return 0;
+}
+
+int config_check(const struct train_config *config, struct errmsg *msg)
+{
+    static const check_cb checks[] = {check_model, check_data,     check_train,
+                                      check_optim, check_parallel, check_machine};
+    int rv = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(checks) && rv == 0; i++) {
+        rv = checks[i](config, msg);
+    }
+    return rv;
+}

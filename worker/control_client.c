@@ -1,0 +1,253 @@
+#include "worker/control_client.h"
+
+#include "common/mem.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct control_client {
+    int fd; /* -1: no launcher */
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows, and the sending side */
+    pthread_cond_t changed;
+    bool has_started;
+    struct control start;
+    struct control resumed; /* the last DECISION of each kind */
+    struct control commit;
+    bool has_resumed;
+    bool has_commit;
+    atomic_bool should_leave;
+    atomic_bool is_closing;
+};
+
+/* A signal handler reaches only static storage. */
+static atomic_bool signalled;
+
+static void on_signal(int number)
+{
+    (void)number;
+    atomic_store(&signalled, true);
+}
+
+static void receive(struct control_client *c, const struct control *m)
+{
+    switch (m->type) {
+    case CONTROL_ABORT:
+        _exit(EXIT_LOST_PEER); /* at once: nothing of this generation counts any more */
+    case CONTROL_LEAVE:
+        atomic_store(&c->should_leave, true);
+        break;
+    case CONTROL_START:
+        c->start = *m;
+        c->has_started = true;
+        break;
+    case CONTROL_DECISION:
+        if (m->is_commit) {
+            c->commit = *m;
+            c->has_commit = true;
+        } else {
+            c->resumed = *m;
+            c->has_resumed = true;
+        }
+        break;
+    case CONTROL_HELLO:
+    case CONTROL_REFUSE:
+    case CONTROL_RESUMED:
+    case CONTROL_PROGRESS:
+    case CONTROL_COMMIT:
+        break; /* ours, not the agent's */
+    }
+}
+
+static void *run_thread(void *arg)
+{
+    struct control_client *c = arg;
+    uint8_t packet[CONTROL_MAX];
+    struct control m;
+    ssize_t n;
+
+    for (;;) {
+        n = recv(c->fd, packet, sizeof(packet), 0);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (atomic_load(&c->is_closing)) {
+            return NULL;
+        }
+        if (n <= 0) {
+            _exit(EXIT_LOST_PEER); /* the agent is gone */
+        }
+        if (control_decode(packet, (size_t)n, &m) < 0) {
+            continue; /* of a newer agent: not for us */
+        }
+        (void)pthread_mutex_lock(&c->lock);
+        receive(c, &m);
+        (void)pthread_cond_broadcast(&c->changed);
+        (void)pthread_mutex_unlock(&c->lock);
+    }
+}
+
+static int handle_signals(struct errmsg *msg)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+
+    if (sigaction(SIGTERM, &action, NULL) < 0 || sigaction(SIGINT, &action, NULL) < 0) {
+        return errmsg_set(msg, -errno, "sigaction: %s", err_text(-errno));
+    }
+    return 0;
+}
+
+int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
+{
+    struct control_client *c = mem_zalloc(sizeof(*c));
+    int rv;
+
+    c->fd = fd;
+    (void)pthread_mutex_init(&c->lock, NULL);
+    (void)pthread_cond_init(&c->changed, NULL);
+    rv = handle_signals(msg);
+    if (rv == 0 && fd >= 0) {
+        rv = -pthread_create(&c->thread, NULL, run_thread, c);
+        if (rv < 0) {
+            (void)errmsg_set(msg, rv, "control channel: %s", err_text(rv));
+        }
+    }
+    if (rv < 0) {
+        mem_free(c);
+        return rv;
+    }
+    *ret = c;
+    return 0;
+}
+
+void control_client_close(struct control_client *c)
+{
+    if (!c) {
+        return;
+    }
+    if (c->fd >= 0) {
+        atomic_store(&c->is_closing, true);
+        (void)shutdown(c->fd,
+                       SHUT_RD); /* wakes the thread; what was sent still arrives */
+        (void)pthread_join(c->thread, NULL);
+        (void)close(c->fd);
+    }
+    (void)pthread_cond_destroy(&c->changed);
+    (void)pthread_mutex_destroy(&c->lock);
+    mem_free(c);
+}
+
+/* The agent's death shows in the reading thread, so a failed send needs no answer. */
+static void send_packet(struct control_client *c, const struct control *m, int flags)
+{
+    struct buf packet;
+
+    if (c->fd < 0) {
+        return;
+    }
+    buf_init(&packet, CONTROL_MAX);
+    if (control_encode(m, &packet) == 0) {
+        (void)send(c->fd, buf_bytes(&packet), buf_len(&packet), flags | MSG_NOSIGNAL);
+    }
+    buf_release(&packet);
+}
+
+void control_client_hello(struct control_client *c, const char *log_folder,
+                          uint32_t max_world)
+{
+    struct control m = {
+        .type = CONTROL_HELLO, .max_world = max_world, .phase = "start"};
+
+    (void)snprintf(m.path, sizeof(m.path), "%s", log_folder);
+    send_packet(c, &m, 0);
+}
+
+void control_client_progress(struct control_client *c, uint64_t step, const char *phase,
+                             uint32_t tok_s)
+{
+    struct control m = {.type = CONTROL_PROGRESS, .step = step, .tok_s = tok_s};
+
+    (void)snprintf(m.phase, sizeof(m.phase), "%s", phase);
+    send_packet(c, &m, MSG_DONTWAIT);
+}
+
+void control_client_refuse(struct control_client *c, int code, const char *text)
+{
+    struct control m = {.type = CONTROL_REFUSE, .code = (uint32_t)code};
+
+    if (!c || c->fd < 0) {
+        (void)fprintf(stderr, "ctrun-worker: %s\n", text);
+        return;
+    }
+    (void)snprintf(m.text, sizeof(m.text), "ctrun-worker: %s", text);
+    send_packet(c, &m, 0);
+}
+
+void control_client_start(struct control_client *c, struct control *ret)
+{
+    if (c->fd < 0) {
+        *ret = (struct control){.type = CONTROL_START};
+        return;
+    }
+    (void)pthread_mutex_lock(&c->lock);
+    while (!c->has_started) {
+        (void)pthread_cond_wait(&c->changed, &c->lock);
+    }
+    *ret = c->start;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* Waits until *has is set with a decision about `step`, and takes it. */
+static int wait_decision(struct control_client *c, const bool *has,
+                         const struct control *decision, uint64_t step,
+                         struct errmsg *msg)
+{
+    int rv = 0;
+
+    (void)pthread_mutex_lock(&c->lock);
+    while (!*has || decision->step != step) {
+        (void)pthread_cond_wait(&c->changed, &c->lock);
+    }
+    if (!decision->accepted) {
+        rv = errmsg_set(msg, ERR_REFUSED, "%s", decision->text);
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    return rv;
+}
+
+int control_client_resumed(struct control_client *c, uint32_t run, uint64_t step,
+                           struct errmsg *msg)
+{
+    struct control m = {.type = CONTROL_RESUMED, .run = run, .step = step};
+
+    if (c->fd < 0) {
+        return 0;
+    }
+    send_packet(c, &m, 0);
+    return wait_decision(c, &c->has_resumed, &c->resumed, step, msg);
+}
+
+int control_client_commit(struct control_client *c, uint32_t run, uint64_t step,
+                          const char *hash, struct errmsg *msg)
+{
+    struct control m = {.type = CONTROL_COMMIT, .run = run, .step = step};
+
+    if (c->fd < 0) {
+        return 0;
+    }
+    (void)snprintf(m.hash, sizeof(m.hash), "%s", hash);
+    send_packet(c, &m, 0);
+    return wait_decision(c, &c->has_commit, &c->commit, step, msg);
+}
+
+bool control_client_should_leave(const struct control_client *c)
+{
+    return atomic_load(&c->should_leave) || atomic_load(&signalled);
+}

@@ -1,0 +1,54 @@
+#ifndef WORKER_CONTROL_CLIENT_H
+#define WORKER_CONTROL_CLIENT_H
+
+/* The worker's end of the control channel (common/control.h), read by a thread of its
+ * own.
+ *
+ * ABORT and the channel's end (the agent is gone) leave the process at once with code
+ * 80: a generation that is over must not save anything. LEAVE is remembered and asked
+ * for by the training loop. Without a launcher (fd −1) start is immediate, every
+ * decision is "accepted" and SIGTERM or SIGINT mean LEAVE. */
+
+#include "common/control.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+
+enum {
+    EXIT_REFUSED = 2,
+    EXIT_LOST_PEER = 80,
+    EXIT_COMM_TIMEOUT = 81,
+    EXIT_STORAGE = 82,
+    EXIT_LEFT = 83,
+};
+
+struct control_client;
+
+int control_client_open(int fd, struct control_client **ret,
+                        struct errmsg *msg) MUST_CHECK;
+void control_client_close(struct control_client *c); /* NULL allowed */
+
+/* HELLO, PROGRESS: sent, not answered. A full channel drops a PROGRESS. */
+void control_client_hello(struct control_client *c, const char *log_folder,
+                          uint32_t max_world);
+void control_client_progress(struct control_client *c, uint64_t step, const char *phase,
+                             uint32_t tok_s);
+
+/* Tells the agent why this configuration cannot run; without a launcher prints the
+ * line. */
+void control_client_refuse(struct control_client *c, int code, const char *text);
+
+/* The START message; waits for it. */
+void control_client_start(struct control_client *c, struct control *ret);
+
+/* Sends RESUMED or COMMIT (hash not NULL) and waits for the decision. ERR_REFUSED with
+ * the service's text. Any thread; one at a time for each kind. */
+int control_client_resumed(struct control_client *c, uint32_t run, uint64_t step,
+                           struct errmsg *msg) MUST_CHECK;
+int control_client_commit(struct control_client *c, uint32_t run, uint64_t step,
+                          const char *hash, struct errmsg *msg) MUST_CHECK;
+
+/* True once the agent, or a signal, has asked to finish the step, save and go. */
+bool control_client_should_leave(const struct control_client *c);
+
+#endif

@@ -1,0 +1,6 @@
+/* The vector kernels for AVX2 with FMA. Their source is the same for all instruction
+ * sets: names from vec.inc over whatever vectors this file's compiler flags allow. */
+
+#include "worker/device/cpu/vector_attention.inc"
+
+const struct tiles cpu_tiles_avx2 = VECTOR_TILES("avx2");

@@ -1,0 +1,112 @@
+#include "worker/evaluate.h"
+
+#include "worker/model/generate.h"
+
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TOKEN_TIMEOUT_MS = 60000, TEXT_MAX = 1024 * 1024 };
+
+static uint32_t n_batches(const struct trainer *t)
+{
+    uint64_t available =
+        dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
+
+    return (uint32_t)MIN(available, (uint64_t)t->config->eval.batches);
+}
+
+/* Reads batch `batch` into the leaf's device buffers. `row` has seq_len + 1 elements.
+ */
+static int read_batch(struct trainer *t, uint32_t batch, int32_t *row,
+                      struct errmsg *msg)
+{
+    size_t seq_len = (size_t)t->config->train.seq_len;
+    size_t bytes = seq_len * sizeof(int32_t);
+
+    for (size_t i = 0; i < (size_t)t->config->train.micro_batch; i++) {
+        uint64_t sample = batch * (uint64_t)t->config->train.micro_batch + i;
+        int rv = dataset_read(t->val_data, sample, row, msg);
+
+        if (rv < 0) {
+            return rv;
+        }
+        device_copy(t->device, QUEUE_COMPUTE, t->tokens + i * seq_len, row, bytes);
+        device_copy(t->device, QUEUE_COMPUTE, t->targets + i * seq_len, row + 1, bytes);
+    }
+    return 0;
+}
+
+int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
+{
+    size_t seq_len = (size_t)t->config->train.seq_len;
+    int32_t *row = mem_array(seq_len + 1, sizeof(*row));
+    uint32_t n = n_batches(t);
+    uint32_t world = (uint32_t)t->launch->world_size;
+    uint32_t end = tree_run_begin(n, world, (uint32_t)t->launch->rank + 1);
+    unsigned flags;
+    double sum = 0;
+    int rv = 0;
+
+    for (uint32_t b = tree_run_begin(n, world, (uint32_t)t->launch->rank); b < end;
+         b++) {
+        struct gpt2_leaf leaf = {
+            .tokens = t->tokens,
+            .targets = t->targets,
+            .params = t->params,
+            .loss_sum = losses_slot(t->val_losses, b),
+        };
+
+        rv = read_batch(t, b, row, msg);
+        if (rv < 0) {
+            break;
+        }
+        gpt2_forward_loss(t->model, &leaf);
+    }
+    mem_free(row);
+    if (rv == 0) {
+        losses_exchange(t->val_losses, 0);
+        rv = losses_finish(t->val_losses, t->timeout_ms, &sum, &flags, msg);
+        *ret_loss =
+            sum / ((double)n * (double)t->config->train.micro_batch * (double)seq_len);
+    }
+    return rv;
+}
+
+int evaluate_sample(struct trainer *t, struct errmsg *msg)
+{
+    const char *prompt = t->config->sample.prompt[0] ? t->config->sample.prompt : "\n";
+    size_t n_prompt = strlen(prompt);
+    size_t n = n_prompt + (size_t)t->config->sample.tokens;
+    struct generate_config config = {
+        .model = t->model,
+        .device = t->device,
+        .params = t->params,
+        .sample = {.temperature = t->config->sample.temperature,
+                   .top_k = (int)t->config->sample.top_k,
+                   .seed = (uint64_t)t->config->train.seed},
+        .vocab = (int)t->config->model.vocab,
+        .window = (int)t->config->train.seq_len,
+        .timeout_ms = TOKEN_TIMEOUT_MS,
+    };
+    int32_t *tokens = mem_array(n, sizeof(*tokens));
+    struct buf text;
+    int rv;
+
+    for (size_t i = 0; i < n_prompt; i++) {
+        tokens[i] = (unsigned char)prompt[i];
+    }
+    buf_init(&text, TEXT_MAX);
+    rv = generate(&config, tokens, n_prompt, n, msg);
+    rv = rv < 0 ? rv : sample_text(tokens, n, &text);
+    if (rv == 0) {
+        (void)printf("--- sample at step %" PRIu64 " ---\n%.*s\n---\n", t->step,
+                     (int)buf_len(&text), (const char *)buf_bytes(&text));
+        (void)fflush(stdout);
+    }
+    buf_release(&text);
+    mem_free(tokens);
+    return rv;
+}

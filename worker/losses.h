@@ -1,0 +1,34 @@
+#ifndef WORKER_LOSSES_H
+#define WORKER_LOSSES_H
+
+/* The loss sums of all leaves, exchanged between ranks once a step, with the flags that
+ * all ranks must agree on. Every rank sums the same numbers in the same order (leaf
+ * order), so the loss is bit-identical for every world size. */
+
+#include "worker/comm/comm.h"
+
+enum {
+    LOSSES_LEAVE = 1,      /* this rank was asked to leave after the step */
+    LOSSES_UNANSWERED = 2, /* its last commit is still without an answer */
+};
+
+struct losses;
+
+size_t losses_bytes(uint32_t n_leaves, int world);
+
+/* `comm` NULL for one rank. Leaves are shared out by tree_run_begin. */
+int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves,
+               struct losses **ret, struct errmsg *msg) MUST_CHECK;
+void losses_free(struct losses *l); /* NULL allowed */
+
+/* Where the loss sum of one of this rank's leaves goes (device memory). */
+double *losses_slot(struct losses *l, uint32_t leaf);
+
+/* Enqueues the exchange after what is on the compute queue now. */
+void losses_exchange(struct losses *l, unsigned flags);
+
+/* Waits for it: the sum over all leaves, and the union of all ranks' flags. */
+int losses_finish(struct losses *l, int timeout_ms, double *ret_sum,
+                  unsigned *ret_flags, struct errmsg *msg) MUST_CHECK;
+
+#endif

@@ -1,0 +1,57 @@
+#ifndef WORKER_MODEL_GPT2_H
+#define WORKER_MODEL_GPT2_H
+
+/* GPT-2: forward and backward of one leaf (micro-batch) through a device's kernels.
+ *
+ * The activations of one leaf live in one arena, sized by gpt2_arena_bytes before the
+ * first step. Gradients of a leaf are written (never added), unit by unit, from the
+ * last unit to the first; after each unit `on_unit` is told, so that its reduction can
+ * start while backward still runs. The tied embedding has two gradients: the head's,
+ * written with the head unit at the begin of backward into `grad_head` (V, C), and the
+ * lookup's, in unit 0. */
+
+#include "worker/device/kernels.h"
+#include "worker/model/unit.h"
+
+struct gpt2;
+
+struct gpt2_config {
+    struct model_config model;
+    int batch;           /* sequences of a leaf */
+    int seq_len;         /* ≤ model.context */
+    bool inference_only; /* no backward: fewer activations */
+};
+
+/* `unit` = layout index whose gradient is complete; `arg` as given. The head's tied
+ * gradient is complete when unit n_units − 1 (ln_f) is. */
+typedef void (*gpt2_unit_cb)(void *arg, int unit);
+
+struct gpt2_leaf {
+    const int32_t *tokens;  /* (batch, seq_len) device memory */
+    const int32_t *targets; /* (batch, seq_len) */
+    const float *params;    /* the whole flat block, layout order */
+    float *grads;           /* the same layout; written */
+    float *grad_head;     /* (V, C); written: the tied weight's gradient as the head */
+    float loss_scale;     /* 1 / (global_batch · seq_len): scales dlogits, once */
+    double *loss_sum;     /* device: sum of the token losses of the leaf */
+    gpt2_unit_cb on_unit; /* may be NULL */
+    void *on_unit_arg;
+};
+
+size_t gpt2_arena_bytes(const struct gpt2_config *config);
+size_t gpt2_flops_per_leaf(const struct gpt2_config *config); /* forward + backward */
+
+int gpt2_new(const struct gpt2_config *config, const struct layout *layout,
+             struct device *device, struct gpt2 **ret, struct errmsg *msg) MUST_CHECK;
+void gpt2_free(struct gpt2 *g); /* NULL allowed */
+
+void gpt2_forward_backward(struct gpt2 *g, const struct gpt2_leaf *leaf);
+
+/* Loss alone (evaluation): tokens, targets, params and loss_sum of `leaf` are used. */
+void gpt2_forward_loss(struct gpt2 *g, const struct gpt2_leaf *leaf);
+
+/* Logits (V) of position `pos` of sequence 0 into device memory, for sampling. */
+void gpt2_logits(struct gpt2 *g, const float *params, const int32_t *tokens, int pos,
+                 float *logits);
+
+#endif

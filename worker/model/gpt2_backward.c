@@ -1,0 +1,165 @@
+/* GPT-2's backward pass, from the last unit to the first. Every gradient is written,
+ * never added; the stream's gradient alone is added to, in place, by the norms'
+ * backward.
+ *
+ * Happy path of a block, d = acts.d_stream:
+ *   d → mlp.c_proj → gelu' → c_fc → ln_2 → added to d
+ *   d → attn.c_proj → attention → c_attn → ln_1 → added to d
+ *   on_unit(block) */
+
+#include "worker/model/gpt2_internal.h"
+
+/* One linear layer's backward: what goes in, and where it goes. */
+struct linear_grad {
+    const float *d_out;  /* (R, n) */
+    const float *input;  /* (R, k) */
+    const float *weight; /* (k, n) */
+    float *d_weight;     /* (k, n) */
+    float *d_bias;       /* (n) */
+    float *d_input;      /* (R, k) */
+    float *gelu_pre;     /* (R, k): d_input is multiplied by gelu' of it; or NULL */
+    int n, k;
+};
+
+static void linear_backward(struct gpt2 *g, const struct gpt2_rows *rows,
+                            const struct linear_grad *l)
+{
+    struct device *d = g->device;
+    struct matmul weight = {
+        .trans_a = true,
+        .m = l->k,
+        .n = l->n,
+        .k = rows->n,
+        .alpha = 1.0F,
+        .a = l->input,
+        .b = l->d_out,
+        .c = l->d_weight,
+        .lda = l->k,
+        .ldb = l->n,
+        .ldc = l->n,
+    };
+    d->k->matmul(d, &weight);
+    d->k->column_sum(d, l->d_bias, l->d_out, rows->n, l->n);
+    struct matmul input = {
+        .trans_b = true,
+        .m = rows->n,
+        .n = l->k,
+        .k = l->n,
+        .alpha = 1.0F,
+        .a = l->d_out,
+        .b = l->weight,
+        .c = l->d_input,
+        .lda = l->n,
+        .ldb = l->n,
+        .ldc = l->k,
+        .epilogue = l->gelu_pre != NULL ? EPILOGUE_DGELU : EPILOGUE_NONE,
+        .aux = l->gelu_pre,
+    };
+    d->k->matmul(d, &input);
+}
+
+static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
+                     const struct gpt2_block_acts *a, const float *p, float *grad)
+{
+    const struct gpt2_block_offsets *at = &g->at;
+    const struct gpt2_acts *acts = &g->acts;
+    int dim = g->config.model.dim;
+
+    linear_backward(g, rows,
+                    &(struct linear_grad){
+                        .d_out = acts->d_stream,
+                        .input = a->fc,
+                        .weight = p + at->mlp_proj_weight,
+                        .d_weight = grad + at->mlp_proj_weight,
+                        .d_bias = grad + at->mlp_proj_bias,
+                        .d_input = acts->d_wide,
+                        .gelu_pre = a->fc_pre,
+                        .n = dim,
+                        .k = 4 * dim,
+                    });
+    linear_backward(g, rows,
+                    &(struct linear_grad){
+                        .d_out = acts->d_wide,
+                        .input = a->ln_2,
+                        .weight = p + at->c_fc_weight,
+                        .d_weight = grad + at->c_fc_weight,
+                        .d_bias = grad + at->c_fc_bias,
+                        .d_input = acts->d_branch,
+                        .n = 4 * dim,
+                        .k = dim,
+                    });
+    g->device->k->layernorm_backward(g->device, acts->d_stream, grad + at->ln_2_weight,
+                                     grad + at->ln_2_bias, acts->d_branch, a->mid,
+                                     p + at->ln_2_weight, a->ln_2_mean, a->ln_2_rstd,
+                                     rows->n, dim, true);
+}
+
+static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
+                           const struct gpt2_block_acts *a, const float *p, float *grad)
+{
+    const struct gpt2_block_offsets *at = &g->at;
+    const struct gpt2_acts *acts = &g->acts;
+    struct device *d = g->device;
+    int dim = g->config.model.dim;
+
+    linear_backward(g, rows,
+                    &(struct linear_grad){
+                        .d_out = acts->d_stream,
+                        .input = a->att,
+                        .weight = p + at->attn_proj_weight,
+                        .d_weight = grad + at->attn_proj_weight,
+                        .d_bias = grad + at->attn_proj_bias,
+                        .d_input = acts->d_branch,
+                        .n = dim,
+                        .k = dim,
+                    });
+    d->k->attention_backward(d, acts->d_wide, acts->d_branch, a->qkv, a->att, a->lse,
+                             rows->batch, rows->seq_len, dim, g->config.model.heads);
+    linear_backward(g, rows,
+                    &(struct linear_grad){
+                        .d_out = acts->d_wide,
+                        .input = a->ln_1,
+                        .weight = p + at->c_attn_weight,
+                        .d_weight = grad + at->c_attn_weight,
+                        .d_bias = grad + at->c_attn_bias,
+                        .d_input = acts->d_branch,
+                        .n = 3 * dim,
+                        .k = dim,
+                    });
+    d->k->layernorm_backward(
+        d, acts->d_stream, grad + at->ln_1_weight, grad + at->ln_1_bias, acts->d_branch,
+        a->in, p + at->ln_1_weight, a->ln_1_mean, a->ln_1_rstd, rows->n, dim, true);
+}
+
+static void tell(const struct gpt2_leaf *leaf, int unit)
+{
+    if (leaf->on_unit != NULL) {
+        leaf->on_unit(leaf->on_unit_arg, unit);
+    }
+}
+
+void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
+                        const struct gpt2_leaf *leaf)
+{
+    struct device *d = g->device;
+    const struct gpt2_acts *acts = &g->acts;
+    const struct model_config *m = &g->config.model;
+
+    d->k->layernorm_backward(
+        d, acts->d_stream, leaf->grads + g->ln_f_weight, leaf->grads + g->ln_f_bias,
+        acts->d_branch, acts->block[m->layers - 1].out, leaf->params + g->ln_f_weight,
+        acts->ln_f_mean, acts->ln_f_rstd, rows->n, m->dim, false);
+    tell(leaf, m->layers + 1);
+    for (int i = m->layers - 1; i >= 0; i--) {
+        size_t offset = gpt2_block_offset(g, i);
+        const float *p = leaf->params + offset;
+        float *grad = leaf->grads + offset;
+        mlp_half(g, rows, &acts->block[i], p, grad);
+        attention_half(g, rows, &acts->block[i], p, grad);
+        tell(leaf, i + 1);
+    }
+    d->k->embedding_backward(d, leaf->grads + g->wte, leaf->grads + g->wpe,
+                             acts->d_stream, rows->tokens, rows->batch, rows->seq_len,
+                             m->dim, m->vocab, m->context);
+    tell(leaf, 0);
+}

@@ -1,0 +1,95 @@
+/* GPT-2's forward pass: embedding, blocks, last norm.
+ *
+ * Happy path of a block (in, mid, out = the residual stream):
+ *   in  → ln_1 → c_attn → attention → c_proj → mid = in + it
+ *   mid → ln_2 → c_fc, gelu         → c_proj → out = mid + it */
+
+#include "worker/model/gpt2_internal.h"
+
+/* C (rows, n) = A (rows, k) · W (k, n) + bias; the pointers are the caller's to set. */
+static struct matmul linear(int rows, int n, int k)
+{
+    return (struct matmul){
+        .m = rows,
+        .n = n,
+        .k = k,
+        .alpha = 1.0F,
+        .lda = k,
+        .ldb = n,
+        .ldc = n,
+        .epilogue = EPILOGUE_BIAS,
+    };
+}
+
+static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
+                           const struct gpt2_block_acts *a, const float *p)
+{
+    struct device *d = g->device;
+    const struct kernels *k = d->k;
+    const struct gpt2_block_offsets *at = &g->at;
+    int dim = g->config.model.dim;
+
+    k->layernorm(d, a->ln_1, a->ln_1_mean, a->ln_1_rstd, a->in, p + at->ln_1_weight,
+                 p + at->ln_1_bias, rows->n, dim);
+    struct matmul qkv = linear(rows->n, 3 * dim, dim);
+    qkv.a = a->ln_1;
+    qkv.b = p + at->c_attn_weight;
+    qkv.bias = p + at->c_attn_bias;
+    qkv.c = a->qkv;
+    k->matmul(d, &qkv);
+    k->attention(d, a->att, a->lse, a->qkv, rows->batch, rows->seq_len, dim,
+                 g->config.model.heads);
+    struct matmul proj = linear(rows->n, dim, dim);
+    proj.a = a->att;
+    proj.b = p + at->attn_proj_weight;
+    proj.bias = p + at->attn_proj_bias;
+    proj.c = g->acts.branch;
+    k->matmul(d, &proj);
+    k->residual(d, a->mid, a->in, g->acts.branch, (size_t)rows->n * (size_t)dim);
+}
+
+static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
+                     const struct gpt2_block_acts *a, const float *p)
+{
+    struct device *d = g->device;
+    const struct kernels *k = d->k;
+    const struct gpt2_block_offsets *at = &g->at;
+    int dim = g->config.model.dim;
+
+    k->layernorm(d, a->ln_2, a->ln_2_mean, a->ln_2_rstd, a->mid, p + at->ln_2_weight,
+                 p + at->ln_2_bias, rows->n, dim);
+    struct matmul fc = linear(rows->n, 4 * dim, dim);
+    fc.a = a->ln_2;
+    fc.b = p + at->c_fc_weight;
+    fc.bias = p + at->c_fc_bias;
+    fc.c = a->fc;
+    fc.epilogue = EPILOGUE_BIAS_GELU;
+    fc.aux = a->fc_pre;
+    k->matmul(d, &fc);
+    struct matmul proj = linear(rows->n, dim, 4 * dim);
+    proj.a = a->fc;
+    proj.b = p + at->mlp_proj_weight;
+    proj.bias = p + at->mlp_proj_bias;
+    proj.c = g->acts.branch;
+    k->matmul(d, &proj);
+    k->residual(d, a->out, a->mid, g->acts.branch, (size_t)rows->n * (size_t)dim);
+}
+
+void gpt2_forward_body(struct gpt2 *g, const struct gpt2_rows *rows)
+{
+    struct device *d = g->device;
+    const struct gpt2_acts *acts = &g->acts;
+    int layers = g->config.model.layers;
+    int dim = g->config.model.dim;
+
+    d->k->embedding(d, acts->block[0].in, rows->tokens, rows->params + g->wte,
+                    rows->params + g->wpe, rows->batch, rows->seq_len, dim);
+    for (int i = 0; i < layers; i++) {
+        const float *p = rows->params + gpt2_block_offset(g, i);
+        attention_half(g, rows, &acts->block[i], p);
+        mlp_half(g, rows, &acts->block[i], p);
+    }
+    d->k->layernorm(d, acts->ln_f, acts->ln_f_mean, acts->ln_f_rstd,
+                    acts->block[layers - 1].out, rows->params + g->ln_f_weight,
+                    rows->params + g->ln_f_bias, rows->n, dim);
+}

@@ -1,0 +1,29 @@
+#ifndef WORKER_MODEL_LLMC_MODEL_H
+#define WORKER_MODEL_LLMC_MODEL_H
+
+/* Reads an llm.c model file into the flat parameter block.
+ *
+ *   256 × int32, little-endian: 20240326, version (3 = fp32, 5 = bf16), context, vocab,
+ *                               layers, heads, dim, padded vocab, 0 …
+ *   wte (Vp, C)  wpe (P, C)
+ *   ln_1.weight (L, C)  ln_1.bias  c_attn.weight (L, 3C, C)  c_attn.bias (L, 3C)
+ *   attn.c_proj.weight (L, C, C)  .bias  ln_2.weight  ln_2.bias
+ *   c_fc.weight (L, 4C, C)  .bias  mlp.c_proj.weight (L, C, 4C)  .bias
+ *   ln_f.weight (C)  ln_f.bias (C)
+ *
+ * Weights are (out, in) there and become [in, out]; rows of wte from vocab on are
+ * padding and are left out. bf16 becomes fp32, exactly. Blocks; host memory. */
+
+#include "worker/model/unit.h"
+
+/* True when the file begins with the magic number: to tell it from a checkpoint. */
+bool llmc_model_is(const char *path);
+
+/* `params` is the whole flat block, layout order; its padding is left as it is.
+ * ERR_INVALID when a dimension is not model.*'s, ERR_CORRUPT when the size is not
+ * exactly right. */
+int llmc_model_load(const char *path, const struct model_config *config,
+                    const struct layout *layout, float *params,
+                    struct errmsg *msg) MUST_CHECK;
+
+#endif

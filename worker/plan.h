@@ -1,0 +1,14 @@
+#ifndef WORKER_PLAN_H
+#define WORKER_PLAN_H
+
+/* --dry-run: what a run would take, before it takes it. Every arena is sized by the
+ * function that allocates it, so the plan is exact; the program and its libraries are
+ * measured. */
+
+#include "worker/trainer.h"
+
+/* Prints mesh, parameters, memory per arena and bytes communicated per step (rank 0).
+ * Nothing is written. Errors are those of trainer_open. */
+int plan_run(struct trainer *t, struct errmsg *msg) MUST_CHECK;
+
+#endif

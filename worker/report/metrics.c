@@ -1,0 +1,347 @@
+#include "worker/report/metrics.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+#include "common/number.h"
+#include "common/str.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The new file is opened before it is renamed into place, so that a writer always
+ * appends to the file that it took over itself: when a younger generation renames its
+ * own over it, what the older one still writes goes with the old file. */
+
+enum { LINE_MAX_BYTES = 1024, METRICS_PATH_MAX = 4096 };
+
+struct metrics {
+    int fd;
+    char path[METRICS_PATH_MAX];
+};
+
+static int blame(struct errmsg *msg, const char *path, int err)
+{
+    return errmsg_set(msg, err, "%s: %s", path, err_text(err));
+}
+
+static int path_in(const char *dir, const char *name, char *path, struct errmsg *msg)
+{
+    if (!str_format(path, METRICS_PATH_MAX, "%s/%s", dir, name)) {
+        return blame(msg, dir, -ENAMETOOLONG);
+    }
+    return 0;
+}
+
+static int tmp_path(const char *dir, int run_generation, char *path, struct errmsg *msg)
+{
+    char name[64];
+
+    ASSERT(str_format(name, sizeof(name), "metrics.jsonl.g%d.tmp", run_generation));
+    return path_in(dir, name, path, msg);
+}
+
+static int write_all(int fd, const char *data, size_t size)
+{
+    size_t done = 0;
+
+    while (done < size) {
+        ssize_t n = write(fd, data + done, size - done);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return n < 0 ? -errno : -EIO;
+        }
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+static int sync_folder(const char *dir, struct errmsg *msg)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rv = 0;
+
+    if (fd < 0) {
+        return blame(msg, dir, -errno);
+    }
+    if (fsync(fd) < 0) {
+        rv = blame(msg, dir, -errno);
+    }
+    (void)close(fd); /* only synced */
+    return rv;
+}
+
+/* Whether the name is "metrics.jsonl.g<R>.tmp". */
+static bool is_temporary(const char *name, int *ret_generation)
+{
+    static const char begin[] = "metrics.jsonl.g";
+    char digits[16];
+    int64_t generation;
+    size_t n;
+
+    if (!str_starts_with(name, begin)) {
+        return false;
+    }
+    name += sizeof(begin) - 1;
+    n = strspn(name, "0123456789");
+    if (n >= sizeof(digits) || strcmp(name + n, ".tmp") != 0) {
+        return false;
+    }
+    memcpy(digits, name, n);
+    digits[n] = '\0';
+    if (str_parse_i64(digits, &generation) < 0 || generation > INT32_MAX) {
+        return false;
+    }
+    *ret_generation = (int)generation;
+    return true;
+}
+
+/* Renamed first: from then on its writer meets ENOENT, also where deleting fails. */
+static int trash(const char *dir, const char *name, struct errmsg *msg)
+{
+    char trash_name[NAME_MAX + 8];
+    char from[METRICS_PATH_MAX];
+    char to[METRICS_PATH_MAX];
+    int rv;
+
+    ASSERT(str_format(trash_name, sizeof(trash_name), "trash-%s", name));
+    rv = path_in(dir, name, from, msg);
+    rv = rv < 0 ? rv : path_in(dir, trash_name, to, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    if (rename(from, to) < 0 || unlink(to) < 0) {
+        return errno == ENOENT ? 0 : blame(msg, from, -errno); /* another was faster */
+    }
+    return 0;
+}
+
+static int trash_if_temporary(const char *run_dir, const char *name, int run_generation,
+                              struct errmsg *msg)
+{
+    int generation;
+
+    if (!is_temporary(name, &generation)) {
+        return 0;
+    }
+    if (generation > run_generation) {
+        return errmsg_set(msg, ERR_STALE,
+                          "%s: run generation %d has taken over from %d", run_dir,
+                          generation, run_generation);
+    }
+    return trash(run_dir, name, msg);
+}
+
+static int trash_temporaries(const char *run_dir, int run_generation,
+                             struct errmsg *msg)
+{
+    DIR *dir = opendir(run_dir);
+    const struct dirent *entry = NULL;
+    int rv = 0;
+
+    if (!dir) {
+        return blame(msg, run_dir, -errno);
+    }
+    do {
+        errno = 0;
+        entry =
+            readdir(dir); /* NOLINT(concurrency-mt-unsafe): the stream is ours alone */
+        if (!entry && errno) {
+            rv = blame(msg, run_dir, -errno);
+        } else if (entry) {
+            rv = trash_if_temporary(run_dir, entry->d_name, run_generation, msg);
+        }
+    } while (rv == 0 && entry);
+    (void)closedir(dir); /* only read from */
+    return rv;
+}
+
+/* The step of a whole line "{"step":N,…}\n"; false for anything else, such as the torn
+ * last line of a crash. */
+static bool line_step(const char *line, uint64_t *ret)
+{
+    static const char begin[] = "{\"step\":";
+    size_t len = strlen(line);
+    char digits[24];
+    size_t n;
+
+    if (!str_starts_with(line, begin) || len < 2 ||
+        strcmp(line + len - 2, "}\n") != 0) {
+        return false;
+    }
+    line += sizeof(begin) - 1;
+    n = strspn(line, "0123456789");
+    if (n == 0 || n >= sizeof(digits) || line[n] != ',') {
+        return false;
+    }
+    memcpy(digits, line, n);
+    digits[n] = '\0';
+    return str_parse_u64(digits, ret) == 0;
+}
+
+/* Copies the lines of steps 1 … keep_step, each step once and in order. */
+static int copy_lines(FILE *from, int to, uint64_t keep_step)
+{
+    char line[LINE_MAX_BYTES];
+    uint64_t last = 0;
+
+    while (fgets(line, sizeof(line), from)) {
+        uint64_t step;
+        int rv;
+
+        if (!line_step(line, &step) || step <= last || step > keep_step) {
+            continue;
+        }
+        last = step;
+        rv = write_all(to, line, strlen(line));
+        if (rv < 0) {
+            return rv;
+        }
+    }
+    return ferror(from) ? -EIO : 0;
+}
+
+static int copy_kept(const char *path, int to, uint64_t keep_step, struct errmsg *msg)
+{
+    FILE *from = fopen(path, "re");
+    int rv;
+
+    if (!from) {
+        return errno == ENOENT ? 0 : blame(msg, path, -errno); /* a new run */
+    }
+    rv = copy_lines(from, to, keep_step);
+    (void)fclose(from); /* only read from */
+    return rv < 0 ? blame(msg, path, rv) : 0;
+}
+
+int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
+                    struct errmsg *msg)
+{
+    char tmp[METRICS_PATH_MAX];
+    char path[METRICS_PATH_MAX];
+    int fd;
+    int rv;
+
+    rv = trash_temporaries(run_dir, run_generation, msg);
+    rv = rv < 0 ? rv : tmp_path(run_dir, run_generation, tmp, msg);
+    rv = rv < 0 ? rv : path_in(run_dir, "metrics.jsonl", path, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return blame(msg, tmp, -errno);
+    }
+    rv = copy_kept(path, fd, keep_step, msg);
+    if (rv == 0 && fsync(fd) < 0) {
+        rv = blame(msg, tmp, -errno);
+    }
+    if (close(fd) < 0 && rv == 0) {
+        rv = blame(msg, tmp, -errno);
+    }
+    return rv < 0 ? rv : sync_folder(run_dir, msg);
+}
+
+int metrics_take_over(const char *run_dir, int run_generation, struct metrics **ret,
+                      struct errmsg *msg)
+{
+    struct metrics *m = mem_zalloc(sizeof(*m));
+    char tmp[METRICS_PATH_MAX];
+    int rv;
+
+    m->fd = -1;
+    rv = tmp_path(run_dir, run_generation, tmp, msg);
+    rv = rv < 0 ? rv : path_in(run_dir, "metrics.jsonl", m->path, msg);
+    if (rv == 0) {
+        m->fd = open(tmp, O_WRONLY | O_APPEND | O_CLOEXEC);
+        if (m->fd < 0 || rename(tmp, m->path) < 0) {
+            rv = blame(msg, tmp, -errno);
+        }
+    }
+    rv = rv < 0 ? rv : sync_folder(run_dir, msg);
+    if (rv < 0) {
+        metrics_close(m);
+        return rv;
+    }
+    *ret = m;
+    return 0;
+}
+
+void metrics_close(struct metrics *m)
+{
+    if (m && m->fd >= 0) {
+        (void)close(m->fd); /* metrics_sync is what makes lines durable */
+    }
+    mem_free(m);
+}
+
+/* JSON has no NaN and no infinity: null. */
+static int put_number(struct buf *b, const char *key, double value)
+{
+    char text[NUMBER_TEXT_MAX] = "null";
+
+    if (isfinite(value)) {
+        number_format(value, text);
+    }
+    return buf_printf(b, ",\"%s\":%s", key, text);
+}
+
+static int put_line(struct buf *b, const struct metrics_line *l)
+{
+    bool fits;
+
+    fits = buf_printf(b, "{\"step\":%llu", (unsigned long long)l->step) == 0 &&
+           put_number(b, "loss", l->loss) == 0 &&
+           put_number(b, "grad_norm", l->grad_norm) == 0 &&
+           put_number(b, "lr", l->lr) == 0 &&
+           buf_printf(b, ",\"tokens\":%llu", (unsigned long long)l->tokens) == 0 &&
+           put_number(b, "tok_s", l->tok_s) == 0 &&
+           put_number(b, "step_s", l->step_s) == 0 &&
+           put_number(b, "mfu", l->mfu < 0 ? (double)NAN : l->mfu) == 0 &&
+           buf_printf(b, ",\"generation\":%d,\"world_size\":%d", l->generation,
+                      l->world_size) == 0 &&
+           (isnan(l->val_loss) || put_number(b, "val_loss", l->val_loss) == 0) &&
+           buf_printf(b, "}\n") == 0;
+    return fits ? 0 : ERR_TOO_LARGE;
+}
+
+int metrics_append(struct metrics *m, const struct metrics_line *line,
+                   struct errmsg *msg)
+{
+    struct buf b;
+    off_t begin;
+    ssize_t n;
+    int rv = 0;
+
+    buf_init(&b, LINE_MAX_BYTES - 1);
+    rv = put_line(&b, line);
+    ASSERT(rv == 0); /* every number is shorter than NUMBER_TEXT_MAX */
+    begin = lseek(m->fd, 0, SEEK_END);
+    do {
+        n = write(m->fd, buf_bytes(&b), buf_len(&b));
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        rv = blame(msg, m->path, -errno);
+    } else if ((size_t)n < buf_len(&b)) {
+        rv = blame(msg, m->path, -ENOSPC);
+        if (begin < 0 ||
+            ftruncate(m->fd, begin) < 0) { /* or metrics_prepare drops it */
+            rv = blame(msg, m->path, -errno);
+        }
+    }
+    buf_release(&b);
+    return rv;
+}
+
+int metrics_sync(struct metrics *m, struct errmsg *msg)
+{
+    return fdatasync(m->fd) < 0 ? blame(msg, m->path, -errno) : 0;
+}

@@ -1,0 +1,41 @@
+#ifndef WORKER_REPORT_METRICS_H
+#define WORKER_REPORT_METRICS_H
+
+/* metrics.jsonl: one object a step, each step exactly once, also after restarts. Rank 0
+ * only.
+ *
+ * A resume at step N drops the lines after N: metrics_prepare trashes other
+ * generations' temporaries and writes metrics.jsonl.g<R>.tmp with the kept lines,
+ * fsynced; when the service has accepted `resumed(R, N)`, metrics_take_over renames it
+ * and opens for append. So a zombie rank 0 meets ENOENT or a refusal in every
+ * interleaving. */
+
+#include "common/err.h"
+
+#include <stdint.h>
+
+struct metrics;
+
+struct metrics_line {
+    uint64_t step; /* the n-th optimizer step, from 1 */
+    double loss;   /* mean over the global batch, before this step's update */
+    double grad_norm, lr;
+    uint64_t tokens;           /* consumed so far */
+    double tok_s, step_s, mfu; /* mfu < 0: unknown, written as null */
+    int generation, world_size;
+    double val_loss; /* NaN: none */
+};
+
+int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
+                    struct errmsg *msg) MUST_CHECK;
+int metrics_take_over(const char *run_dir, int run_generation, struct metrics **ret,
+                      struct errmsg *msg) MUST_CHECK;
+void metrics_close(struct metrics *m); /* NULL allowed */
+
+/* One write(2) of a whole line; numbers with as many digits as their bits need. */
+int metrics_append(struct metrics *m, const struct metrics_line *line,
+                   struct errmsg *msg) MUST_CHECK;
+int metrics_sync(struct metrics *m,
+                 struct errmsg *msg) MUST_CHECK; /* fsync; any thread */
+
+#endif

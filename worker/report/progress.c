@@ -1,0 +1,63 @@
+#include "worker/report/progress.h"
+
+#include "common/str.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* "842", "31.2k", "1.5M" */
+static void format_count(double value, char *text, size_t size)
+{
+    static const char units[] = {'k', 'M', 'G', 'T'};
+    int unit = -1;
+
+    while (value >= 999.5 && unit + 1 < (int)sizeof(units)) {
+        value /= 1000;
+        unit++;
+    }
+    if (unit < 0) {
+        (void)snprintf(text, size, "%.0f", value); /* cut is fine */
+    } else {
+        (void)snprintf(text, size, "%.*f%c", value < 99.95 ? 1 : 0, value, units[unit]);
+    }
+}
+
+/* "0:42", "3:07:09", "12d 03:07" */
+static void format_eta(double seconds, char *text, size_t size)
+{
+    unsigned long long s;
+
+    if (!(seconds >= 0 && seconds < 1e9)) { /* NaN too */
+        (void)snprintf(text, size, "?");    /* cut is fine */
+        return;
+    }
+    s = (unsigned long long)(seconds + 0.5);
+    if (s < 3600) {
+        (void)snprintf(text, size, "%llu:%02llu", s / 60, s % 60);
+    } else if (s < 86400) {
+        (void)snprintf(text, size, "%llu:%02llu:%02llu", s / 3600, s / 60 % 60, s % 60);
+    } else {
+        (void)snprintf(text, size, "%llud %02llu:%02llu", s / 86400, s / 3600 % 24,
+                       s / 60 % 60);
+    }
+}
+
+void progress_format(const struct metrics_line *line, uint64_t n_steps, char *text,
+                     size_t size)
+{
+    uint64_t left = n_steps > line->step ? n_steps - line->step : 0;
+    char speed[32];
+    char eta[32];
+    char val[48] = "";
+
+    format_count(line->tok_s, speed, sizeof(speed));
+    format_eta((double)left * line->step_s, eta, sizeof(eta));
+    if (!isnan(line->val_loss)) {
+        (void)snprintf(val, sizeof(val), "  val %.4f",
+                       line->val_loss); /* cut is fine */
+    }
+    (void)snprintf(text, size, /* cut is fine */
+                   "step %llu/%llu  loss %.4f%s  gnorm %.2f  lr %.1e  %s tok/s  ETA %s",
+                   (unsigned long long)line->step, (unsigned long long)n_steps,
+                   line->loss, val, line->grad_norm, line->lr, speed, eta);
+}

@@ -1,0 +1,346 @@
+/* Where a run goes on: the newest verified checkpoint, a given one, or fresh weights.
+ *
+ * Rank 0: finish the rename of the last commit that the service knows; sweep the
+ * rubbish of other generations; choose the newest that verifies (one line for each that
+ * does not); tell the other ranks. All: load. Rank 0: prepare metrics.jsonl, ask the
+ * service, take it over. */
+
+#include "worker/model/init.h"
+#include "worker/model/llmc_model.h"
+#include "worker/shares.h"
+#include "worker/trainer.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 64, CHANGED_MAX = 512 };
+
+struct choice {
+    uint64_t step, position;
+    char path[CHECKPOINT_PATH_MAX]; /* "": fresh */
+};
+
+static void on_rejected(void *arg, const char *line)
+{
+    (void)arg;
+    (void)fprintf(stderr, "ctrun-worker: %s\n", line);
+}
+
+/* --- rank 0 chooses --- */
+
+static void finish_last_commit(const char *dir, const struct control *start)
+{
+    struct errmsg msg;
+
+    if (start->hash[0] == '\0') {
+        return;
+    }
+    if (checkpoint_commit(dir, start->step, (int)start->run, &msg) < 0) {
+        log_warn("the last commit is not here any more",
+                 "step=%" PRIu64 " run=%u why=\"%s\"", start->step, start->run,
+                 msg.text);
+    }
+}
+
+static void list_changed_keys(const json_t *before, json_t *now, char *text,
+                              size_t size)
+{
+    const char *key;
+    json_t *value;
+    size_t used = 0;
+
+    json_object_foreach(now, key, value)
+    {
+        const json_t *old = json_object_get(before, key);
+
+        if ((old && json_equal(old, value)) || strncmp(key, "run.", 4) == 0 ||
+            strncmp(key, "checkpoint.", 11) == 0 || used + strlen(key) + 8 > size) {
+            continue;
+        }
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", key);
+    }
+}
+
+/* Says in one line which keys differ from the run that wrote the checkpoint. */
+static void tell_changed_keys(const struct trainer *t,
+                              const struct checkpoint_meta *meta)
+{
+    json_t *before = json_loads(meta->config_json, JSON_REJECT_DUPLICATES, NULL);
+    json_t *now = json_loads(t->meta.config_json, JSON_REJECT_DUPLICATES, NULL);
+    char text[CHANGED_MAX] = "";
+
+    if (json_is_object(before) && json_is_object(now)) {
+        list_changed_keys(before, now, text, sizeof(text));
+    }
+    if (text[0] != '\0') {
+        (void)fprintf(stderr, "ctrun-worker: changed since the checkpoint: %s\n", text);
+    }
+    json_decref(before);
+    json_decref(now);
+}
+
+static bool is_same_json(const char *a, const char *b)
+{
+    json_t *left = json_loads(a, 0, NULL);
+    json_t *right = json_loads(b, 0, NULL);
+    bool same = left && right && json_equal(left, right);
+
+    json_decref(left);
+    json_decref(right);
+    return same;
+}
+
+static int check_meta(const struct trainer *t, const struct checkpoint_meta *meta,
+                      const char *path, struct errmsg *msg)
+{
+    uint64_t global_batch = (uint64_t)t->config->train.global_batch;
+
+    if (!is_same_json(meta->model_json, t->meta.model_json)) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "%s holds another model: %s there, %s now; set model.* as there, "
+            "or start a new run.name",
+            path, meta->model_json, t->meta.model_json);
+    }
+    if (!is_same_json(meta->data_json, t->meta.data_json)) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "the files of data.train have changed since %s was written: put "
+            "them back, or start a new run.name (model.init_from=%s keeps the "
+            "weights)",
+            path, path);
+    }
+    if (meta->position % global_batch != 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "train.global_batch=%" PRIu64 " does not divide the %" PRIu64
+                          " samples that %s has consumed",
+                          global_batch, meta->position, path);
+    }
+    if (strcmp(meta->signature, t->meta.signature) != 0) {
+        (void)fprintf(
+            stderr,
+            "ctrun-worker: numerics differ from the checkpoint's (%s there, %s "
+            "here): from here on the bits may differ too\n",
+            meta->signature, t->meta.signature);
+    }
+    tell_changed_keys(t, meta);
+    return 0;
+}
+
+/* checkpoint.resume: never, a path, or auto. A restart inside the job goes on in any
+ * case. */
+static int find_checkpoint(const struct trainer *t, const struct control *start,
+                           struct checkpoint_entry *entry, struct checkpoint_meta *meta,
+                           struct errmsg *msg)
+{
+    const char *dir = t->config->checkpoint.dir;
+    const char *resume = t->config->checkpoint.resume;
+    bool is_restart = start->hash[0] != '\0';
+    int rv = ERR_MISSING;
+
+    if (is_restart || strcmp(resume, "never") != 0) {
+        rv = checkpoint_newest(dir, on_rejected, NULL, entry, meta, msg);
+    }
+    if (rv == ERR_MISSING && strcmp(resume, "never") != 0 &&
+        strcmp(resume, "auto") != 0) {
+        (void)snprintf(entry->path, sizeof(entry->path), "%s", resume);
+        rv = checkpoint_verify(resume, meta, msg);
+        rv = rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "checkpoint.resume=%s", resume) : 0;
+    }
+    return rv;
+}
+
+static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
+{
+    const char *dir = t->config->checkpoint.dir;
+    struct checkpoint_entry entry = {0};
+    struct checkpoint_meta meta = {0};
+    struct control start;
+    int rv;
+
+    control_client_start(t->control, &start);
+    finish_last_commit(dir, &start);
+    rv = checkpoint_sweep(dir, 0, msg);
+    if (rv < 0 && rv != -ENOENT) {
+        return rv;
+    }
+    rv = find_checkpoint(t, &start, &entry, &meta, msg);
+    if (rv == ERR_MISSING) {
+        return 0; /* fresh */
+    }
+    rv = rv < 0 ? rv : check_meta(t, &meta, entry.path, msg);
+    if (rv == 0) {
+        ret->step = meta.step;
+        ret->position = meta.position;
+        memcpy(ret->path, entry.path, sizeof(ret->path));
+    }
+    checkpoint_meta_release(&meta);
+    return rv;
+}
+
+static int share_choice(struct trainer *t, struct choice *choice, struct errmsg *msg)
+{
+    char record[CHOICE_MAX] = "";
+    int n_path = 0;
+    size_t size;
+    int rv;
+
+    if (!t->store) {
+        return 0;
+    }
+    if (trainer_leads(t)) {
+        (void)snprintf(record, sizeof(record), "%" PRIu64 " %" PRIu64 " %s",
+                       choice->step, choice->position, choice->path);
+        return store_client_set(t->store, "resume", record, strlen(record), msg);
+    }
+    rv = store_client_get(t->store, "resume", record, sizeof(record) - 1, &size, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    /* NOLINTNEXTLINE(cert-err34-c): rank 0 wrote it a moment ago */
+    if (sscanf(record, "%" SCNu64 " %" SCNu64 " %n", &choice->step, &choice->position,
+               &n_path) != 2) {
+        return errmsg_set(msg, ERR_PROTOCOL, "rank 0 published no checkpoint");
+    }
+    (void)snprintf(choice->path, sizeof(choice->path), "%s", record + n_path);
+    return 0;
+}
+
+/* --- all ranks load --- */
+
+static int load_state(struct trainer *t, const char *path, bool params_only,
+                      struct errmsg *msg)
+{
+    float *state[] = {t->params, adamw_exp_avg(t->optimizer),
+                      adamw_exp_avg_sq(t->optimizer)};
+    struct share all;
+    size_t n = 0;
+    int rv;
+
+    share_make(&t->layout, 0, 1, &all);
+    share_bind(&all, &t->layout, 0, state);
+    for (size_t i = 0; i < all.n_boxes; i++) {
+        if (!params_only || i % ARRAY_LEN(state) == 0) {
+            all.box[n++] = all.box[i];
+        }
+    }
+    rv = checkpoint_load(path, all.box, n, msg);
+    share_release(&all);
+    return rv;
+}
+
+static int init_weights(struct trainer *t, struct errmsg *msg)
+{
+    struct model_config model = trainer_model_config(t->config).model;
+    const char *from = t->config->model.init_from;
+    struct checkpoint_meta meta = {0};
+    int rv;
+
+    init_params(&t->layout, (uint64_t)t->config->train.seed, model.layers, t->params);
+    if (from[0] == '\0') {
+        return 0;
+    }
+    if (llmc_model_is(from)) {
+        rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
+    } else {
+        rv = checkpoint_verify(from, &meta, msg);
+        rv = rv < 0 ? rv : load_state(t, from, true, msg);
+        checkpoint_meta_release(&meta);
+    }
+    return rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "model.init_from=%s", from) : 0;
+}
+
+/* --- metrics and the saver --- */
+
+static int take_over(struct trainer *t, struct errmsg *msg)
+{
+    const char *dir = t->run_dir.path;
+    int run = t->run_dir.run_generation;
+    int rv;
+
+    rv = metrics_prepare(dir, run, t->step, msg);
+    rv = rv < 0 ? rv : control_client_resumed(t->control, (uint32_t)run, t->step, msg);
+    return rv < 0 ? rv : metrics_take_over(dir, run, &t->metrics, msg);
+}
+
+static int write_config(struct trainer *t, struct errmsg *msg)
+{
+    char *yaml = config_to_yaml(t->config);
+    int rv = run_dir_write(&t->run_dir, "config.yaml", yaml, msg);
+
+    mem_free(yaml);
+    return rv;
+}
+
+static int open_saver(struct trainer *t, struct errmsg *msg)
+{
+    struct saver_config config = {
+        .launch = t->launch,
+        .layout = &t->layout,
+        .device = t->device,
+        .control = t->control,
+        .run_dir = &t->run_dir,
+        .dir = t->config->checkpoint.dir,
+        .keep = (size_t)t->config->checkpoint.keep,
+        .timeout_ms = t->timeout_ms,
+        .metrics = t->metrics,
+    };
+
+    t->meta.run_generation = t->run_dir.run_generation;
+    return saver_open(&config, &t->saver, msg);
+}
+
+static void tell_start(const struct trainer *t, const struct choice *choice)
+{
+    (void)printf("%s %.1fM parameters, %d rank%s x %d thread%s, %u leaves a step; %s\n",
+                 t->config->model.family, (double)t->layout.n_params / 1e6,
+                 t->launch->world_size, t->launch->world_size > 1 ? "s" : "",
+                 t->device->threads, t->device->threads > 1 ? "s" : "", t->n_leaves,
+                 t->run_dir.path);
+    if (choice->path[0] != '\0') {
+        const char *name = strrchr(choice->path, '/');
+
+        (void)printf("resumed from %s: step %" PRIu64 " of %lld\n",
+                     name ? name + 1 : choice->path, choice->step,
+                     (long long)t->config->train.steps);
+    }
+    (void)fflush(stdout);
+}
+
+int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
+{
+    struct choice choice = {0};
+    struct loader_config loader;
+    int rv = 0;
+
+    if (trainer_leads(t)) {
+        rv = choose(t, &choice, msg);
+    }
+    rv = rv < 0 ? rv : share_choice(t, &choice, msg);
+    rv = rv < 0 ? rv : init_weights(t, msg);
+    if (rv == 0 && choice.path[0] != '\0') {
+        rv = load_state(t, choice.path, false, msg);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    t->step = choice.step;
+    t->data_step = choice.position / (uint64_t)t->config->train.global_batch;
+    *ret_finished = t->step >= (uint64_t)t->config->train.steps;
+    if (trainer_leads(t)) {
+        tell_start(t, &choice);
+        rv = write_config(t, msg);
+        rv = rv < 0 ? rv : take_over(t, msg);
+    }
+    loader = trainer_loader_config(t);
+    rv = rv < 0 || *ret_finished ? rv : loader_open(&loader, &t->loader, msg);
+    return rv < 0 || *ret_finished ? rv : open_saver(t, msg);
+}

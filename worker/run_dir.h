@@ -1,0 +1,47 @@
+#ifndef WORKER_RUN_DIR_H
+#define WORKER_RUN_DIR_H
+
+/* The run directory: its lock, the run generation, and the proof that all nodes see it.
+ *
+ * Rank 0 takes the lock (flock on .lock, whose text names cluster and job), claims the
+ * run generation R by mkdir of log/<R> (at least the job's generation, above all
+ * found), writes config.yaml and a token; every rank then reads the token: one file
+ * system for all nodes. The lock lives as long as the process. Blocking; any thread. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RUN_DIR_PATH_MAX = 1024, RUN_DIR_TOKEN_MAX = 40 };
+
+struct run_dir {
+    char path[RUN_DIR_PATH_MAX]; /* absolute */
+    int lock_fd;        /* −1: not held (another process of this job holds it) */
+    int run_generation; /* R */
+    char log[RUN_DIR_PATH_MAX]; /* path/log/R */
+    char token[RUN_DIR_TOKEN_MAX];
+};
+
+struct run_dir_owner {
+    uint64_t cluster;
+    const char *job; /* "" without a launcher */
+    uint64_t generation;
+};
+
+/* Rank 0. ERR_BUSY: a foreign holder of the lock did not let go for 10 s; the text
+ * names it. -errno with the path otherwise. */
+int run_dir_open(const char *path, const struct run_dir_owner *owner,
+                 struct run_dir *ret, struct errmsg *msg) MUST_CHECK;
+
+/* Every other rank, with what rank 0 published. ERR_MISSING: this node does not see it.
+ */
+int run_dir_join(const char *path, int run_generation, const char *token,
+                 struct run_dir *ret, struct errmsg *msg) MUST_CHECK;
+void run_dir_close(struct run_dir *r);
+
+/* Writes `text` to path/name, whole or not at all (temporary, fsync, rename). */
+int run_dir_write(const struct run_dir *r, const char *name, const char *text,
+                  struct errmsg *msg) MUST_CHECK;
+
+#endif

@@ -1,0 +1,386 @@
+#include "worker/saver.h"
+
+#include "worker/shares.h"
+#include "worker/store_client.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    STATES = 3,
+    RECORD_MAX = 1024,
+    SNAPSHOT_TIMEOUT_MS = 600000,
+    UNANSWERED_MS = 1000
+};
+
+struct saver {
+    struct saver_config config;
+    struct store_client *store; /* owned; NULL for one rank */
+    struct share share;         /* this rank's boxes, bound to the staging memory */
+    float *staging;             /* owned: STATES × (share.end − share.begin) */
+    size_t staging_bytes;
+    struct ticket snapshot;
+
+    _Atomic uint64_t asked_ms; /* when the commit was asked for; 0: not waiting */
+
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    bool has_work;
+    bool is_closing;
+    struct checkpoint_meta meta; /* of the work in hand */
+    int outcome;
+    struct errmsg outcome_msg;
+};
+
+size_t saver_bytes(const struct layout *layout, int rank, int world)
+{
+    struct share share;
+    size_t n;
+
+    share_make(layout, rank, world, &share);
+    n = share.end - share.begin;
+    share_release(&share);
+    return STATES * n * sizeof(float);
+}
+
+/* --- what ranks tell each other --- */
+
+static void format_key(char *key, size_t size, uint64_t step, const char *what,
+                       int rank)
+{
+    (void)snprintf(key, size, "ckpt/%llu/%s/%d", (unsigned long long)step, what, rank);
+}
+
+/* An outcome: i32 error, then the text or the file's record. */
+static int publish(struct saver *s, const char *key, int outcome,
+                   const struct checkpoint_file *file, const struct errmsg *text,
+                   struct errmsg *msg)
+{
+    struct buf record;
+    int rv;
+
+    buf_init(&record, RECORD_MAX);
+    rv = wire_put_u32(&record, (uint32_t)outcome);
+    rv = rv < 0 ? rv : wire_put_text(&record, file ? file->name : "");
+    rv = rv < 0 ? rv : wire_put_u64(&record, file ? file->bytes : 0);
+    rv = rv < 0 ? rv : wire_put_text(&record, file ? file->hash : "");
+    rv = rv < 0 ? rv : wire_put_text(&record, outcome < 0 ? text->text : "");
+    rv = rv < 0 ? errmsg_set(msg, rv, "checkpoint record")
+                : store_client_set(s->store, key, buf_bytes(&record), buf_len(&record),
+                                   msg);
+    buf_release(&record);
+    return rv;
+}
+
+/* What another rank has published: its outcome, with the text. */
+static int collect(struct saver *s, const char *key, struct checkpoint_file *file,
+                   struct errmsg *msg)
+{
+    uint8_t record[RECORD_MAX];
+    char text[sizeof(msg->text)];
+    struct wire_reader r;
+    size_t size;
+    int outcome;
+    int rv;
+
+    rv = store_client_get(s->store, key, record, sizeof(record), &size, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    wire_reader_init(&r, record, size);
+    outcome = (int)wire_get_u32(&r);
+    wire_get_text(&r, file->name, sizeof(file->name));
+    file->bytes = wire_get_u64(&r);
+    wire_get_text(&r, file->hash, sizeof(file->hash));
+    wire_get_text(&r, text, sizeof(text));
+    if (!wire_reader_done(&r)) {
+        return errmsg_set(msg, ERR_PROTOCOL, "a damaged checkpoint record at %s", key);
+    }
+    return outcome < 0 ? errmsg_set(msg, outcome, "%s", text) : 0;
+}
+
+/* --- the work --- */
+
+static int write_shard(struct saver *s, const char *tmp, struct checkpoint_file *ret,
+                       struct errmsg *msg)
+{
+    int rv = device_finish(s->config.device, s->snapshot, SNAPSHOT_TIMEOUT_MS, msg);
+
+    return rv < 0 ? rv
+                  : checkpoint_write_shard(tmp, s->config.launch->rank, s->share.box,
+                                           s->share.n_boxes, ret, msg);
+}
+
+/* All ranks' files, in rank order; the first error of any rank. */
+static int collect_files(struct saver *s, struct checkpoint_file *files,
+                         struct errmsg *msg)
+{
+    char key[64];
+    int rv = 0;
+
+    for (int rank = 1; rank < s->config.launch->world_size && rv == 0; rank++) {
+        format_key(key, sizeof(key), s->meta.step, "shard", rank);
+        rv = collect(s, key, &files[rank], msg);
+        if (rv < 0) {
+            (void)errmsg_wrap(msg, rv, "rank %d", rank);
+        }
+    }
+    return rv;
+}
+
+/* The manifest, then the question; *ret_accepted once the service has said yes. */
+static int commit(struct saver *s, const char *tmp, const struct checkpoint_file *files,
+                  bool *ret_accepted, struct errmsg *msg)
+{
+    uint32_t run = (uint32_t)s->meta.run_generation;
+    char hash[CHECKPOINT_HASH_HEX];
+    int rv;
+
+    rv = checkpoint_write_manifest(tmp, &s->meta, files,
+                                   (size_t)s->config.launch->world_size, hash, msg);
+    rv = rv < 0 ? rv : metrics_sync(s->config.metrics, msg);
+    if (rv == 0) {
+        atomic_store(&s->asked_ms, clock_ms());
+        rv = control_client_commit(s->config.control, run, s->meta.step, hash, msg);
+        atomic_store(&s->asked_ms, 0);
+    }
+    *ret_accepted = rv == 0;
+    rv = rv < 0 ? rv
+                : checkpoint_commit(s->config.dir, s->meta.step, s->meta.run_generation,
+                                    msg);
+    return rv < 0 ? rv : checkpoint_prune(s->config.dir, s->config.keep, msg);
+}
+
+/* Rank 0: everything after its own shard, whose outcome is `rv`. */
+static int lead(struct saver *s, const char *tmp, const struct checkpoint_file *own,
+                int rv, struct errmsg *msg)
+{
+    int world = s->config.launch->world_size;
+    struct checkpoint_file *files = mem_array((size_t)world, sizeof(*files));
+    struct errmsg other = {""};
+    bool is_accepted = false;
+    int others;
+
+    files[0] = *own;
+    others =
+        collect_files(s, files, &other); /* also after an own failure: they write yet */
+    if (rv == 0 && others < 0) {
+        *msg = other;
+        rv = others;
+    }
+    rv = rv < 0 ? rv : commit(s, tmp, files, &is_accepted, msg);
+    mem_free(files);
+    /* an accepted commit is the next generation's to finish */
+    if (rv < 0 && !is_accepted &&
+        checkpoint_discard(s->config.dir, s->meta.step, s->meta.run_generation,
+                           &other) < 0) {
+        log_debug("the next start sweeps it", "why=\"%s\"", other.text);
+    }
+    return rv;
+}
+
+static int save(struct saver *s, struct errmsg *msg)
+{
+    int rank = s->config.launch->rank;
+    struct checkpoint_file file = {0};
+    struct errmsg ignored;
+    char tmp[CHECKPOINT_PATH_MAX];
+    char key[64];
+    int rv;
+
+    checkpoint_path(tmp, sizeof(tmp), s->config.dir, s->meta.step,
+                    s->meta.run_generation, true);
+    rv = write_shard(s, tmp, &file, msg);
+    if (rank != 0) {
+        format_key(key, sizeof(key), s->meta.step, "shard", rank);
+        rv = publish(s, key, rv, &file, msg, &ignored) < 0 ? ERR_PEER_LOST : rv;
+        format_key(key, sizeof(key), s->meta.step, "done", 0);
+        return rv < 0 ? rv : collect(s, key, &file, msg);
+    }
+    rv = lead(s, tmp, &file, rv, msg);
+    if (s->store) {
+        format_key(key, sizeof(key), s->meta.step, "done", 0);
+        if (publish(s, key, rv, NULL, msg, &ignored) < 0 && rv == 0) {
+            rv = errmsg_set(msg, ERR_PEER_LOST, "%s", ignored.text);
+        }
+    }
+    return rv;
+}
+
+static void *run_thread(void *arg)
+{
+    struct saver *s = arg;
+    struct errmsg msg;
+    int rv;
+
+    (void)pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->has_work && !s->is_closing) {
+            (void)pthread_cond_wait(&s->changed, &s->lock);
+        }
+        if (!s->has_work) {
+            break;
+        }
+        (void)pthread_mutex_unlock(&s->lock);
+        msg.text[0] = '\0';
+        rv = save(s, &msg);
+        (void)pthread_mutex_lock(&s->lock);
+        s->outcome = rv;
+        s->outcome_msg = msg;
+        s->has_work = false;
+        (void)pthread_cond_broadcast(&s->changed);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* --- the training thread's side --- */
+
+static int open_parts(struct saver *s, struct errmsg *msg)
+{
+    const struct launch *launch = s->config.launch;
+    float *state[STATES];
+    size_t n;
+    int rv = 0;
+
+    share_make(s->config.layout, launch->rank, launch->world_size, &s->share);
+    n = s->share.end - s->share.begin;
+    s->staging_bytes = STATES * n * sizeof(float);
+    if (launch->world_size > 1) {
+        rv = store_client_open(launch->master_addr, launch->master_port,
+                               s->config.timeout_ms, &s->store, msg);
+    }
+    if (rv == 0) {
+        void *staging = NULL;
+
+        rv = device_alloc(s->config.device, MAX(s->staging_bytes, 1), &staging);
+        s->staging = staging;
+        if (rv < 0) {
+            (void)errmsg_set(msg, rv, "no memory for the checkpoint's snapshot");
+        }
+    }
+    if (rv == 0) {
+        for (size_t i = 0; i < STATES; i++) {
+            state[i] = s->staging + i * n;
+        }
+        share_bind(&s->share, s->config.layout, s->share.begin, state);
+    }
+    return rv;
+}
+
+static void release_parts(struct saver *s)
+{
+    (void)pthread_cond_destroy(&s->changed);
+    (void)pthread_mutex_destroy(&s->lock);
+    store_client_close(s->store);
+    if (s->staging) {
+        device_free(s->config.device, s->staging, MAX(s->staging_bytes, 1));
+    }
+    share_release(&s->share);
+    checkpoint_meta_release(&s->meta);
+    mem_free(s);
+}
+
+int saver_open(const struct saver_config *config, struct saver **ret,
+               struct errmsg *msg)
+{
+    struct saver *s = mem_zalloc(sizeof(*s));
+    int rv;
+
+    s->config = *config;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->changed, NULL);
+    rv = open_parts(s, msg);
+    if (rv == 0) {
+        rv = -pthread_create(&s->thread, NULL, run_thread, s);
+        if (rv < 0) {
+            (void)errmsg_set(msg, rv, "checkpoint thread: %s", err_text(rv));
+        }
+    }
+    if (rv < 0) {
+        release_parts(s);
+        return rv;
+    }
+    *ret = s;
+    return 0;
+}
+
+void saver_close(struct saver *s)
+{
+    if (!s) {
+        return;
+    }
+    (void)pthread_mutex_lock(&s->lock);
+    s->is_closing = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    release_parts(s);
+}
+
+int saver_wait(struct saver *s, struct errmsg *msg)
+{
+    int rv;
+
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->has_work) {
+        (void)pthread_cond_wait(&s->changed, &s->lock);
+    }
+    rv = s->outcome;
+    if (rv < 0) {
+        *msg = s->outcome_msg;
+    }
+    s->outcome = 0;
+    (void)pthread_mutex_unlock(&s->lock);
+    return rv;
+}
+
+static void copy_meta(struct checkpoint_meta *to, const struct checkpoint_meta *from)
+{
+    checkpoint_meta_release(to);
+    *to = *from;
+    to->model_json = mem_strdup(from->model_json);
+    to->config_json = mem_strdup(from->config_json);
+    to->data_json = mem_strdup(from->data_json);
+}
+
+int saver_begin(struct saver *s, const float *const state[3],
+                const struct checkpoint_meta *meta, struct errmsg *msg)
+{
+    size_t n = s->share.end - s->share.begin;
+    struct device *d = s->config.device;
+    int rv = saver_wait(s, msg);
+
+    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
+    for (size_t i = 0; i < STATES; i++) {
+        device_copy(d, QUEUE_COPY, s->staging + i * n, state[i] + s->share.begin,
+                    n * sizeof(float));
+    }
+    s->snapshot = device_mark(d, QUEUE_COPY);
+    (void)pthread_mutex_lock(&s->lock);
+    copy_meta(&s->meta, meta);
+    s->has_work = true;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+    return rv;
+}
+
+struct ticket saver_snapshot_ticket(const struct saver *s)
+{
+    return s->snapshot;
+}
+
+bool saver_is_unanswered(const struct saver *s)
+{
+    uint64_t asked_ms = atomic_load(&s->asked_ms);
+
+    return asked_ms != 0 && clock_ms() > asked_ms + UNANSWERED_MS;
+}

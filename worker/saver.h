@@ -1,0 +1,64 @@
+#ifndef WORKER_SAVER_H
+#define WORKER_SAVER_H
+
+/* Saving in the background: a snapshot on the copy queue, a thread that writes it.
+ *
+ *   training thread        saver thread of every rank          saver thread of rank 0
+ *   saver_begin ──────────► wait for the snapshot's ticket
+ *   (goes on)               write + fsync the shard
+ *                           publish size and hash (store) ───► collect all ranks'
+ * hashes write + fsync the manifest, the folder, metrics.jsonl ask the service: commit?
+ *                                                              rename, fsync, prune
+ *                           ◄──────────────────────────────── publish the outcome
+ *
+ * One checkpoint is in work at a time: a second saver_begin waits for the first. A
+ * checkpoint that cannot be written (disk full …) costs one line and its own temporary,
+ * never the last good one, and training goes on; a refused commit means that this
+ * process is fenced. */
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/control_client.h"
+#include "worker/device/device.h"
+#include "worker/launch.h"
+#include "worker/model/unit.h"
+#include "worker/report/metrics.h"
+#include "worker/run_dir.h"
+
+struct saver;
+
+struct saver_config {
+    const struct launch *launch; /* all borrowed: they outlive the saver */
+    const struct layout *layout;
+    struct device *device;
+    struct control_client *control;
+    const struct run_dir *run_dir;
+    const char *dir; /* checkpoint.dir */
+    size_t keep;
+    int timeout_ms;          /* for what the other ranks publish */
+    struct metrics *metrics; /* rank 0; NULL elsewhere */
+};
+
+size_t saver_bytes(const struct layout *layout, int rank, int world);
+int saver_open(const struct saver_config *config, struct saver **ret,
+               struct errmsg *msg) MUST_CHECK;
+
+/* Finishes the work in hand. NULL allowed. */
+void saver_close(struct saver *s);
+
+/* Takes the snapshot of params, exp_avg, exp_avg_sq (flat, device memory) after what is
+ * on the compute queue now. `meta` is copied. The compute queue must not change the
+ * state before saver_snapshot_ticket's ticket. Returns the outcome of the save before,
+ * as saver_wait does. */
+int saver_begin(struct saver *s, const float *const state[3],
+                const struct checkpoint_meta *meta, struct errmsg *msg) MUST_CHECK;
+struct ticket saver_snapshot_ticket(const struct saver *s);
+
+/* Waits until nothing is in work. 0: committed (or nothing was begun); ERR_REFUSED:
+ * fenced; any other error: not written, with the text. On every rank. */
+int saver_wait(struct saver *s, struct errmsg *msg) MUST_CHECK;
+
+/* True while the service owes an answer on a commit for over a second: the checkpoint
+ * stays pending, training goes on and no second one is begun. */
+bool saver_is_unanswered(const struct saver *s);
+
+#endif

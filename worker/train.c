@@ -1,0 +1,324 @@
+/* The training loop. One step in ten lines:
+ *
+ *   for each local leaf:  tokens → forward, backward; buckets go out as units complete
+ *   the rest of the reduction; the loss sums of all leaves travel with the leave flag
+ *   norm, clip, AdamW (after the snapshot that may still be copying)
+ *   the loss arrives; every eval.every steps the validation loss
+ *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
+ *   every checkpoint.every steps, at the end, and when asked to leave: a snapshot
+ */
+
+#include "worker/train.h"
+
+#include "worker/evaluate.h"
+#include "worker/plan.h"
+#include "worker/report/progress.h"
+#include "worker/trainer.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PROGRESS_LINE_MS = 1000, CURVE_COLUMNS = 72, CURVE_ROWS = 14 };
+
+struct loop {
+    struct trainer *t;
+    uint64_t line_ms; /* when the last progress line was printed */
+    bool warned_non_finite;
+};
+
+static void on_unit(void *arg, int unit)
+{
+    struct trainer *t = arg;
+
+    t->strategy->on_unit(t->parallel, unit);
+}
+
+static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
+{
+    double tokens =
+        (double)t->config->train.global_batch * (double)t->config->train.seq_len;
+    size_t bytes = (size_t)t->config->train.micro_batch *
+                   (size_t)t->config->train.seq_len * sizeof(int32_t);
+    struct gpt2_leaf leaf = {
+        .tokens = t->tokens,
+        .targets = t->targets,
+        .params = t->params,
+        .loss_scale = (float)(1.0 / tokens),
+        .loss_sum = losses_slot(t->losses, index),
+        .on_unit = on_unit,
+        .on_unit_arg = t,
+    };
+    const int32_t *host_tokens;
+    const int32_t *host_targets;
+    int rv;
+
+    rv = loader_next(t->loader, &host_tokens, &host_targets, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    device_copy(t->device, QUEUE_COMPUTE, t->tokens, host_tokens, bytes);
+    device_copy(t->device, QUEUE_COMPUTE, t->targets, host_targets, bytes);
+    leaf.grads = t->strategy->leaf(t->parallel, index, &leaf.grad_head);
+    gpt2_forward_backward(t->model, &leaf);
+    return 0;
+}
+
+static unsigned own_flags(const struct trainer *t)
+{
+    return (control_client_should_leave(t->control) ? LOSSES_LEAVE : 0U) |
+           (saver_is_unanswered(t->saver) ? LOSSES_UNANSWERED : 0U);
+}
+
+/* One optimizer step. Fills loss, norm, lr of `line`; *ret_flags is every rank's. */
+static int run_step(struct trainer *t, struct metrics_line *line, unsigned *ret_flags,
+                    struct errmsg *msg)
+{
+    struct schedule_config schedule = trainer_adamw_config(t).schedule;
+    const double *norm;
+    const float *grads;
+    double sum;
+    int rv = 0;
+
+    for (uint32_t i = t->parallel->leaf_begin; i < t->parallel->leaf_end && rv == 0;
+         i++) {
+        rv = run_leaf(t, i, msg);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    grads = t->strategy->finish(t->parallel);
+    losses_exchange(t->losses, own_flags(t));
+    device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
+    adamw_step(t->optimizer, t->params, grads, line->step, &norm);
+    rv = losses_finish(t->losses, t->timeout_ms, &sum, ret_flags, msg);
+    rv = rv < 0 ? rv
+                : device_finish(t->device, device_mark(t->device, QUEUE_COMPUTE),
+                                t->timeout_ms, msg);
+    rv = rv < 0 ? rv : device_last_error(t->device, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    line->loss = sum / ((double)t->config->train.global_batch *
+                        (double)t->config->train.seq_len);
+    line->grad_norm = *norm;
+    line->lr = schedule_lr(&schedule, line->step);
+    t->step = line->step;
+    t->data_step++;
+    return 0;
+}
+
+/* --- saving --- */
+
+static void tell_save_failure(const struct trainer *t, const struct errmsg *msg)
+{
+    if (trainer_leads(t)) {
+        (void)fprintf(
+            stderr,
+            "ctrun-worker: a checkpoint was not written: %s; training goes on, "
+            "the last good one stays\n",
+            msg->text);
+    }
+}
+
+/* Begins a checkpoint of the state as it is. ERR_REFUSED: fenced. */
+static int begin_save(struct trainer *t, struct errmsg *msg)
+{
+    const float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
+                                  adamw_exp_avg_sq(t->optimizer)};
+    int rv;
+
+    t->meta.step = t->step;
+    t->meta.position = t->data_step * (uint64_t)t->config->train.global_batch;
+    rv = saver_begin(t->saver, state, &t->meta, msg);
+    if (rv < 0 && rv != ERR_REFUSED) {
+        tell_save_failure(t, msg);
+        return 0;
+    }
+    return rv;
+}
+
+static bool is_last(const struct trainer *t)
+{
+    return t->step >= (uint64_t)t->config->train.steps;
+}
+
+static bool is_due(int64_t every, uint64_t step)
+{
+    return every > 0 && step % (uint64_t)every == 0;
+}
+
+static bool should_save(const struct trainer *t, unsigned flags)
+{
+    if (is_last(t) || (flags & LOSSES_LEAVE)) {
+        return true;
+    }
+    return is_due(t->config->checkpoint.every, t->step) && !(flags & LOSSES_UNANSWERED);
+}
+
+/* --- telling --- */
+
+static int report(struct loop *loop, struct metrics_line *line, uint64_t began_us,
+                  struct errmsg *msg)
+{
+    struct trainer *t = loop->t;
+    uint64_t now_ms = clock_ms();
+    double tokens =
+        (double)t->config->train.global_batch * (double)t->config->train.seq_len;
+    char text[256];
+    int rv;
+
+    line->step_s = (double)(clock_us() - began_us) / 1e6;
+    line->tok_s = line->step_s > 0 ? tokens / line->step_s : 0;
+    line->tokens = t->data_step * (uint64_t)tokens;
+    control_client_progress(t->control, t->step, "step", (uint32_t)line->tok_s);
+    if (!trainer_leads(t)) {
+        return 0;
+    }
+    rv = metrics_append(t->metrics, line, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    if (!isfinite(line->loss) && !loop->warned_non_finite) {
+        loop->warned_non_finite = true;
+        (void)fprintf(stderr,
+                      "ctrun-worker: the loss of step %" PRIu64 " is not finite\n",
+                      t->step);
+    }
+    if (is_due(t->config->log.every, t->step) &&
+        (now_ms >= loop->line_ms + PROGRESS_LINE_MS || is_last(t))) {
+        progress_format(line, (uint64_t)t->config->train.steps, text, sizeof(text));
+        (void)printf("%s\n", text);
+        (void)fflush(stdout);
+        loop->line_ms = now_ms;
+    }
+    return 0;
+}
+
+static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
+{
+    struct trainer *t = loop->t;
+    uint64_t began_us = clock_us();
+    struct metrics_line line = {
+        .step = t->step + 1,
+        .mfu = -1,
+        .generation = t->run_dir.run_generation,
+        .world_size = t->launch->world_size,
+        .val_loss = NAN,
+    };
+    int rv;
+
+    rv = run_step(t, &line, ret_flags, msg);
+    if (rv == 0 && t->val_losses &&
+        (is_due(t->config->eval.every, t->step) || is_last(t))) {
+        rv = evaluate(t, &line.val_loss, msg);
+    }
+    rv = rv < 0 ? rv : report(loop, &line, began_us, msg);
+    if (rv == 0 && should_save(t, *ret_flags)) {
+        rv = begin_save(t, msg);
+    }
+    if (rv == 0 && trainer_leads(t) && t->config->sample.every > 0 &&
+        (is_due(t->config->sample.every, t->step) || is_last(t))) {
+        rv = evaluate_sample(t, msg);
+    }
+    return rv;
+}
+
+static void show_end(const struct trainer *t)
+{
+    char path[RUN_DIR_PATH_MAX + 16];
+    struct errmsg msg;
+    char *curve;
+
+    if (!t->config->log.curve) {
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "%s/metrics.jsonl", t->run_dir.path);
+    if (progress_curve(path, CURVE_COLUMNS, CURVE_ROWS, &curve, &msg) == 0) {
+        (void)printf("%s\n", curve);
+        (void)fflush(stdout);
+        mem_free(curve);
+    }
+}
+
+/* The exit code, or an error. */
+static int train(struct trainer *t, struct errmsg *msg)
+{
+    struct loop loop = {.t = t};
+    unsigned flags = 0;
+    int rv = 0;
+
+    t->has_begun = true;
+    while (rv == 0 && !is_last(t) && !(flags & LOSSES_LEAVE)) {
+        rv = step_once(&loop, &flags, msg);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    rv = saver_wait(t->saver, msg);
+    if (rv < 0) {
+        return rv == ERR_REFUSED || rv == ERR_PEER_LOST || rv == ERR_ABORTED
+                   ? rv
+                   : errmsg_wrap(msg, -EIO, "the last checkpoint was not written");
+    }
+    if (!is_last(t)) {
+        if (trainer_leads(t)) {
+            (void)printf("left on request after step %" PRIu64 ", saved\n", t->step);
+        }
+        return EXIT_LEFT;
+    }
+    if (trainer_leads(t)) {
+        show_end(t);
+    }
+    return 0;
+}
+
+static int prepare_and_train(struct trainer *t, struct errmsg *msg)
+{
+    bool finished = false;
+    int rv;
+
+    rv = trainer_open(t, msg);
+    rv = rv < 0 ? rv : trainer_resume(t, &finished, msg);
+    if (rv == 0 && finished) {
+        if (trainer_leads(t)) {
+            (void)printf("this run is finished: step %" PRIu64 " of %lld; a larger "
+                         "train.steps goes on, another run.name starts anew\n",
+                         t->step, (long long)t->config->train.steps);
+        }
+        return 0;
+    }
+    return rv < 0 ? rv : train(t, msg);
+}
+
+int train_run(const struct worker_options *options, const struct launch *launch,
+              struct control_client *control)
+{
+    struct trainer t = {
+        .config = &options->config,
+        .launch = launch,
+        .control = control,
+    };
+    struct errmsg msg = {""};
+    int code;
+    int rv;
+
+    rv = options->dry_run ? plan_run(&t, &msg) : prepare_and_train(&t, &msg);
+    code = rv < 0 ? trainer_exit_code(&t, rv) : rv;
+    if (code == EXIT_REFUSED) {
+        control_client_refuse(control, code, msg.text);
+    } else if (rv < 0) {
+        (void)fprintf(stderr, "ctrun-worker: rank %d: %s\n", launch->rank, msg.text);
+    }
+    if (t.comm && rv < 0) {
+        comm_abort(t.comm); /* lets the queues end */
+    }
+    trainer_close(&t);
+    return code;
+}

@@ -1,0 +1,293 @@
+#include "worker/trainer.h"
+
+#include "worker/agreement.h"
+
+#include "common/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LOADER_AHEAD = 4 };
+
+int trainer_exit_code(const struct trainer *t, int err)
+{
+    switch (err) {
+    case ERR_INVALID:
+    case ERR_UNSUPPORTED:
+    case ERR_MISSING:
+    case ERR_CORRUPT:
+    case ERR_BUSY:
+        return EXIT_REFUSED;
+    case ERR_PEER_LOST:
+    case ERR_ABORTED:
+    case ERR_REFUSED: /* fenced */
+        return EXIT_LOST_PEER;
+    case ERR_TIMEOUT:
+        return EXIT_COMM_TIMEOUT;
+    case -EIO:
+    case -ENOSPC:
+    case -EDQUOT:
+    case -EROFS:
+        return EXIT_STORAGE;
+    default:
+        return t->has_begun ? 1 : EXIT_REFUSED;
+    }
+}
+
+struct gpt2_config trainer_model_config(const struct train_config *config)
+{
+    struct gpt2_config ret = {
+        .model = {.layers = (int)config->model.layers,
+                  .heads = (int)config->model.heads,
+                  .dim = (int)config->model.dim,
+                  .context = (int)config->model.context,
+                  .vocab = (int)config->model.vocab},
+        .batch = (int)config->train.micro_batch,
+        .seq_len = (int)config->train.seq_len,
+    };
+
+    (void)snprintf(ret.model.family, sizeof(ret.model.family), "%s",
+                   config->model.family);
+    return ret;
+}
+
+struct parallel_config trainer_parallel_config(const struct trainer *t)
+{
+    return (struct parallel_config){
+        .layout = &t->layout,
+        .device = t->device,
+        .comm = t->comm,
+        .rank = t->launch->rank,
+        .world_size = t->launch->world_size,
+        .n_leaves = t->n_leaves,
+        .bucket_cap_bytes = (size_t)(t->config->parallel.bucket_cap_mb * 1024 * 1024),
+        .exact = strcmp(t->config->train.reduction, "exact") == 0,
+        .tied_size = (size_t)(t->config->model.vocab * t->config->model.dim),
+    };
+}
+
+static enum schedule schedule_kind(const char *name)
+{
+    if (strcmp(name, "linear") == 0) {
+        return SCHEDULE_LINEAR;
+    }
+    return strcmp(name, "constant") == 0 ? SCHEDULE_CONSTANT : SCHEDULE_COSINE;
+}
+
+struct adamw_config trainer_adamw_config(const struct trainer *t)
+{
+    const struct train_config *c = t->config;
+
+    return (struct adamw_config){
+        .layout = &t->layout,
+        .device = t->device,
+        .beta1 = c->optim.beta1,
+        .beta2 = c->optim.beta2,
+        .eps = c->optim.eps,
+        .weight_decay = c->optim.weight_decay,
+        .grad_clip = c->train.grad_clip,
+        .schedule = {.kind = schedule_kind(c->optim.schedule),
+                     .lr = c->optim.lr,
+                     .min_lr = c->optim.min_lr,
+                     .warmup = (uint64_t)c->optim.warmup,
+                     .steps = (uint64_t)c->train.steps},
+    };
+}
+
+struct loader_config trainer_loader_config(const struct trainer *t)
+{
+    uint32_t world = (uint32_t)t->launch->world_size;
+    uint32_t rank = (uint32_t)t->launch->rank;
+
+    return (struct loader_config){
+        .dataset = t->train_data,
+        .sampler = t->sampler,
+        .first_step = t->data_step,
+        .leaf_begin = tree_run_begin(t->n_leaves, world, rank),
+        .leaf_end = tree_run_begin(t->n_leaves, world, rank + 1),
+        .micro_batch = t->config->train.micro_batch,
+        .global_batch = t->config->train.global_batch,
+        .seq_len = t->config->train.seq_len,
+        .n_ahead = LOADER_AHEAD,
+    };
+}
+
+/* --- before anything is shared with other ranks --- */
+
+static int open_data(struct trainer *t, struct errmsg *msg)
+{
+    const struct train_config *c = t->config;
+    struct dataset_config config = {
+        .paths = &c->data.train,
+        .format = c->data.format,
+        .what = "data.train",
+        .seq_len = c->train.seq_len,
+        .vocab = c->model.vocab,
+    };
+    int rv;
+
+    rv = dataset_open(&config, &t->train_data, msg);
+    if (rv == 0 && c->data.val.n > 0) {
+        config.paths = &c->data.val;
+        config.what = "data.val";
+        rv = dataset_open(&config, &t->val_data, msg);
+    }
+    return rv < 0 ? rv
+                  : sampler_new(c->data.sampler, (uint64_t)c->train.seed,
+                                dataset_samples(t->train_data),
+                                (uint64_t)c->train.global_batch, &t->sampler, msg);
+}
+
+static int open_model(struct trainer *t, struct errmsg *msg)
+{
+    struct model_config model = trainer_model_config(t->config).model;
+    int rv;
+
+    rv = layout_gpt2(&model, &t->layout, msg);
+    rv = rv < 0 ? rv : parallel_find(t->config->parallel.strategy, &t->strategy, msg);
+    if (rv == 0 && (uint32_t)t->launch->world_size > t->n_leaves) {
+        rv = errmsg_set(
+            msg, ERR_INVALID,
+            "%d ranks, but a step has only train.global_batch / train.micro_batch = %u "
+            "micro-batches to share out: use at most %u ranks, or a smaller micro_batch",
+            t->launch->world_size, t->n_leaves, t->n_leaves);
+    }
+    return rv;
+}
+
+int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
+{
+    struct device_config config = {
+        .local_rank = t->launch->local_rank,
+        .local_world_size = t->launch->local_world_size,
+        .threads = (int)t->config->device.threads,
+        .isa = isa,
+    };
+
+    return device_open(t->config->device.kind, &config, &t->device, msg);
+}
+
+static int open_comm(struct trainer *t, struct errmsg *msg)
+{
+    const struct launch *launch = t->launch;
+    struct comm_config config = {
+        .group = "dp",
+        .rank = launch->rank,
+        .world_size = launch->world_size,
+        .node = launch->node,
+        .store = t->store,
+        .address = launch->node_addr,
+        .timeout_ms = t->timeout_ms,
+    };
+
+    if (launch->world_size == 1) {
+        return 0;
+    }
+    return comm_open(t->config->comm.kind, &config, t->device, &t->comm, msg);
+}
+
+/* --- arenas --- */
+
+static int alloc_arena(struct trainer *t, size_t bytes, void **ret, struct errmsg *msg)
+{
+    int rv = device_alloc(t->device, bytes, ret);
+
+    return rv < 0
+               ? errmsg_set(msg, rv, "no memory for %zu MiB: --dry-run shows the plan",
+                            bytes >> 20)
+               : 0;
+}
+
+static int open_arenas(struct trainer *t, struct errmsg *msg)
+{
+    struct gpt2_config model = trainer_model_config(t->config);
+    struct parallel_config parallel = trainer_parallel_config(t);
+    struct adamw_config adamw = trainer_adamw_config(t);
+    size_t leaf_bytes = (size_t)model.batch * (size_t)model.seq_len * sizeof(int32_t);
+    void *params = NULL;
+    void *tokens = NULL;
+    void *targets = NULL;
+    int rv;
+
+    rv = alloc_arena(t, t->layout.size * sizeof(float), &params, msg);
+    t->params = params;
+    rv = rv < 0 ? rv : alloc_arena(t, leaf_bytes, &tokens, msg);
+    t->tokens = tokens;
+    rv = rv < 0 ? rv : alloc_arena(t, leaf_bytes, &targets, msg);
+    t->targets = targets;
+    rv = rv < 0 ? rv : gpt2_new(&model, &t->layout, t->device, &t->model, msg);
+    rv = rv < 0 ? rv : t->strategy->open(&parallel, &t->parallel, msg);
+    rv = rv < 0 ? rv : adamw_new(&adamw, &t->optimizer, msg);
+    rv = rv < 0 ? rv : losses_new(t->device, t->comm, t->n_leaves, &t->losses, msg);
+    if (rv == 0 && t->val_data) {
+        uint64_t available =
+            dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
+        uint64_t n = MIN(available, (uint64_t)t->config->eval.batches);
+
+        rv = n == 0 ? 0
+                    : losses_new(t->device, t->comm, (uint32_t)n, &t->val_losses, msg);
+    }
+    return rv;
+}
+
+/* What needs no other rank, no device and writes nothing. */
+static int open_local(struct trainer *t, struct errmsg *msg)
+{
+    const struct train_config *c = t->config;
+    int rv;
+
+    t->run_dir.lock_fd = -1;
+    t->timeout_ms = (int)(c->comm.timeout * 1000);
+    t->n_leaves = (uint32_t)(c->train.global_batch / c->train.micro_batch);
+    rv = open_data(t, msg);
+    return rv < 0 ? rv : open_model(t, msg);
+}
+
+int trainer_open_dry(struct trainer *t, struct errmsg *msg)
+{
+    int rv = open_local(t, msg);
+
+    return rv < 0 ? rv : trainer_open_device(t, NULL, msg);
+}
+
+int trainer_open(struct trainer *t, struct errmsg *msg)
+{
+    int rv;
+
+    rv = open_local(t, msg);
+    rv = rv < 0 ? rv : agreement_open(t, msg);
+    rv = rv < 0 ? rv : open_comm(t, msg);
+    return rv < 0 ? rv : open_arenas(t, msg);
+}
+
+void trainer_close(struct trainer *t)
+{
+    size_t leaf_bytes = (size_t)t->config->train.micro_batch *
+                        (size_t)t->config->train.seq_len * sizeof(int32_t);
+
+    saver_close(t->saver);
+    metrics_close(t->metrics);
+    loader_close(t->loader);
+    losses_free(t->val_losses);
+    losses_free(t->losses);
+    adamw_free(t->optimizer);
+    if (t->parallel) {
+        t->strategy->close(t->parallel);
+    }
+    gpt2_free(t->model);
+    comm_close(t->comm);
+    store_client_close(t->store);
+    if (t->device) {
+        device_free(t->device, t->targets, leaf_bytes);
+        device_free(t->device, t->tokens, leaf_bytes);
+        device_free(t->device, t->params, t->layout.size * sizeof(float));
+    }
+    device_close(t->device);
+    layout_release(&t->layout);
+    sampler_free(t->sampler);
+    dataset_close(t->val_data);
+    dataset_close(t->train_data);
+    run_dir_close(&t->run_dir);
+    checkpoint_meta_release(&t->meta);
+}

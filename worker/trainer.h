@@ -1,0 +1,94 @@
+#ifndef WORKER_TRAINER_H
+#define WORKER_TRAINER_H
+
+/* Everything one rank needs to train, in the order it comes to life:
+ *
+ *   trainer_open    data, device, store, agreement of ranks, run directory, comm,
+ * arenas trainer_resume  the newest verified checkpoint, or fresh weights;
+ * metrics.jsonl train           the loop (train.c) trainer_close
+ *
+ * One thread (the main one) drives it; beside it run the device's queues and pool, the
+ * loader's, the saver's and the control channel's thread. */
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/comm/comm.h"
+#include "worker/config.h"
+#include "worker/control_client.h"
+#include "worker/data/loader.h"
+#include "worker/device/kernels.h"
+#include "worker/launch.h"
+#include "worker/losses.h"
+#include "worker/model/gpt2.h"
+#include "worker/optim/adamw.h"
+#include "worker/parallel/parallel.h"
+#include "worker/report/metrics.h"
+#include "worker/run_dir.h"
+#include "worker/saver.h"
+#include "worker/store_client.h"
+
+struct trainer {
+    const struct train_config *config; /* borrowed, as the next two */
+    const struct launch *launch;
+    struct control_client *control;
+
+    struct dataset *train_data, *val_data; /* val_data may be NULL */
+    struct sampler *sampler;
+    struct loader *loader;
+
+    struct device *device;
+    struct store_client *store; /* NULL for one rank */
+    struct comm *comm;          /* NULL for one rank */
+    struct run_dir run_dir;
+
+    struct layout layout;
+    uint32_t n_leaves; /* M */
+    struct gpt2 *model;
+    const struct parallel_ops *strategy;
+    struct parallel *parallel;
+    struct adamw *optimizer;
+    float *params;             /* the whole flat block */
+    int32_t *tokens, *targets; /* one leaf, device memory */
+    struct losses *losses;     /* of a step */
+    struct losses *val_losses;
+    struct metrics *metrics; /* rank 0 */
+    struct saver *saver;
+
+    struct checkpoint_meta meta; /* what every checkpoint of this run says */
+    uint64_t step;               /* done */
+    uint64_t data_step;          /* position / global_batch */
+    int timeout_ms;
+    bool has_begun; /* the first step: from here on an error is a failure, not a refusal
+                     */
+};
+
+/* The exit code of an error: of a peer, of storage, of the configuration. What goes
+ * wrong before the first step is the user's to mend, unless a peer or the storage did
+ * it. */
+int trainer_exit_code(const struct trainer *t, int err);
+
+/* Data, checks and device: what needs no other rank and writes nothing (--dry-run). */
+int trainer_open_dry(struct trainer *t, struct errmsg *msg) MUST_CHECK;
+int trainer_open(struct trainer *t, struct errmsg *msg) MUST_CHECK;
+
+/* *ret_finished: the run has done its steps already. */
+int trainer_resume(struct trainer *t, bool *ret_finished,
+                   struct errmsg *msg) MUST_CHECK;
+void trainer_close(struct trainer *t);
+
+/* `isa` NULL: the best that this processor has. */
+int trainer_open_device(struct trainer *t, const char *isa,
+                        struct errmsg *msg) MUST_CHECK;
+
+/* The configurations of the parts, which the memory plan needs too. */
+struct gpt2_config trainer_model_config(const struct train_config *config);
+struct parallel_config trainer_parallel_config(const struct trainer *t);
+struct adamw_config trainer_adamw_config(const struct trainer *t);
+struct loader_config trainer_loader_config(const struct trainer *t);
+
+/* True on the rank that speaks. */
+static inline bool trainer_leads(const struct trainer *t)
+{
+    return t->launch->rank == 0;
+}
+
+#endif
