@@ -1,0 +1,140 @@
+"""Our speed beside the peer's, or beside what the machine can do, measured in one run.
+
+    bench.py [--quick] [--json FILE] [NAME…]      or: make bench BENCH='[--quick] [NAME…]'
+
+Each line of the table is one comparison: ours, theirs, and ours / theirs; an arrow says
+whether a smaller (↓) or a larger (↑) ratio is the better one. The JSON has the same, with the
+commands of both sides. Nothing is judged here: figures of a busy machine are noisy, ratios
+less so. Programs come from $BIN, PyTorch from $CTRUN_TORCH_PYTHON.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+
+import launching  # noqa: E402
+import storing  # noqa: E402
+import training  # noqa: E402
+from measure import ROOT, Context, Failed, Gap  # noqa: E402
+
+BENCHES = {
+    "start": launching.start,
+    "memory": launching.agent,
+    "restart": launching.restart,
+    "store": storing.store,
+    "all-reduce": training.all_reduce,
+    "checkpoint": training.checkpoint,
+    "step": training.step,
+    "exact": training.exact,
+}
+SCALES = {
+    "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
+    "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s")),
+    "1/s": ((1e3, "k/s"), (1, "/s")),
+}
+
+
+def figure(value, unit):
+    scale, name = next((s for s in SCALES[unit] if value >= s[0]), SCALES[unit][-1])
+    return f"{value / scale:.3g} {name}" if value / scale < 1000 else f"{value / scale:.0f} {name}"
+
+
+def line_of(row, name):
+    arrow = "↓" if row.better == "lower" else "↑"
+    ratio = f"{row.ratio:.3g} {arrow}" if row.ratio else "–"
+    theirs = figure(row.theirs, row.unit) if row.ratio else ""
+    return (f"{row.what:48} {figure(row.ours, row.unit):>9}  {row.against:24} {theirs:>9}"
+            f"  {ratio:>9}  make bench BENCH={name}")
+
+
+def interpreter_with_torch():
+    python = os.environ.get("CTRUN_TORCH_PYTHON", "")
+    if not python or not shutil.which(python):
+        return None
+    found = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+    return python if found.returncode == 0 else None
+
+
+def machine():
+    models = {line.split(":", 1)[1].strip()
+              for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+              if line.startswith("model name")}
+    return {
+        "processor": ", ".join(sorted(models)) or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "load_average": os.getloadavg()[0],
+        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def run_benches(names, ctx):
+    """Prints each line when it is there. The results, and what could not be had."""
+    results, gaps = [], []
+    for name in names:
+        began = time.monotonic()
+        try:
+            for item in BENCHES[name](ctx):
+                if isinstance(item, Gap):
+                    print(f"{item.what}: left out: {item.reason}", flush=True)
+                    gaps.append({"bench": name, "failed": False, **dataclasses.asdict(item)})
+                    continue
+                print(line_of(item, name), flush=True)
+                results.append({"bench": name, **dataclasses.asdict(item), "ratio": item.ratio,
+                                "command": f"make bench BENCH={name}"})
+        except (Failed, OSError) as e:
+            print(f"{name}: failed: {e}", flush=True)
+            gaps.append({"bench": name, "failed": True, "what": name, "reason": str(e)})
+        print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+    return results, gaps
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller; under a minute")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
+    args = parser.parse_args()
+    unknown = [name for name in args.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    return args
+
+
+def main():
+    args = parse_args()
+    folder = pathlib.Path(os.environ.get("BIN", ROOT / "build/release/bin")).resolve()
+    if not (folder / "bench-store").exists():
+        sys.exit(f"bench: {folder} has no benchmark programs: run it by make bench")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    about = machine()
+    print(f"{about['processor']}, {about['cores']} cores; load {about['load_average']:.1f}")
+    print(f"{'':48} {'ours':>9}  {'against':24} {'theirs':>9}  {'ratio':>9}")
+    names = [name for name in BENCHES if not args.names or name in args.names]
+    # beside the programs, since the disk is measured and /tmp may be memory
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=folder.parent) as scratch:
+        ctx = Context(folder, interpreter_with_torch(), args.quick, pathlib.Path(scratch))
+        results, gaps = run_benches(names, ctx)
+    if args.json:
+        text = json.dumps({"machine": about, "quick": args.quick, "results": results,
+                           "left_out": gaps}, indent=1, ensure_ascii=False)
+        args.json.write_text(text + "\n")
+    return 1 if any(gap["failed"] for gap in gaps) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The launcher: start and end, memory, restart; beside bare processes and torchrun."""
+
+import os
+import signal
+import time
+
+from measure import TRUE, Roll, Row, background, children, median, memory, spawn, text_of
+
+
+def start(ctx):
+    """A whole command with two workers that do nothing."""
+    what = "start and end, 2 no-op workers"
+    n = ctx.count(15, 5)
+    command = ctx.ctrun(TRUE)
+    ours, bare = [], []
+    for _ in range(n):
+        ours.append(spawn(command))
+        bare.append(spawn([TRUE], 2))
+    how = f"median of {n}"
+    yield Row(what, "s", "lower", median(ours), text_of(command), how,
+              "two bare spawns", median(bare), f"{TRUE} & {TRUE}")
+    if not ctx.torch:
+        yield ctx.no_torch(what)
+        return
+    torchrun = ctx.torchrun("--no-python", TRUE)
+    n = ctx.count(3, 1)
+    yield Row(what, "s", "lower", median(ours), text_of(command), f"{how}, theirs of {n}",
+              "torchrun", median(spawn(torchrun) for _ in range(n)), text_of(torchrun))
+
+
+def agent_memory(command, ctx):
+    """(resident, anonymous) of a launcher while its workers run. What it has started beside
+    them (the keeper) counts; pages of both count twice."""
+    with Roll(ctx.scratch) as roll:
+        command = [*command, ctx.bin / "fake-worker", f"pid={roll.path}", "hang"]
+        with background(command, ctx.scratch) as process:
+            workers = roll.next(2, process)
+            own = [process.pid, *(p for p in children(process.pid) if p not in workers)]
+            parts = [memory(pid) for pid in own]
+    return [sum(part) for part in zip(*parts)], text_of(command)
+
+
+def agent(ctx):
+    """The launcher's memory."""
+    names = ("agent's memory, resident", "agent's memory, anonymous")
+    how = "once; the keeper included"
+    ours, command = agent_memory(ctx.ctrun(), ctx)
+    if not ctx.torch:
+        for name, value in zip(names, ours):
+            yield Row(name, "bytes", "lower", value, command, how)
+        yield ctx.no_torch("agent's memory against torchrun")
+        return
+    theirs, their_command = agent_memory(ctx.torchrun("--no-python"), ctx)
+    for name, value, other in zip(names, ours, theirs):
+        yield Row(name, "bytes", "lower", value, command, how, "torchrun", other,
+                  their_command)
+
+
+def restart_times(command, ctx, n):
+    """Seconds from a worker's kill -9 until both of the next generation run, n times."""
+    times = []
+    with Roll(ctx.scratch) as roll:
+        command = [*command, ctx.bin / "fake-worker", f"pid={roll.path}", "hang"]
+        with background(command, ctx.scratch) as process:
+            workers = roll.next(2, process)
+            for i in range(n):
+                time.sleep(0.05)  # let the launcher come to rest
+                began = time.perf_counter()
+                os.kill(workers[i % 2], signal.SIGKILL)
+                workers = roll.next(2, process)
+                times.append(time.perf_counter() - began)
+    return times, text_of(command)
+
+
+def restart(ctx):
+    """From the death of a worker to the next generation."""
+    what = "kill -9 of a worker → next 2 run"
+    n = ctx.count(20, 5)
+    ours, command = restart_times(ctx.ctrun(f"--max-restarts={n}"), ctx, n)
+    how = f"median of {n}"
+    if not ctx.torch:
+        yield Row(what, "s", "lower", median(ours), command, how)
+        yield ctx.no_torch(f"{what} against torchrun")
+        return
+    n = ctx.count(10, 3)
+    torchrun = ctx.torchrun(f"--max-restarts={n}", "--no-python")
+    theirs, their_command = restart_times(torchrun, ctx, n)
+    yield Row(what, "s", "lower", median(ours), command, f"{how}, theirs of {n}",
+              "torchrun", median(theirs), their_command)

@@ -1,0 +1,58 @@
+"""The store: requests a second with 64 clients; beside a bare echo and PyTorch's store."""
+
+import re
+import select
+import time
+
+from measure import HERE, LIMIT_S, Failed, Row, background, last_line, median, run_json, text_of
+
+CLIENTS = 64
+
+
+def port_of(process, pattern):
+    end = time.monotonic() + LIMIT_S
+    while True:
+        text = process.log.read_text(errors="replace")
+        found = re.search(pattern, text)
+        if found:
+            return found[1]
+        if process.poll() is not None or time.monotonic() > end:
+            raise Failed(f"no server: {last_line(text)}")
+        select.select([], [], [], 0.01)
+
+
+def store(ctx):
+    """One request of each client in flight."""
+    n, ms = ctx.count(5, 3), ctx.count(1000, 300)
+    server = [ctx.bin / "ctrun-rendezvous", "--listen=127.0.0.1:0", "--log-level=info"]
+    peer = [ctx.torch, HERE / "torch_peer.py", "store"]
+
+    def load(where):
+        return run_json([ctx.bin / "bench-store", where, CLIENTS, ms])[0]
+
+    ours, echo, theirs = [], [], []
+    with background(server, ctx.scratch) as process:
+        port = port_of(process, r"listening on \S+:(\d+)\n")
+        for _ in range(n):
+            ours.append(load(port))
+            echo.append(load("echo"))
+    if ctx.torch:
+        with background(peer, ctx.scratch) as process:
+            port = port_of(process, r'"port": (\d+)')
+            theirs = [load(port) for _ in range(n)]
+    how = f"median of {n} × {ms} ms"
+    command = f"{text_of(server)} & bench-store PORT {CLIENTS} {ms}"
+
+    def rows(against, others, their_command):
+        for what, unit, better, key, scale in (
+            (f"store, {CLIENTS} clients, requests/s", "1/s", "higher", "requests_per_s", 1),
+            (f"store, {CLIENTS} clients, p99", "s", "lower", "p99_us", 1e-6),
+        ):
+            yield Row(what, unit, better, scale * median(o[key] for o in ours), command, how,
+                      against, scale * median(o[key] for o in others), their_command)
+
+    yield from rows("bare epoll echo", echo, f"bench-store echo {CLIENTS} {ms}")
+    if ctx.torch:
+        yield from rows("PyTorch's TCPStore", theirs, text_of(peer))
+    else:
+        yield ctx.no_torch("store against PyTorch's TCPStore")

@@ -1,0 +1,171 @@
+"""Fixtures for tests that run the real programs."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+import training
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def bin_dir():
+    """The folder of the programs under test: $BIN, else the release build."""
+    path = pathlib.Path(os.environ.get("BIN", ROOT / "build/release/bin")).resolve()
+    assert path.is_dir(), f"{path} is not there: build first, or set BIN"
+    return path
+
+
+@pytest.fixture(scope="session")
+def wait_for():
+    """wait_for(condition, timeout) calls it until its result is true, and returns that."""
+
+    def wait(condition, timeout=30.0):
+        end = time.monotonic() + timeout
+        while True:
+            result = condition()
+            if result:
+                return result
+            assert time.monotonic() < end, f"not true within {timeout} s: {condition}"
+            time.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def free_port():
+    """A TCP port that nobody listened on a moment ago."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """A program in a process group of its own, its output in files."""
+
+    def __init__(self, args, folder, name, **kwargs):
+        self.out_path = folder / f"{name}.out"
+        self.err_path = folder / f"{name}.err"
+        with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
+            self.popen = subprocess.Popen(
+                [str(a) for a in args],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                **kwargs,
+            )
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def out(self):
+        return self.out_path.read_text(errors="replace")
+
+    def err(self):
+        return self.err_path.read_text(errors="replace")
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def wait(self, timeout=60.0):
+        """Its exit status: as subprocess has it, negative for a signal."""
+        return self.popen.wait(timeout)
+
+    def kill_group(self):
+        """Ends it and what it started; only ever the group that was made for it."""
+        try:
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.popen.wait()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(*args, **kwargs) runs a program; it is killed at the end of the test."""
+    started = []
+
+    def start_one(*args, **kwargs):
+        name = f"{pathlib.Path(args[0]).name}-{len(started)}"
+        started.append(Process(args, tmp_path, name, **kwargs))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill_group()
+    for process in started:
+        text = process.err()
+        assert "Sanitizer" not in text and "runtime error" not in text, text
+        assert ": bug: " not in text, text  # a failed ASSERT
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    return training.write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def golden(bin_dir, corpus, tmp_path_factory):
+    """What the undisturbed run on one rank gives, for each sampler: losses and state_hash."""
+    made = {}
+
+    def make(sampler="permute"):
+        if sampler not in made:
+            run_dir = tmp_path_factory.mktemp("golden") / sampler
+            subprocess.run(
+                [bin_dir / "ctrun-worker",
+                 *training.overrides(corpus, run_dir, f"data.sampler={sampler}")],
+                check=True, stdout=subprocess.DEVNULL, timeout=300,
+            )
+            made[sampler] = {
+                "losses": training.loss_column(run_dir),
+                "hash": training.state_hash(bin_dir, run_dir),
+            }
+        return made[sampler]
+
+    return make
+
+
+@pytest.fixture
+def train(bin_dir, start, corpus):
+    """train(run_dir, *overrides, nproc=2, options=()) starts ctrun with ctrun-worker."""
+
+    def begin(run_dir, *extra, nproc=2, options=(), prefix=(), **kwargs):
+        return start(
+            *prefix, bin_dir / "ctrun", f"--nproc-per-node={nproc}", *options, "ctrun-worker",
+            *training.overrides(corpus, run_dir, *extra), **kwargs,
+        )
+
+    return begin
+
+
+@pytest.fixture
+def two_hosts():
+    """Two network namespaces joined by a cable: [(name, address), …]."""
+    names = [f"ctrun{os.getpid()}{side}" for side in "ab"]
+    cables = [f"ct{os.getpid()}{side}" for side in "ab"]
+    addresses = ["10.77.0.1", "10.77.0.2"]
+
+    def ip(*args):
+        subprocess.run(["ip", *args], check=True, capture_output=True)
+
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", cables[0], "netns", names[0], "type", "veth",
+           "peer", "name", cables[1], "netns", names[1])
+        for name, cable, address in zip(names, cables, addresses):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", cable)
+            ip("-n", name, "link", "set", cable, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield list(zip(names, addresses))
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)

@@ -1,0 +1,148 @@
+"""Bad input: one clear line with cause and remedy, exit 2, once, without using a restart."""
+
+import os
+import socket
+
+import pytest
+import training
+
+
+def write_u16(path, values):
+    path.write_bytes(b"".join(v.to_bytes(2, "little") for v in values))
+
+
+def make_files(folder):
+    (folder / "empty.txt").write_text("")
+    (folder / "short.txt").write_text("abc")
+    (folder / "empty").mkdir()
+    write_u16(folder / "big.bin", [5] * 100 + [300] + [5] * 4000)
+    header = [20240520, 1, 5000] + [0] * 253
+    (folder / "cut.bin").write_bytes(
+        b"".join(v.to_bytes(4, "little") for v in header) + b"\1\0" * 100
+    )
+    (folder / "bad.yaml").write_text("model:\n  dim: 32\noptim:\n  learning_rate: 1\n")
+    (folder / "type.yaml").write_text("log:\n  every: many\n")
+
+
+CASES = {
+    "unknown key": (["optim.wamup=1"], ["optim.wamup", "nearest", "optim.warmup"]),
+    "unknown key in a file": (
+        ["--config-path={tmp}", "--config-name=bad"], ["bad.yaml:4:3", "learning_rate", "optim.lr"]
+    ),
+    "wrong type in a file": (["--config-path={tmp}", "--config-name=type"], ["type.yaml:2:10", "log.every"]),
+    "wrong type": (["train.steps=many"], ["train.steps", "many"]),
+    "out of range": (["model.layers=0"], ["model.layers"]),
+    "heads do not divide dim": (["model.heads=3"], ["model.dim", "model.heads", "32", "3"]),
+    "micro_batch does not divide global_batch": (["train.micro_batch=3"], ["global_batch", "micro_batch"]),
+    "more ranks than leaves": (["train.micro_batch=8"], ["2 ranks", "global_batch"]),
+    "no such data": (["data.train=[{tmp}/nowhere.txt]"], ["nowhere.txt"]),
+    "empty data": (["data.train=[{tmp}/empty.txt]"], ["empty.txt"]),
+    "empty folder": (["data.train=[{tmp}/empty]"], ["empty"]),
+    "data too short": (["data.train=[{tmp}/short.txt]"], ["short.txt"]),
+    "token beyond the vocabulary": (["data.train=[{tmp}/big.bin]"], ["big.bin", "300", "200"]),
+    "data file cut short": (["data.train=[{tmp}/cut.bin]"], ["cut.bin", "5000"]),
+    "cuda where there is none": (["device.kind=cuda"], ["device.kind", "cuda", "cpu"]),
+    "not there yet": (["parallel.strategy=fsdp"], ["fsdp"]),
+    "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing"]),
+    "unusable first weights": (["model.init_from={tmp}/short.txt"], ["short.txt"]),
+    "run directory that cannot be made": (["run.dir=/proc/run"], ["/proc/run"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_worker_refuses(train, tmp_path, case):
+    arguments, expected = CASES[case]
+    make_files(tmp_path)
+    run = train(
+        tmp_path / "run", *(a.format(tmp=tmp_path) for a in arguments),
+        options=["--max-restarts=3"],
+    )
+    assert run.wait(60) == 2, run.err()
+    lines = [line for line in run.err().splitlines() if line.strip()]
+    assert len(lines) == 1, run.err()
+    for text in expected:
+        assert text in lines[0], lines[0]
+    assert "restarting" not in run.err()
+
+
+def test_run_directory_in_use_names_the_holder(train, tmp_path, wait_for):
+    run_dir = tmp_path / "run"
+    first = train(run_dir, "train.steps=100000", options=["--rdzv-id=first"])
+    wait_for(lambda: training.last_step(run_dir) >= 2)
+    second = train(run_dir, options=["--rdzv-id=second", "--max-restarts=3"])
+    assert second.wait(60) == 2, second.err()
+    assert "in use" in second.err() and "first" in second.err()
+    assert first.popen.poll() is None
+
+
+def test_run_directory_that_is_not_shared(train, tmp_path, two_hosts):
+    """The second node has another file system at the same path."""
+    run_dir = tmp_path / "run"
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    run_dir.mkdir()
+    options = ["--nnodes=2", "--rdzv-id=x", f"--rdzv-endpoint={two_hosts[0][1]}:29418"]
+    enter = ["ip", "netns", "exec"]
+    mount = ["unshare", "-m", "sh", "-c", f'mount --bind {hidden} {run_dir} && exec "$@"', "sh"]
+    first = train(run_dir, nproc=1, options=options, prefix=[*enter, two_hosts[0][0]])
+    second = train(run_dir, nproc=1, options=options, prefix=[*enter, two_hosts[1][0], *mount])
+    assert first.wait(60) == 2, first.err()
+    assert second.wait(60) == 2, second.err()
+    assert "does not see" in first.err() + second.err()
+
+
+def test_data_changed_since_the_checkpoint(train, tmp_path, corpus):
+    data = tmp_path / "data.txt"
+    data.write_text((corpus / "a.txt").read_text())
+    run_dir = tmp_path / "run"
+    run = train(run_dir, f"data.train=[{data}]", "train.steps=5")
+    assert run.wait(60) == 0, run.err()
+    data.write_text((corpus / "a.txt").read_text() + "more")
+    again = train(run_dir, f"data.train=[{data}]", "train.steps=9", options=["--max-restarts=2"])
+    assert again.wait(60) == 2, again.err()
+    assert "have changed" in again.err() and "restarting" not in again.err()
+
+
+def test_data_cut_while_training_is_refused_naming_file_and_offset(train, tmp_path, corpus, wait_for):
+    data = tmp_path / "data.txt"
+    data.write_text((corpus / "a.txt").read_text())
+    run = train(tmp_path / "run", f"data.train=[{data}]", "train.steps=100000",
+                "checkpoint.every=0", options=["--max-restarts=2"])
+    wait_for(lambda: training.last_step(tmp_path / "run") >= 2)
+    os.truncate(data, 100)
+    assert run.wait(60) == 2, run.err()
+    assert "data.txt" in run.err() and "restarting" not in run.err()
+
+
+def test_other_model_than_the_checkpoint(train, tmp_path):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "train.steps=5").wait(60) == 0
+    again = train(run_dir, "train.steps=9", "model.layers=1", options=["--max-restarts=2"])
+    assert again.wait(60) == 2, again.err()
+    assert "another model" in again.err()
+
+
+def test_finished_run_says_so_and_ends_well(train, tmp_path):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "train.steps=5").wait(60) == 0
+    again = train(run_dir, "train.steps=5")
+    assert again.wait(60) == 0, again.err()
+    assert "finished" in again.out()
+
+
+def test_port_taken_names_the_holder(start, bin_dir, free_port):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", free_port))
+        holder.listen()
+        run = start(bin_dir / "ctrun", "--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+                    "--rdzv-id=x", "--no-python", "/bin/true")
+        assert run.wait(60) == 2, run.err()
+    assert str(free_port) in run.err() and f"{os.getpid()}" in run.err()
+
+
+def test_workers_without_a_launcher_refuse_to_be_many(start, bin_dir):
+    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0",
+                   "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "MASTER_PORT": "1"}
+    run = start(bin_dir / "ctrun-worker", env=environment)
+    assert run.wait(30) == 2
+    assert "ctrun" in run.err()

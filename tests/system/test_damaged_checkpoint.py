@@ -1,0 +1,99 @@
+"""A damaged checkpoint is never loaded and never harms the last good one."""
+
+import os
+import subprocess
+
+import pytest
+import training
+
+HALF = "train.steps=20"
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def extend(path):
+    with open(path, "ab") as f:
+        f.write(b"\0")
+
+
+DAMAGE = {
+    "flipped byte in a shard": ("shard-00001*", flip),
+    "flipped byte in another rank's shard": ("shard-00002*", flip),
+    "flipped byte in the manifest": ("manifest.json", flip),
+    "cut shard": ("shard-00001*", cut),
+    "cut manifest": ("manifest.json", cut),
+    "longer shard": ("shard-00002*", extend),
+    "missing shard": ("shard-00002*", os.unlink),
+    "missing manifest": ("manifest.json", os.unlink),
+}
+
+
+@pytest.fixture(scope="module")
+def half_way(bin_dir, corpus, tmp_path_factory):
+    """A run of two ranks that has stopped after 20 of its steps: copied by each test."""
+    run_dir = tmp_path_factory.mktemp("half") / "run"
+    subprocess.run(
+        [bin_dir / "ctrun", "--nproc-per-node=2", "ctrun-worker",
+         *training.overrides(corpus, run_dir, HALF)],
+        check=True, stdout=subprocess.DEVNULL, timeout=120,
+    )
+    return run_dir
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_is_rejected_with_a_line_and_the_one_before_is_used(
+    bin_dir, train, half_way, tmp_path, kind
+):
+    run_dir = tmp_path / "run"
+    subprocess.run(["cp", "-r", half_way, run_dir], check=True)
+    good, newest = training.checkpoints(run_dir)[-2:]
+    before = training.state_hash(bin_dir, run_dir, step=16)
+    pattern, damage = DAMAGE[kind]
+    victim = next(newest.glob(pattern))
+    damage(victim)
+    verify = subprocess.run(
+        [bin_dir / "ctrun", "ckpt", "verify", newest], capture_output=True, text=True
+    )
+    assert verify.returncode == 1
+    assert victim.name in verify.stdout + verify.stderr
+    run = train(run_dir, "train.steps=21", "checkpoint.keep=0")
+    assert run.wait(60) == 0, run.err()
+    assert run.err().count("rejected") == 1, run.err()
+    assert newest.name in run.err() and victim.name in run.err()
+    assert f"resumed from {good.name}" in run.out()
+    assert training.state_hash(bin_dir, run_dir, step=16) == before
+    assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, 22))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 2 MiB of its own."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_costs_a_line_and_the_last_good_one_stays(
+    bin_dir, train, tmp_path, small_disk
+):
+    run_dir = tmp_path / "run"
+    folder = small_disk / "ckpt"
+    run = train(run_dir, f"checkpoint.dir={folder}", "checkpoint.keep=0")
+    code = run.wait(120)
+    assert code == 82, run.err()  # the last one could not be written either
+    assert "was not written" in run.err() and "No space left" in run.err()
+    assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, training.STEPS + 1))
+    kept = sorted(os.listdir(folder))
+    assert kept and all(name.startswith("step-") and ".tmp" not in name for name in kept)
+    verify = subprocess.run([bin_dir / "ctrun", "ckpt", "verify", folder / kept[-1]])
+    assert verify.returncode == 0

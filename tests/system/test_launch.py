@@ -1,0 +1,396 @@
+"""ctrun with the fake worker: environment, ends, signals, restarts, several nodes."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+
+def alive(pid):
+    """True while the process is there and no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pids_in(path):
+    return [int(word) for word in path.read_text().split()] if path.exists() else []
+
+
+def sweep(tmp):
+    """A killed ctrun cannot remove its folder of error files; it is empty."""
+    for path in tmp.glob("ctrun-*"):
+        assert not list(path.iterdir())
+        path.rmdir()
+
+
+@pytest.fixture
+def launch(start, bin_dir, tmp_path):
+    """launch(*actions, options=[…]) starts ctrun with a fake worker; its TMPDIR is the test's."""
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+
+    def run(*actions, options=("--standalone", "--nproc-per-node=2"), env=None):
+        full = {**os.environ, "TMPDIR": str(tmp), **(env or {})}
+        return start(bin_dir / "ctrun", *options, bin_dir / "fake-worker", *actions, env=full)
+
+    yield run
+    assert list(tmp.iterdir()) == [], "left in TMPDIR"
+
+
+@pytest.fixture
+def node(launch, free_port):
+    """node(*actions, nodes="2", options=[…]) starts one more agent of the same job."""
+
+    def run(*actions, nodes="2", options=(), nproc=1):
+        return launch(
+            *actions,
+            options=[
+                f"--nnodes={nodes}", f"--nproc-per-node={nproc}", "--rdzv-backend=c10d",
+                f"--rdzv-endpoint=127.0.0.1:{free_port}", *options,
+            ],
+        )
+
+    return run
+
+
+# --- one node ---
+
+
+def test_environment_is_torchruns(launch):
+    ctrun = launch("env", options=["--standalone", "--nproc_per_node", "2", "--max-restarts=3"])
+    assert ctrun.wait() == 0
+    envs = sorted((json.loads(line) for line in ctrun.out().splitlines()),
+                  key=lambda e: e["RANK"])
+    assert len(envs) == 2
+    for rank, env in enumerate(envs):
+        expected = {
+            "LOCAL_RANK": str(rank), "RANK": str(rank), "GROUP_RANK": "0",
+            "ROLE_RANK": str(rank), "ROLE_NAME": "default", "LOCAL_WORLD_SIZE": "2",
+            "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1",
+            "CTRUN_GENERATION": "1",
+        }
+        assert {k: env.get(k) for k in expected} == expected
+        assert re.fullmatch(r"[0-9]+", env["MASTER_PORT"])
+        assert env["TORCHELASTIC_ERROR_FILE"].endswith(".json")
+    assert envs[0]["TORCHELASTIC_RUN_ID"] == envs[1]["TORCHELASTIC_RUN_ID"]
+    assert re.fullmatch(r"[0-9a-f-]{36}", envs[0]["TORCHELASTIC_RUN_ID"])
+
+
+def test_worker_gets_its_own_descriptors_only(launch):
+    ctrun = launch("fds", options=["--standalone"])
+    assert ctrun.wait() == 0
+    assert ctrun.out().strip() == "fds: 0 1 2 3 4"
+
+
+@pytest.mark.parametrize("action, code", [("exit=0", 0), ("exit=7", 7), ("exit=125", 125),
+                                          ("signal=6", 134), ("signal=9", 137)])
+def test_exit_code_is_the_first_causes(launch, action, code):
+    ctrun = launch("--on", "rank=1", action, "--on", "rank=0", "hang" if code else "exit=0")
+    assert ctrun.wait() == code
+
+
+def test_exit_2_of_a_foreign_program_is_a_failure_like_any_other(launch):
+    ctrun = launch("--on", "restart=0", "exit=2", options=["--standalone", "--max-restarts=1"])
+    assert ctrun.wait() == 0
+    assert "restarting (1 of 1)" in ctrun.err()
+
+
+def test_report_names_the_first_cause_and_its_last_lines(launch):
+    ctrun = launch("--on", "rank=1", "err=out of cheese", "--on", "rank=1", "exit=3", "hang")
+    assert ctrun.wait() == 3
+    report = ctrun.err()
+    assert "Root Cause" in report
+    root = report[report.index("Root Cause"):]
+    assert re.search(r"rank\s*: 1 \(local_rank: 1\)", root)
+    assert re.search(r"exitcode\s*: 3 ", root)
+    assert "out of cheese" in root
+    assert "stopped because of rank 1" in report
+
+
+def test_report_has_the_workers_exception(launch):
+    ctrun = launch("--on", "rank=0", "error=ValueError: no luck", "--on", "rank=0", "exit=1", "hang")
+    assert ctrun.wait() == 1
+    assert "ValueError: no luck" in ctrun.err()
+
+
+def test_restarts_are_counted_and_used_up(launch):
+    ctrun = launch("print=r%r g%g", "--on", "rank=1", "exit=5", "hang",
+                   options=["--standalone", "--nproc-per-node=2", "--max-restarts=2"])
+    assert ctrun.wait() == 5
+    assert {line for line in ctrun.out().splitlines() if line.startswith("r1")} == {
+        "r1 g1", "r1 g2", "r1 g3"}
+    assert "restarting (2 of 2)" in ctrun.err()
+    assert "--max-restarts=2 is used up" in ctrun.err()
+
+
+def test_restarted_worker_knows_the_count(launch):
+    ctrun = launch("--on", "restart=1", "print=again", "--on", "restart=1", "exit=0",
+                   "--on", "rank=0", "exit=4", "hang",
+                   options=["--standalone", "--nproc-per-node=2", "--max-restarts=1"])
+    assert ctrun.wait() == 0
+    assert ctrun.out().splitlines() == ["again", "again"]
+
+
+def test_crash_loop_without_progress_stops_with_93(launch):
+    ctrun = launch("progress=7", "exit=1", options=["--standalone", "--max-restarts=10"])
+    assert ctrun.wait() == 93
+    assert "three times" in ctrun.err()
+
+
+def test_refusal_ends_the_job_once_without_a_restart(launch):
+    ctrun = launch("refuse=2:no such key: traim", "hang",
+                   options=["--standalone", "--nproc-per-node=2", "--max-restarts=5"])
+    assert ctrun.wait() == 2
+    assert ctrun.err().count("no such key: traim") == 1
+    assert "restarting" not in ctrun.err()
+
+
+def test_unknown_program_is_a_mistake(start, bin_dir):
+    ctrun = start(bin_dir / "ctrun", "--standalone", "--max-restarts=3", "./not-there")
+    assert ctrun.wait() == 2
+    assert len(ctrun.err().splitlines()) == 1
+    assert "not-there" in ctrun.err()
+
+
+def test_log_dir_holds_each_rank_and_generation(launch, tmp_path):
+    logs = tmp_path / "logs"
+    ctrun = launch("print=hello %r %g", "--on", "restart=0", "exit=1",
+                   options=["--standalone", "--max-restarts=1", f"--log-dir={logs}"])
+    assert ctrun.wait() == 0
+    files = sorted(logs.glob("*/attempt_*/0/stdout.log"))
+    assert [f.read_text() for f in files] == ["hello 0 1\n", "hello 0 2\n"]
+
+
+# --- signals ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_first_signal_reaches_the_workers(launch, wait_for, tmp_path, number):
+    ready = tmp_path / "ready-%r"
+    ctrun = launch(f"on={int(number)}:0", f"touch={ready}", "hang")
+    wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
+    ctrun.signal(number)
+    assert ctrun.wait() == 128 + number
+
+
+def test_engines_are_asked_to_leave(launch, wait_for, tmp_path):
+    ready = tmp_path / "ready-%r"
+    ctrun = launch(f"hello={tmp_path / 'engine'}", f"touch={ready}", "obey")
+    wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait(20) == 128 + signal.SIGTERM
+
+
+def test_second_ctrl_c_kills(launch, wait_for, tmp_path):
+    pids = tmp_path / "pids"
+    ready = tmp_path / "ready-%r"
+    ctrun = launch("ignore=2", "ignore=15", f"pid={pids}", f"touch={ready}", "hang")
+    wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
+    ctrun.signal(signal.SIGINT)
+    ctrun.signal(signal.SIGINT)
+    try:
+        ctrun.wait(0.5)  # the two may be seen as one: then it is asked once more
+    except subprocess.TimeoutExpired:
+        ctrun.signal(signal.SIGINT)
+    assert ctrun.wait(20) == 128 + signal.SIGINT
+    assert not any(alive(pid) for pid in pids_in(pids))
+
+
+def test_signal_before_the_round_ends_at_once(node, wait_for):
+    ctrun = node("hang")
+    wait_for(lambda: "waiting for" in ctrun.err())
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait(10) == 128 + signal.SIGTERM
+
+
+def test_nohup_survives_a_hangup(launch, wait_for, tmp_path):
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    ready = tmp_path / "ready"
+    go = tmp_path / "go"
+    ctrun = start_with(launch, ignore, f"touch={ready}", f"wait={go}")
+    wait_for(ready.exists)
+    ctrun.signal(signal.SIGHUP)
+    go.touch()
+    assert ctrun.wait() == 0
+
+
+def start_with(launch, preexec, *actions):
+    old = subprocess.Popen
+
+    def popen(*args, **kwargs):
+        return old(*args, **{**kwargs, "preexec_fn": preexec})
+
+    subprocess.Popen = popen
+    try:
+        return launch(*actions, options=["--standalone"])
+    finally:
+        subprocess.Popen = old
+
+
+# --- nothing is left ---
+
+
+@pytest.mark.parametrize("kind", ["plain", "group", "setsid", "double"])
+@pytest.mark.parametrize("how", ["failure", "kill -9"])
+def test_grandchildren_go_too(launch, wait_for, tmp_path, kind, how):
+    pids = tmp_path / "pids"
+    go = tmp_path / "go"
+    ready = tmp_path / "ready-%r"
+    ctrun = launch(f"child={kind}", f"pid={pids}", f"touch={ready}", f"wait={go}",
+                   "--on", "rank=1", "exit=1", "hang")
+    wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
+    found = pids_in(pids)
+    assert len(found) >= 4 and all(alive(pid) for pid in found if pid)
+    if how == "failure":
+        go.touch()
+        assert ctrun.wait() == 1
+    else:
+        ctrun.signal(signal.SIGKILL)
+        ctrun.wait()
+        sweep(tmp_path / "tmp")
+    wait_for(lambda: not any(alive(pid) for pid in found))
+
+
+def test_killed_keeper_ends_the_node(launch, wait_for, tmp_path):
+    pids = tmp_path / "pids"
+    ready = tmp_path / "ready-%r"
+    ctrun = launch("child=setsid", f"pid={pids}", f"touch={ready}", "hang")
+    wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
+    found = pids_in(pids)
+    children = subprocess.check_output(["pgrep", "-P", str(ctrun.pid)], text=True).split()
+    assert len(children) == 1
+    os.kill(int(children[0]), signal.SIGKILL)
+    assert ctrun.wait(20) == 1
+    assert "keeper" in ctrun.err()
+    wait_for(lambda: not any(alive(pid) for pid in found))
+
+
+# --- several nodes ---
+
+
+def test_two_agents_with_one_endpoint_make_one_world(node):
+    agents = [node("print=%r of it", nproc=2) for _ in range(2)]
+    assert [a.wait() for a in agents] == [0, 0]
+    lines = [line for a in agents for line in a.out().splitlines()]
+    assert sorted(lines) == [f"{r} of it" for r in range(4)]
+
+
+def test_workers_of_a_foreign_program_meet_at_group_rank_0(node):
+    agents = [node("env") for _ in range(2)]
+    assert [a.wait() for a in agents] == [0, 0]
+    envs = [json.loads(a.out()) for a in agents]
+    assert len({(e["MASTER_ADDR"], e["MASTER_PORT"]) for e in envs}) == 1
+    assert sorted(e["RANK"] for e in envs) == ["0", "1"]
+    assert {e["WORLD_SIZE"] for e in envs} == {"2"}
+
+
+def test_node_rank_orders_the_ranks(node):
+    agents = [node("env", options=[f"--node-rank={1 - i}"]) for i in range(2)]
+    assert [a.wait() for a in agents] == [0, 0]
+    assert [json.loads(a.out())["GROUP_RANK"] for a in agents] == ["1", "0"]
+
+
+def test_failure_on_one_node_restarts_both_and_both_report_it(node):
+    args = ("--on", "rank=1", "err=my fault", "--on", "rank=1", "exit=9", "hang")
+    agents = [node(*args, options=["--max-restarts=1"]) for _ in range(2)]
+    assert [a.wait() for a in agents] == [9, 9]
+    for a in agents:
+        assert "restarting (1 of 1)" in a.err()
+        assert re.search(r"Root Cause[^~]*rank\s*: 1 ", a.err())
+        assert "my fault" in a.err()[a.err().index("Root Cause"):]
+
+
+def test_node_that_joins_restarts_the_others_uncounted(node, wait_for):
+    args = ("print=world of %g", "--on", "gen=1", "hang", "exit=0")
+    first = node(*args, nodes="1:2")
+    wait_for(lambda: "world of 1" in first.out())
+    second = node(*args, nodes="1:2")
+    assert [first.wait(), second.wait()] == [0, 0]
+    assert "restarting (" not in first.err()
+
+
+def test_node_that_leaves_lets_the_rest_go_on(node, wait_for, tmp_path):
+    go = tmp_path / "go"
+    args = ("print=gen %g", "--on", "gen=1", "hang", f"wait={go}")
+    agents = [node(*args, nodes="1:2") for _ in range(2)]
+    wait_for(lambda: all("gen 1" in a.out() for a in agents))
+    agents[1].signal(signal.SIGTERM)
+    assert agents[1].wait(40) == 128 + signal.SIGTERM
+    if "gen 2" not in agents[0].out():
+        wait_for(lambda: "gen 2" in agents[0].out())
+    go.touch()
+    assert agents[0].wait() == 0
+
+
+@pytest.mark.parametrize("victim", ["owner", "other"])
+def test_killed_agent_comes_back_by_the_same_command(node, wait_for, tmp_path, victim):
+    pids = tmp_path / "pids"
+    go = tmp_path / "go"
+    args = (f"pid={pids}", "print=gen %g", f"wait={go}")
+    owner = node(*args)
+    wait_for(lambda: "waiting for" in owner.err())
+    agents = [owner, node(*args)]
+    wait_for(lambda: all("gen 1" in a.out() for a in agents) and len(pids_in(pids)) == 2)
+    old = pids_in(pids)
+    dead = 0 if victim == "owner" else 1
+    agents[dead].signal(signal.SIGKILL)
+    agents[dead].wait()
+    wait_for(lambda: not any(alive(pid) for pid in old))
+    agents[dead] = node(*args)
+    wait_for(lambda: all("gen 2" in a.out() for a in agents))
+    go.touch()
+    assert [a.wait() for a in agents] == [0, 0]
+    sweep(tmp_path / "tmp")
+
+
+def test_other_nnodes_is_refused_by_name(node, wait_for):
+    first = node("hang")
+    wait_for(lambda: "waiting for" in first.err())
+    second = node("hang", nodes="3")
+    assert second.wait(20) == 2
+    assert len(second.err().splitlines()) == 1
+    assert "--nnodes=3:3" in second.err() and "2:2" in second.err()
+
+
+def test_taken_port_is_named_with_its_holder(node, free_port):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", free_port))
+        s.listen()
+        ctrun = node("hang", nodes="1")
+        assert ctrun.wait(20) == 2
+    assert str(free_port) in ctrun.err()
+    assert f"pid {os.getpid()}" in ctrun.err()
+
+
+def test_nobody_answers_one_line_then_94(launch):
+    ctrun = launch("hang", options=["--nnodes=2", "--rdzv-backend=c10d",
+                                    "--rdzv-endpoint=192.0.2.1:4", "--rdzv-conf=join_timeout=4"])
+    assert ctrun.wait(30) == 94
+    waiting = [line for line in ctrun.err().splitlines() if "waiting for" in line]
+    assert len(waiting) == 1 and "192.0.2.1:4" in waiting[0]
+
+
+def test_too_few_nodes_ends_with_94(node):
+    ctrun = node("hang", options=["--rdzv-conf=join_timeout=5"])
+    assert ctrun.wait(30) == 94
+    assert "did not get its 2 nodes" in ctrun.err()
+
+
+def test_service_of_its_own_serves_agents(start, bin_dir, node, free_port, wait_for):
+    server = start(bin_dir / "ctrun-rendezvous", f"--listen=127.0.0.1:{free_port}")
+    wait_for(lambda: str(free_port) in server.err() + server.out())
+    agents = [node("print=hi") for _ in range(2)]
+    assert [a.wait() for a in agents] == [0, 0]
+    assert server.popen.poll() is None
