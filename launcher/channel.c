@@ -115,6 +115,9 @@ static bool read_control(struct channel *c, bool *ret_is_over)
     struct control m;
     ssize_t n = recv(c->control_fd, packet, sizeof(packet), MSG_DONTWAIT);
 
+    if (n < 0 && errno == ECONNRESET) {
+        return true; /* it ended without reading all; its own words come next */
+    }
     *ret_is_over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
     if (n <= 0) {
         return false;

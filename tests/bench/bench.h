@@ -1,8 +1,8 @@
 #ifndef TESTS_BENCH_BENCH_H
 #define TESTS_BENCH_BENCH_H
 
-/* What the benchmark programs share. Each is one file, run by bench.py, and prints lines
- * of JSON. */
+/* What the benchmark programs share. Each is one file, run by bench.py, and prints
+ * lines of JSON. */
 
 #include "common/check.h"
 #include "common/err.h"

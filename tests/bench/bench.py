@@ -64,7 +64,8 @@ def interpreter_with_torch():
     python = os.environ.get("CTRUN_TORCH_PYTHON", "")
     if not python or not shutil.which(python):
         return None
-    found = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
+    code = "import sys, importlib.util; sys.exit(not importlib.util.find_spec('torch'))"
+    found = subprocess.run([python, "-c", code], capture_output=True, check=False)
     return python if found.returncode == 0 else None
 
 

@@ -3,12 +3,13 @@
  *
  *   bench-checkpoint FOLDER MIB
  *
- * Writes MIB mebibytes of tensors into FOLDER, prints a line of JSON, and takes the file
- * away again. Failures: one line, 1; a usage line, 2. */
+ * Writes MIB mebibytes of tensors into FOLDER, prints a line of JSON, and takes the
+ * file away again. Failures: one line, 1; a usage line, 2. */
 
-#include "common/mem.h"
 #include "tests/bench/bench.h"
 #include "worker/checkpoint/checkpoint.h"
+
+#include "common/mem.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -64,8 +65,8 @@ static int write_shard(const char *folder, const struct box *box, size_t n_boxes
         return errmsg_set(msg, ERR_TOO_LARGE, "the path is too long");
     }
     (void)unlink(path);
-    (void)printf("{\"bytes\": %llu, \"seconds\": %.6f}\n", (unsigned long long)file.bytes,
-                 took / 1e6);
+    (void)printf("{\"bytes\": %llu, \"seconds\": %.6f}\n",
+                 (unsigned long long)file.bytes, took / 1e6);
     return 0;
 }
 

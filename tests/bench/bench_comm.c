@@ -1,5 +1,5 @@
-/* The time of one all-reduce between ranks of this machine, as the engine calls it, beside
- * the time of copying as many bytes.
+/* The time of one all-reduce between ranks of this machine, as the engine calls it,
+ * beside the time of copying as many bytes.
  *
  *   bench-comm KIND RANKS BYTES:COUNT…
  *
@@ -8,9 +8,10 @@
  * rank, for each size, one all-reduce whose result is checked, then the timed ones on
  * zeros. Failures: a usage line and 2; a rank that fails says so and it ends with 1. */
 
-#include "common/mem.h"
 #include "tests/bench/bench.h"
 #include "tests/lib/rank_ends.h"
+
+#include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,9 +40,10 @@ static int compare(const void *a, const void *b)
 static void print_series(const char *what, const struct series *s, double *us)
 {
     qsort(us, s->count, sizeof(*us), compare);
-    (void)printf("{\"what\": \"%s\", \"bytes\": %zu, \"count\": %zu, \"median_us\": %.3f, "
-                 "\"best_us\": %.3f}\n",
-                 what, s->bytes, s->count, us[s->count / 2], us[0]);
+    (void)printf(
+        "{\"what\": \"%s\", \"bytes\": %zu, \"count\": %zu, \"median_us\": %.3f, "
+        "\"best_us\": %.3f}\n",
+        what, s->bytes, s->count, us[s->count / 2], us[0]);
     (void)fflush(stdout);
 }
 
@@ -134,8 +136,8 @@ static int parse_series(const char *text, struct series *ret)
         !bench_number(colon + 1, 1, COUNT_MAX, &count)) {
         return ERR_INVALID;
     }
-    *ret = (struct series){(size_t)n_bytes / sizeof(float) * sizeof(float),
-                           (size_t)count};
+    *ret =
+        (struct series){(size_t)n_bytes / sizeof(float) * sizeof(float), (size_t)count};
     return 0;
 }
 

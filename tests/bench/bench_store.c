@@ -1,19 +1,21 @@
-/* Requests a second of a key-value store that speaks TCPStore, with one request in flight
- * on each of CLIENTS connections; or of the least that a server can do, echo.
+/* Requests a second of a key-value store that speaks TCPStore, with one request in
+ * flight on each of CLIENTS connections; or of the least that a server can do, echo.
  *
- *   bench-store PORT|echo CLIENTS MILLISECONDS
+ *   bench-store PORT|echo CLIENTS MILLISECONDS COUNT
  *
  * The request is a GET whose answer is as long as itself, so that both servers move the
  * same bytes. PORT: of a server on 127.0.0.1. echo: of a child that sends back what it
- * gets, from one epoll loop. Prints a line of JSON. Happy path: connect; put the key;
- * a request from each client; each answer is counted and followed by the next request,
- * after a tenth of the time for warming up. Failures: an assertion; a usage line and 2. */
+ * gets, from one epoll loop. Prints a line of JSON for each of COUNT times. Happy path:
+ * each client connects (the first puts the key) and gets one answer; then a request
+ * from each, and each answer is counted and followed by the next request, after a tenth
+ * of the time for warming up. Failures: an assertion; a usage line and 2. */
+
+#include "tests/bench/bench.h"
 
 #include "common/buf.h"
 #include "common/mem.h"
 #include "common/tcpstore.h"
 #include "common/wire.h"
-#include "tests/bench/bench.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,6 +33,7 @@
 enum {
     CLIENTS_MAX = 4096,
     MILLISECONDS_MAX = 600000,
+    COUNT_MAX = 1000,
     EVENTS = 64,
     ECHO_MAX = 4096,
     KEY_SIZE = 24,
@@ -38,6 +41,11 @@ enum {
     MESSAGE_SIZE = 1 + 8 + KEY_SIZE,
     LATENCY_MAX_US = 100000,
     SILENCE_MS = 10000,
+};
+
+struct options {
+    bool is_echo;
+    int64_t port, clients, ms, count;
 };
 
 struct client {
@@ -199,6 +207,38 @@ static void ask(struct load *l, struct client *c)
     send_all(c->fd, l->request, MESSAGE_SIZE);
 }
 
+/* The answer to a client's first request: it is there, and as long as all others. */
+static void check_answer(const struct load *l, int fd, bool is_store)
+{
+    uint8_t data[MESSAGE_SIZE];
+    struct wire_reader r;
+
+    ASSERT(recv(fd, data, MESSAGE_SIZE, MSG_WAITALL) == MESSAGE_SIZE);
+    wire_reader_init(&r, data, MESSAGE_SIZE);
+    ASSERT(is_store ? wire_get_u64(&r) == VALUE_SIZE
+                    : memcmp(data, l->request, MESSAGE_SIZE) == 0);
+}
+
+/* The first client has its answer before the others ask: so the key is there. */
+static void connect_clients(struct load *l, int port, bool is_store, const char *key)
+{
+    for (size_t i = 0; i < l->n_clients; i++) {
+        struct client *c = &l->client[i];
+
+        c->fd = connect_to(port);
+        if (is_store) {
+            greet(c->fd, i == 0, key);
+        }
+        send_all(c->fd, l->request, MESSAGE_SIZE);
+        if (i == 0) {
+            check_answer(l, c->fd, is_store);
+        }
+    }
+    for (size_t i = 1; i < l->n_clients; i++) {
+        check_answer(l, l->client[i].fd, is_store);
+    }
+}
+
 static void load_open(struct load *l, int port, bool is_store)
 {
     static const char key[KEY_SIZE + 1] = "bench/key-of-some-length";
@@ -207,15 +247,10 @@ static void load_open(struct load *l, int port, bool is_store)
     l->n_of_us = mem_array(LATENCY_MAX_US + 1, sizeof(*l->n_of_us));
     l->client = mem_array(l->n_clients, sizeof(*l->client));
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    connect_clients(l, port, is_store, key);
     for (size_t i = 0; i < l->n_clients; i++) {
-        struct client *c = &l->client[i];
-
-        c->fd = connect_to(port);
-        watch(l->epoll_fd, c->fd, c);
-        if (is_store) {
-            greet(c->fd, i == 0, key);
-        }
-        ask(l, c);
+        watch(l->epoll_fd, l->client[i].fd, &l->client[i]);
+        ask(l, &l->client[i]);
     }
 }
 
@@ -276,45 +311,52 @@ static size_t latency_us(const struct load *l, double share)
     return us;
 }
 
-static void measure(struct load *l, int port, bool is_store, double duration_us)
+static void measure(struct load *l, double duration_us)
 {
-    double began;
+    double began = bench_now_us();
     double took;
 
-    load_open(l, port, is_store);
-    load_run(l, duration_us / 10);
-    began = bench_now_us();
     load_run(l, duration_us);
     took = bench_now_us() - began;
     (void)printf("{\"requests_per_s\": %.0f, \"p50_us\": %zu, \"p99_us\": %zu}\n",
                  (double)l->n_answers / took * 1e6, latency_us(l, 0.5),
                  latency_us(l, 0.99));
-    load_close(l);
+    (void)fflush(stdout);
+}
+
+static bool parse(int argc, char **argv, struct options *ret)
+{
+    *ret = (struct options){.is_echo = argc > 1 && strcmp(argv[1], "echo") == 0};
+    return argc == 5 && (ret->is_echo || bench_number(argv[1], 1, 65535, &ret->port)) &&
+           bench_number(argv[2], 1, CLIENTS_MAX, &ret->clients) &&
+           bench_number(argv[3], 1, MILLISECONDS_MAX, &ret->ms) &&
+           bench_number(argv[4], 1, COUNT_MAX, &ret->count);
 }
 
 int main(int argc, char **argv)
 {
-    bool is_echo = argc == 4 && strcmp(argv[1], "echo") == 0;
+    struct options options;
     struct load load = {0};
-    int64_t clients;
-    int64_t ms;
-    int64_t port = 0;
-    int echo_port;
     pid_t echo = 0;
+    int port;
 
-    if (argc != 4 || (!is_echo && !bench_number(argv[1], 1, 65535, &port)) ||
-        !bench_number(argv[2], 1, CLIENTS_MAX, &clients) ||
-        !bench_number(argv[3], 1, MILLISECONDS_MAX, &ms)) {
-        (void)fprintf(stderr, "usage: bench-store PORT|echo CLIENTS MILLISECONDS\n");
+    if (!parse(argc, argv, &options)) {
+        (void)fprintf(stderr,
+                      "usage: bench-store PORT|echo CLIENTS MILLISECONDS COUNT\n");
         return 2;
     }
-    if (is_echo) {
-        echo = echo_start(&echo_port);
-        port = echo_port;
+    port = (int)options.port;
+    if (options.is_echo) {
+        echo = echo_start(&port);
     }
-    load.n_clients = (size_t)clients;
-    measure(&load, (int)port, !is_echo, (double)ms * 1e3);
-    if (is_echo) {
+    load.n_clients = (size_t)options.clients;
+    load_open(&load, port, !options.is_echo);
+    load_run(&load, (double)options.ms * 1e3 / 10);
+    for (int64_t i = 0; i < options.count; i++) {
+        measure(&load, (double)options.ms * 1e3);
+    }
+    load_close(&load);
+    if (options.is_echo) {
         (void)kill(echo, SIGKILL);
         (void)waitpid(echo, NULL, 0);
     }

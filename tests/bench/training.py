@@ -11,7 +11,7 @@ from measure import (
     HERE, LIMIT_S, ROOT, Failed, Row, background, last_line, median, run, run_json, text_of,
 )
 
-VOCAB = 50257
+SMALLEST_VOCAB = 8192  # of the models here
 SEQ_LEN = 128
 MIB = 1 << 20
 
@@ -45,13 +45,21 @@ def token_file(ctx):
     path = ctx.scratch / "tokens.bin"
     if not path.exists():
         generator = random.Random(1)
-        path.write_bytes(array.array("H", (generator.randrange(VOCAB) for _ in range(MIB))))
+        path.write_bytes(array.array("H", (generator.randrange(SMALLEST_VOCAB) for _ in range(MIB))))
     return path
+
+
+def model(ctx):
+    """GPT-2 124M, whose start takes seconds; or, to be quick, a small one."""
+    if ctx.quick:
+        return "GPT-2 of 14M", dict(layers=6, heads=6, dim=384, vocab=8192)
+    return "GPT-2 124M", dict(layers=12, heads=12, dim=768, vocab=50257)
 
 
 def training_command(ctx, run_dir, global_batch, micro_batch, reduction="exact"):
     return ctx.ctrun(
         "ctrun-worker", f"--config-path={ROOT / 'configs'}", "--config-name=gpt2-124m",
+        *(f"model.{key}={value}" for key, value in model(ctx)[1].items()),
         f"run.dir={run_dir}", f"data.train=[{token_file(ctx)}]", "data.val=[]",
         "data.format=u16", f"train.seq_len={SEQ_LEN}", f"train.micro_batch={micro_batch}",
         f"train.global_batch={global_batch}", f"train.reduction={reduction}",
@@ -77,7 +85,8 @@ def step_times(ctx, command, run_dir, n):
 
 def step(ctx):
     """The step of GPT-2 124M with the fewest tokens, where communication weighs most."""
-    what = f"step, GPT-2 124M, 2 ranks × 1 thread, {2 * SEQ_LEN} tokens"
+    name, shape = model(ctx)
+    what = f"step, {name}, 2 ranks × 1 thread, {2 * SEQ_LEN} tokens"
     n = ctx.count(8, 3)
     run_dir = ctx.scratch / "step"
     command = training_command(ctx, run_dir, global_batch=2, micro_batch=1)
@@ -88,7 +97,7 @@ def step(ctx):
         yield ctx.no_torch("step against PyTorch DDP")
         return
     peer = ctx.torchrun(HERE / "ddp_gpt2.py", "--steps", n + 1, "--batch", 1,
-                        "--seq-len", SEQ_LEN)
+                        "--seq-len", SEQ_LEN, *(f"--{key}={value}" for key, value in shape.items()))
     theirs = median(o["step_s"] for o in run_json(peer)[1:])
     yield Row(*row, "PyTorch DDP, gloo, eager", theirs, text_of(peer))
 
@@ -96,14 +105,14 @@ def step(ctx):
 def exact(ctx):
     """What it costs that the bits do not depend on the number of ranks: steps of more
     tokens, each kind twice in turns."""
-    batch, micro_batch = ctx.count((16, 4), (2, 1))
-    n = ctx.count(3, 2)
+    batch, micro_batch = ctx.count((16, 4), (4, 1))
+    n = ctx.count(2, 4)
     times, commands = {"exact": [], "fast": []}, {}
     for i, kind in enumerate(("exact", "fast") * ctx.count(2, 1)):
         run_dir = ctx.scratch / f"{kind}-{i}"
         commands[kind] = training_command(ctx, run_dir, batch, micro_batch, kind)
         times[kind] += step_times(ctx, commands[kind], run_dir, n)
-    yield Row(f"exact reduction, step, {batch * SEQ_LEN} tokens", "s", "lower",
+    yield Row(f"exact reduction, {model(ctx)[0]}, {batch * SEQ_LEN} tokens", "s", "lower",
               median(times["exact"]), text_of(commands["exact"]),
               f"median of {len(times['exact'])} after the first", "fast reduction",
               median(times["fast"]), text_of(commands["fast"]))

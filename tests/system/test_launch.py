@@ -41,7 +41,7 @@ def launch(start, bin_dir, tmp_path):
         return start(bin_dir / "ctrun", *options, bin_dir / "fake-worker", *actions, env=full)
 
     yield run
-    assert list(tmp.iterdir()) == [], "left in TMPDIR"
+    assert list(tmp.glob("ctrun-*")) == [], "left in TMPDIR"
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import training
 
 MEDIUM = ["model.layers=6", "model.dim=512", "model.heads=8", "model.context=128",
-          "model.vocab=8192", "train.micro_batch=2", "train.global_batch=8",
-          "train.steps=3", "eval.every=0"]
+          "model.vocab=8192", "train.micro_batch=2", "train.global_batch=2",
+          "train.steps=2", "eval.every=0"]
 
 
 def plan(bin_dir, corpus, run_dir):

@@ -126,6 +126,21 @@ static void last_words_are_heard_at_the_close(void **state)
     assert_string_equal(rig.ear.heard[0].text, "no");
 }
 
+static void last_words_of_a_worker_that_has_not_read_are_heard_too(void **state)
+{
+    struct control start = {.type = CONTROL_START};
+    struct control refuse = {.type = CONTROL_REFUSE, .code = 2, .text = "no"};
+    struct rig rig;
+
+    (void)state;
+    setup(&rig);
+    assert_int_equal(channel_send(rig.channel, &start), 0);
+    send_control(&rig, &refuse);
+    finish(&rig);
+    assert_int_equal(rig.ear.n, 1);
+    assert_int_equal(rig.ear.heard[0].code, 2);
+}
+
 static void odd_packets_are_passed_over(void **state)
 {
     struct control hello = {.type = CONTROL_HELLO, .path = "/x"};
@@ -180,6 +195,7 @@ int main(void)
         cmocka_unit_test(progress_lines_are_parsed_strictly),
         cmocka_unit_test(lines_in_pieces_are_put_together_and_long_ones_skipped),
         cmocka_unit_test(last_words_are_heard_at_the_close),
+        cmocka_unit_test(last_words_of_a_worker_that_has_not_read_are_heard_too),
         cmocka_unit_test(odd_packets_are_passed_over),
         cmocka_unit_test(worker_that_does_not_read_is_noticed),
         cmocka_unit_test(worker_hears_what_is_sent),
