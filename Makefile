@@ -130,7 +130,7 @@ test: deps ## everything: unit, simulation, conformance, system, against real Py
 	$(Q)BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/torch
 
 check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for sanitizers
-	$(Q)MODE=$(MODE) tests/run-units $(UNITS)
+	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),40,200)) tests/run-units $(UNITS)
 	$(Q)BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/system
 
 soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds

@@ -2,10 +2,11 @@
 
     bench.py [--quick] [--json FILE] [NAME…]      or: make bench BENCH='[--quick] [NAME…]'
 
-Each line of the table is one comparison: ours, theirs, and ours / theirs; an arrow says
-whether a smaller (↓) or a larger (↑) ratio is the better one. The JSON has the same, with the
-commands of both sides. Nothing is judged here: figures of a busy machine are noisy, ratios
-less so. Programs come from $BIN, PyTorch from $CTRUN_TORCH_PYTHON.
+Each line of the table is one comparison: ours, theirs, and ours / theirs with an arrow that
+says whether a smaller (↓) or a larger (↑) ratio is the better one; then how the figures were
+taken, and the benchmark's name. The JSON has the same, with the commands of both sides.
+Nothing is judged here: figures of a busy machine are noisy, ratios less so. Programs come from
+$BIN, PyTorch from $CTRUN_TORCH_PYTHON.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.dont_write_bytecode = True
 
@@ -45,6 +45,7 @@ SCALES = {
     "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s")),
     "1/s": ((1e3, "k/s"), (1, "/s")),
 }
+LINE = "{:52} {:>9}  {:24} {:>9}  {:>9}  {:28} {}"
 
 
 def figure(value, unit):
@@ -56,8 +57,8 @@ def line_of(row, name):
     arrow = "↓" if row.better == "lower" else "↑"
     ratio = f"{row.ratio:.3g} {arrow}" if row.ratio else "–"
     theirs = figure(row.theirs, row.unit) if row.ratio else ""
-    return (f"{row.what:48} {figure(row.ours, row.unit):>9}  {row.against:24} {theirs:>9}"
-            f"  {ratio:>9}  make bench BENCH={name}")
+    return LINE.format(row.what, figure(row.ours, row.unit), row.against, theirs, ratio,
+                       row.how, name)
 
 
 def interpreter_with_torch():
@@ -86,7 +87,6 @@ def run_benches(names, ctx):
     """Prints each line when it is there. The results, and what could not be had."""
     results, gaps = [], []
     for name in names:
-        began = time.monotonic()
         try:
             for item in BENCHES[name](ctx):
                 if isinstance(item, Gap):
@@ -99,7 +99,6 @@ def run_benches(names, ctx):
         except (Failed, OSError) as e:
             print(f"{name}: failed: {e}", flush=True)
             gaps.append({"bench": name, "failed": True, "what": name, "reason": str(e)})
-        print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
     return results, gaps
 
 
@@ -121,10 +120,11 @@ def main():
     folder = pathlib.Path(os.environ.get("BIN", ROOT / "build/release/bin")).resolve()
     if not (folder / "bench-store").exists():
         sys.exit(f"bench: {folder} has no benchmark programs: run it by make bench")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGINT, signal.SIGTERM):  # what was started is ended on the way out
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     about = machine()
     print(f"{about['processor']}, {about['cores']} cores; load {about['load_average']:.1f}")
-    print(f"{'':48} {'ours':>9}  {'against':24} {'theirs':>9}  {'ratio':>9}")
+    print(LINE.format("", "ours", "against", "theirs", "ratio", "", "make bench BENCH="))
     names = [name for name in BENCHES if not args.names or name in args.names]
     # beside the programs, since the disk is measured and /tmp may be memory
     with tempfile.TemporaryDirectory(prefix="bench-", dir=folder.parent) as scratch:

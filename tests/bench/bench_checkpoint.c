@@ -38,10 +38,8 @@ static size_t make_boxes(float *data, size_t n_rows, struct box *box)
     for (size_t row = 0; row < n_rows; row += ROWS) {
         size_t rows = MIN((size_t)ROWS, n_rows - row);
 
-        box[n] = (struct box){.shape = {rows, COLUMNS},
-                              .n_dims = 2,
-                              .n_rows = rows,
-                              .data = data + row * COLUMNS};
+        box[n] = (struct box){.shape = {rows, COLUMNS}, .n_dims = 2, .n_rows = rows};
+        box[n].data = data + row * COLUMNS;
         (void)snprintf(box[n].name, sizeof(box[n].name), "h.%zu.weight", n);
         n++;
     }

@@ -71,14 +71,16 @@ static void time_copies(const struct series *s)
 /* One that must be right, which also brings the pages in. */
 static void check_sum(struct rank_ends *e, float *data, size_t n)
 {
+    int world = e->comm->world_size;
+    int sum = world * (world + 1) / 2;
+
     for (size_t i = 0; i < n; i++) {
         data[i] = (float)(e->comm->rank + 1);
     }
     comm_all_reduce(e->comm, QUEUE_REDUCE, data, n);
     rank_ends_finish_well(e);
     for (size_t i = 0; i < n; i++) {
-        RANK_CHECK(data[i] ==
-                   (float)(e->comm->world_size * (e->comm->world_size + 1) / 2));
+        RANK_CHECK(data[i] == (float)sum);
     }
 }
 

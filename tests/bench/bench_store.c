@@ -104,22 +104,27 @@ static void echo_answer(const struct echo_peer *peer)
     send_all(peer->fd, data, (size_t)n);
 }
 
+static void echo_turn(int epoll_fd, int listener)
+{
+    struct epoll_event event[EVENTS];
+    int n = epoll_wait(epoll_fd, event, EVENTS, -1);
+
+    for (int i = 0; i < n; i++) {
+        if (event[i].data.ptr) {
+            echo_answer(event[i].data.ptr);
+        } else {
+            echo_accept(epoll_fd, listener);
+        }
+    }
+}
+
 _Noreturn static void echo_serve(int listener)
 {
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event[EVENTS];
 
     watch(epoll_fd, listener, NULL);
     for (;;) {
-        int n = epoll_wait(epoll_fd, event, EVENTS, -1);
-
-        for (int i = 0; i < n; i++) {
-            if (event[i].data.ptr) {
-                echo_answer(event[i].data.ptr);
-            } else {
-                echo_accept(epoll_fd, listener);
-            }
-        }
+        echo_turn(epoll_fd, listener);
     }
 }
 

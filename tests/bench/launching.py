@@ -20,7 +20,7 @@ def start(ctx):
     yield Row(what, "s", "lower", median(ours), text_of(command), how,
               "two bare spawns", median(bare), f"{TRUE} & {TRUE}")
     if not ctx.torch:
-        yield ctx.no_torch(what)
+        yield ctx.no_torch(f"{what}, against torchrun")
         return
     torchrun = ctx.torchrun("--no-python", TRUE)
     n = ctx.count(3, 1)
@@ -43,12 +43,12 @@ def agent_memory(command, ctx):
 def agent(ctx):
     """The launcher's memory."""
     names = ("agent's memory, resident", "agent's memory, anonymous")
-    how = "once; the keeper included"
+    how = "once, with the keeper"
     ours, command = agent_memory(ctx.ctrun(), ctx)
     if not ctx.torch:
         for name, value in zip(names, ours):
             yield Row(name, "bytes", "lower", value, command, how)
-        yield ctx.no_torch("agent's memory against torchrun")
+        yield ctx.no_torch("agent's memory, against torchrun")
         return
     theirs, their_command = agent_memory(ctx.torchrun("--no-python"), ctx)
     for name, value, other in zip(names, ours, theirs):
@@ -80,7 +80,7 @@ def restart(ctx):
     how = f"median of {n}"
     if not ctx.torch:
         yield Row(what, "s", "lower", median(ours), command, how)
-        yield ctx.no_torch(f"{what} against torchrun")
+        yield ctx.no_torch(f"{what}, against torchrun")
         return
     n = ctx.count(10, 3)
     torchrun = ctx.torchrun(f"--max-restarts={n}", "--no-python")

@@ -15,7 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 TRUE = "/bin/true"
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 class Failed(Exception):

@@ -55,4 +55,4 @@ def store(ctx):
     if ctx.torch:
         yield from rows("PyTorch's TCPStore", theirs, text_of(peer))
     else:
-        yield ctx.no_torch("store against PyTorch's TCPStore")
+        yield ctx.no_torch("store, against PyTorch's TCPStore")

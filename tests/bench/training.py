@@ -38,14 +38,15 @@ def all_reduce(ctx):
         if peer:
             yield Row(*row, "gloo", theirs[size], text_of(peer))
     if not peer:
-        yield ctx.no_torch("all-reduce against gloo")
+        yield ctx.no_torch("all-reduce, against gloo")
 
 
 def token_file(ctx):
     path = ctx.scratch / "tokens.bin"
     if not path.exists():
         generator = random.Random(1)
-        path.write_bytes(array.array("H", (generator.randrange(SMALLEST_VOCAB) for _ in range(MIB))))
+        tokens = (generator.randrange(SMALLEST_VOCAB) for _ in range(MIB))
+        path.write_bytes(array.array("H", tokens))
     return path
 
 
@@ -94,7 +95,7 @@ def step(ctx):
     row = (what, "s", "lower", ours, text_of(command), f"median of {n} after the first")
     if not ctx.torch:
         yield Row(*row)
-        yield ctx.no_torch("step against PyTorch DDP")
+        yield ctx.no_torch("step, against PyTorch DDP")
         return
     peer = ctx.torchrun(HERE / "ddp_gpt2.py", "--steps", n + 1, "--batch", 1,
                         "--seq-len", SEQ_LEN, *(f"--{key}={value}" for key, value in shape.items()))

@@ -383,5 +383,8 @@ int exchange_run(struct host_comm *c, struct exchange *ex, struct errmsg *msg)
             idle = 0;
         }
     }
+    if (rv < 0 && atomic_load(&c->is_aborted)) {
+        return check(c, ex, msg); /* the abort closed our own sockets under us */
+    }
     return rv;
 }
