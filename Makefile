@@ -34,8 +34,7 @@ MODE_asan    := -O1 -DFAULTS -fsanitize=address,undefined -fno-sanitize-recover=
 MODE_tsan    := -O1 -DFAULTS -fsanitize=thread
 MODE_cov     := -O0 -DFAULTS --coverage
 
-VERSION  := 0.1.0
-CPPFLAGS += -I. -D_GNU_SOURCE -DCTRUN_VERSION='"$(VERSION)"'
+CPPFLAGS += -I. -D_GNU_SOURCE
 CFLAGS   += -std=c17 -g -fPIE -ffp-contract=off $(WARNINGS) $(MODE_$(MODE))
 LDFLAGS  += $(MODE_$(MODE)) -pie -Wl,-z,relro,-z,now
 

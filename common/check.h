@@ -2,12 +2,12 @@
 #define COMMON_CHECK_H
 
 /* Assertions that stay on in every build, and the few macros that everybody needs. A
- * failed ASSERT is a bug of ours, never a peer's or a user's mistake: it prints the place
- * and the ring of recent state changes (log.h), then aborts. */
+ * failed ASSERT is a bug of ours, never a peer's or a user's mistake: it prints the
+ * place and the ring of recent state changes (log.h), then aborts. */
 
 #include <stddef.h>
 
-#define ASSERT(cond)                                                                     \
+#define ASSERT(cond) \
     ((cond) ? (void)0 : check_failed(__FILE__, __LINE__, __func__, #cond))
 #define UNREACHABLE() check_failed(__FILE__, __LINE__, __func__, "unreachable")
 
@@ -20,7 +20,7 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
-#define MUST_CHECK __attribute__((warn_unused_result))
+#define MUST_CHECK             __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
 _Noreturn void check_failed(const char *file, int line, const char *func,

@@ -9,8 +9,8 @@ const char *err_name(int err)
     const char *name;
 
     switch (err) {
-#define ERR_CASE(name, value, text)                                                      \
-    case value:                                                                          \
+#define ERR_CASE(name, value, text) \
+    case value:                     \
         return #name;
         ERR_MAP(ERR_CASE)
 #undef ERR_CASE
@@ -25,8 +25,8 @@ const char *err_text(int err)
     const char *text;
 
     switch (err) {
-#define ERR_CASE(name, value, text)                                                      \
-    case value:                                                                          \
+#define ERR_CASE(name, value, text) \
+    case value:                     \
         return text;
         ERR_MAP(ERR_CASE)
 #undef ERR_CASE

@@ -2,32 +2,33 @@
 #define COMMON_ERR_H
 
 /* Errors are ints: 0 or negative. System and libuv failures keep their value (-errno);
- * libuv's own codes lie at -3000…-4095, so ours start at -5000. Where a person needs more
- * than the name, the last parameter of a function is a `struct errmsg`: filled once, at the
- * place that knows, and wrapped with context on the way up. */
+ * libuv's own codes lie at -3000…-4095, so ours start at -5000. Where a person needs
+ * more than the name, the last parameter of a function is a `struct errmsg`: filled
+ * once, at the place that knows, and wrapped with context on the way up. */
 
 #include "common/check.h"
 
-#define ERR_MAP(X)                                                                       \
-    X(ERR_INVALID, -5000, "invalid value")                                               \
-    X(ERR_TOO_LARGE, -5001, "larger than the limit")                                     \
-    X(ERR_PROTOCOL, -5002, "the peer broke the protocol")                                \
-    X(ERR_CLOSED, -5003, "already closed")                                               \
-    X(ERR_TIMEOUT, -5004, "timed out")                                                   \
-    X(ERR_PEER_LOST, -5005, "lost a peer")                                               \
-    X(ERR_ABORTED, -5006, "aborted")                                                     \
-    X(ERR_CORRUPT, -5007, "damaged data")                                                \
-    X(ERR_MISSING, -5008, "not found")                                                   \
-    X(ERR_REFUSED, -5009, "refused")                                                     \
-    X(ERR_BUSY, -5010, "in use")                                                         \
-    X(ERR_STALE, -5011, "belongs to an older generation")                                \
+#define ERR_MAP(X)                                        \
+    X(ERR_INVALID, -5000, "invalid value")                \
+    X(ERR_TOO_LARGE, -5001, "larger than the limit")      \
+    X(ERR_PROTOCOL, -5002, "the peer broke the protocol") \
+    X(ERR_CLOSED, -5003, "already closed")                \
+    X(ERR_TIMEOUT, -5004, "timed out")                    \
+    X(ERR_PEER_LOST, -5005, "lost a peer")                \
+    X(ERR_ABORTED, -5006, "aborted")                      \
+    X(ERR_CORRUPT, -5007, "damaged data")                 \
+    X(ERR_MISSING, -5008, "not found")                    \
+    X(ERR_REFUSED, -5009, "refused")                      \
+    X(ERR_BUSY, -5010, "in use")                          \
+    X(ERR_STALE, -5011, "belongs to an older generation") \
     X(ERR_UNSUPPORTED, -5012, "not supported here")
 
 #define ERR_ENUM(name, value, text) name = (value),
 enum err { ERR_MAP(ERR_ENUM) };
 #undef ERR_ENUM
 
-/* The error's name ("ERR_TIMEOUT", "ENOENT") and its text. Never NULL; static storage. */
+/* The error's name ("ERR_TIMEOUT", "ENOENT") and its text. Never NULL; static storage.
+ */
 const char *err_name(int err);
 const char *err_text(int err);
 

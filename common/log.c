@@ -67,8 +67,8 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
     }
     n = snprintf(line, sizeof(line), "%s%s: %s%s%s%s%s%s%s\n", prefix, logger.name,
                  level == LOG_LEVEL_INFO ? "" : level_names[level],
-                 level == LOG_LEVEL_INFO ? "" : ": ", sentence, *pairs ? " " : "", pairs,
-                 *logger.context ? " " : "", logger.context);
+                 level == LOG_LEVEL_INFO ? "" : ": ", sentence, *pairs ? " " : "",
+                 pairs, *logger.context ? " " : "", logger.context);
     n = MIN(n, (int)sizeof(line) - 1);
     if (write(STDERR_FILENO, line, (size_t)n) < 0) {
         return; /* nowhere left to say so */

@@ -1,22 +1,24 @@
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
-/* One line per event on stderr: a sentence, then key=value pairs. Log once, at the place
- * that decides what to do about it; library modules log at most at debug. Under systemd
- * (JOURNAL_STREAM set) a line begins with <N>. Thread-safe: a line is one write(2). */
+/* One line per event on stderr: a sentence, then key=value pairs. Log once, at the
+ * place that decides what to do about it; library modules log at most at debug. Under
+ * systemd (JOURNAL_STREAM set) a line begins with <N>. Thread-safe: a line is one
+ * write(2). */
 
 #include "common/check.h"
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* `name` (the program) and `context` ("rank=3"; may be "") begin every line. Both copied. */
+/* `name` (the program) and `context` ("rank=3"; may be "") begin every line. Both
+ * copied. */
 void log_setup(const char *name, const char *context, enum log_level level);
 enum log_level log_level_parse(const char *text, enum log_level fallback);
 
 /* log_info("round sealed", "round=%u nodes=%d", …); `fmt` is never empty. */
 #define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
-#define log_warn(...) log_write(LOG_LEVEL_WARN, __VA_ARGS__)
-#define log_info(...) log_write(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_warn(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_info(...)  log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
     PRINTF_LIKE(3, 4);

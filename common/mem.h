@@ -7,9 +7,9 @@
 
 #include <stddef.h>
 
-void *mem_alloc(size_t size);                    /* uninitialised */
-void *mem_zalloc(size_t size);                   /* zeroed */
-void *mem_array(size_t n, size_t size);          /* zeroed; aborts on overflow */
+void *mem_alloc(size_t size);                     /* uninitialised */
+void *mem_zalloc(size_t size);                    /* zeroed */
+void *mem_array(size_t n, size_t size);           /* zeroed; aborts on overflow */
 void *mem_grow(void *ptr, size_t n, size_t size); /* realloc to n × size */
 char *mem_strdup(const char *s);
 void *mem_dup(const void *data, size_t size);

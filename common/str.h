@@ -14,8 +14,9 @@ int str_parse_i64(const char *text, int64_t *ret) MUST_CHECK;
 int str_parse_u64(const char *text, uint64_t *ret) MUST_CHECK;
 int str_parse_double(const char *text, double *ret) MUST_CHECK; /* finite only */
 
-/* "HOST", "HOST:PORT", "[V6]:PORT", "V6" (two or more colons). `*ret_port` is left as it is
- * without a port. ERR_INVALID for an empty host, a bad port (0…65535) or too long a host. */
+/* "HOST", "HOST:PORT", "[V6]:PORT", "V6" (two or more colons). `*ret_port` is left as
+ * it is without a port. ERR_INVALID for an empty host, a bad port (0…65535) or too long
+ * a host. */
 int str_parse_host_port(const char *text, char *host, size_t host_size,
                         int *ret_port) MUST_CHECK;
 
@@ -24,10 +25,12 @@ bool str_starts_with(const char *text, const char *prefix);
 /* Levenshtein distance, for "did you mean": lengths above 63 count as far. */
 unsigned str_distance(const char *a, const char *b);
 
-/* The nearest of `n` names to `text`, or NULL when none is near (distance ≤ 1 + len/3). */
+/* The nearest of `n` names to `text`, or NULL when none is near (distance ≤ 1 + len/3).
+ */
 const char *str_nearest(const char *text, const char *const *names, size_t n);
 
 /* snprintf that says whether everything fit. */
-bool str_format(char *text, size_t size, const char *fmt, ...) PRINTF_LIKE(3, 4) MUST_CHECK;
+bool str_format(char *text, size_t size, const char *fmt, ...)
+    PRINTF_LIKE(3, 4) MUST_CHECK;
 
 #endif

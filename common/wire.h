@@ -26,8 +26,8 @@ const uint8_t *wire_get_raw(struct wire_reader *r, size_t size);
 /* A u32 length, then as many bytes; bad when the length passes `max`. */
 const uint8_t *wire_get_bytes(struct wire_reader *r, size_t max, size_t *ret_size);
 
-/* The same, copied into `text` of `size` bytes with a terminator; bad when it does not fit
- * or holds a zero byte. */
+/* The same, copied into `text` of `size` bytes with a terminator; bad when it does not
+ * fit or holds a zero byte. */
 void wire_get_text(struct wire_reader *r, char *text, size_t size);
 
 /* True when everything was read, and nothing past the end. */
@@ -38,7 +38,8 @@ int wire_put_u8(struct buf *b, uint8_t v) MUST_CHECK;
 int wire_put_u16(struct buf *b, uint16_t v) MUST_CHECK;
 int wire_put_u32(struct buf *b, uint32_t v) MUST_CHECK;
 int wire_put_u64(struct buf *b, uint64_t v) MUST_CHECK;
-int wire_put_bytes(struct buf *b, const void *data, size_t size) MUST_CHECK; /* u32 + bytes */
+int wire_put_bytes(struct buf *b, const void *data,
+                   size_t size) MUST_CHECK; /* u32 + bytes */
 int wire_put_text(struct buf *b, const char *text) MUST_CHECK;
 
 #endif

@@ -132,7 +132,7 @@ static void send_join(struct agent *a)
                                .max_world = a->max_world}};
 
     memcpy(m.u.join.addr, a->relay.addr, sizeof(m.u.join.addr));
-    link_send(a, &m);
+    agent_send(a, &m);
 }
 
 static void send_stopped(struct agent *a)
@@ -143,7 +143,7 @@ static void send_stopped(struct agent *a)
     };
 
     a->has_stopped = true;
-    link_send(a, &m);
+    agent_send(a, &m);
 }
 
 /* With a fresh listener for the workers of the next generation. */
@@ -341,7 +341,7 @@ static void send_leave(struct agent *a, uint64_t generation)
     struct msg m = {.type = MSG_LEAVE,
                     .u.leave = {.generation = generation, .signal = a->leaving}};
 
-    link_send(a, &m);
+    agent_send(a, &m);
 }
 
 static void leave_now(struct agent *a, const void *detail)

@@ -121,7 +121,7 @@ void agent_disarm(struct agent *a, enum agent_timer timer);
 
 /* agent_link.c */
 void link_open(struct agent *a);
-void link_send(struct agent *a, const struct msg *m); /* dropped while not up */
+void agent_send(struct agent *a, const struct msg *m); /* dropped while not up */
 void link_tick(struct agent *a, enum agent_timer timer);
 uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
 

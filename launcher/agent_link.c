@@ -54,7 +54,7 @@ static void go_down(struct agent *a)
     agent_arm(a, TIMER_RECONNECT, delay / 2 + next_random(a) % (delay / 2 + 1));
 }
 
-void link_send(struct agent *a, const struct msg *m)
+void agent_send(struct agent *a, const struct msg *m)
 {
     if (a->link == LINK_UP) {
         a->config.actions.send(a->config.actions.arg, m);
@@ -166,7 +166,7 @@ static void send_heartbeat(struct agent *a)
 {
     struct msg m = {.type = MSG_HEARTBEAT, .u.heartbeat = {.sent_ms = a->now_ms}};
 
-    link_send(a, &m);
+    agent_send(a, &m);
     agent_arm(a, TIMER_HEARTBEAT, MAX(a->lease_ms / 4, 1));
 }
 

@@ -252,7 +252,7 @@ static void send_ended(struct agent *a, uint32_t slot, const struct agent_end *e
     mem_free(w->ended);
     w->ended = m;
     if (!a->is_over) {
-        link_send(a, m);
+        agent_send(a, m);
     }
 }
 
@@ -304,7 +304,7 @@ static void send_request(struct agent *a, const struct request *r)
                                            .run = r->run,
                                            .step = r->step};
     }
-    link_send(a, &m);
+    agent_send(a, &m);
 }
 
 static void on_request(struct agent *a, uint32_t slot, const struct control *c)
@@ -375,14 +375,14 @@ static void on_progress(struct agent *a, uint32_t slot, const struct control *c)
     w->progress_ms = MAX(a->now_ms, 1);
     memcpy(w->phase, c->phase, sizeof(w->phase));
     memcpy(m.u.progress.phase, c->phase, sizeof(m.u.progress.phase));
-    link_send(a, &m);
+    agent_send(a, &m);
 }
 
 static void send_refuse(struct agent *a)
 {
     struct msg m = {.type = MSG_REFUSE, .u.refuse = a->refuse};
 
-    link_send(a, &m);
+    agent_send(a, &m);
 }
 
 /* All ranks say the same; the first is enough. */
@@ -444,7 +444,7 @@ void workers_resend(struct agent *a)
 {
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         if (a->workers[i].ended) {
-            link_send(a, a->workers[i].ended);
+            agent_send(a, a->workers[i].ended);
         }
     }
     if (a->has_refused) {

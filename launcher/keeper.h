@@ -1,22 +1,23 @@
 #ifndef LAUNCHER_KEEPER_H
 #define LAUNCHER_KEEPER_H
 
-/* The keeper: a small single-threaded process, forked by ctrun before anything else, that is
- * the parent of the workers and the subreaper of all their descendants, so that nothing
- * survives the end of ctrun, kill -9 included.
+/* The keeper: a small single-threaded process, forked by ctrun before anything else,
+ * that is the parent of the workers and the subreaper of all their descendants, so that
+ * nothing survives the end of ctrun, kill -9 included.
  *
  *   agent ── socketpair (SOCK_SEQPACKET) ── keeper ── workers (own session each)
  *     spawn(id, argv, env, cwd, fds) ─►
  *     kill(id, signal) ─►                 to the worker's process group
  *                      ◄─ spawned(id, pid) + pidfd | failed(id, errno)
- *                      ◄─ exited(id, status)        after the group was killed and reaped
+ *                      ◄─ exited(id, status)        after the group was killed and
+ * reaped
  *
- * The socket's end: KILL all groups, then every adopted descendant until none is left. argv
- * and env travel in a memfd, so they have no size limit but the kernel's. The keeper sits in
- * its own process group and ignores INT, TERM, HUP and QUIT; workers get back the signal
- * dispositions and the mask that ctrun started with. If the keeper alone dies, workers die by
- * PDEATHSIG; the agent sees the socket's end (keeper_receive → ERR_CLOSED), and
- * keeper_clean_up kills what it has adopted. */
+ * The socket's end: KILL all groups, then every adopted descendant until none is left.
+ * argv and env travel in a memfd, so they have no size limit but the kernel's. The
+ * keeper sits in its own process group and ignores INT, TERM, HUP and QUIT; workers get
+ * back the signal dispositions and the mask that ctrun started with. If the keeper
+ * alone dies, workers die by PDEATHSIG; the agent sees the socket's end (keeper_receive
+ * → ERR_CLOSED), and keeper_clean_up kills what it has adopted. */
 
 #include "common/err.h"
 
@@ -32,9 +33,9 @@ struct keeper_spawn {
     uint32_t id;       /* the agent's number for this worker */
     char *const *argv; /* argv[0] is a path */
     char *const *env;
-    const char *cwd;   /* NULL: as it is */
-    int fds[5];        /* what becomes 0, 1, 2, 3 (control), 4 (progress); -1: leave 0 as it is,
-                          3 and 4 closed. The caller keeps and closes its copies. */
+    const char *cwd; /* NULL: as it is */
+    int fds[5]; /* what becomes 0, 1, 2, 3 (control), 4 (progress); -1: leave 0 as it
+                   is, 3 and 4 closed. The caller keeps and closes its copies. */
 };
 
 enum keeper_event_type { KEEPER_SPAWNED, KEEPER_FAILED, KEEPER_EXITED };

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 
 #include <errno.h>
 #include <limits.h>

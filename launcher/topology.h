@@ -1,8 +1,8 @@
 #ifndef LAUNCHER_TOPOLOGY_H
 #define LAUNCHER_TOPOLOGY_H
 
-/* PURE. A round's node table → this node's ranks. Global ranks are numbered through in group
- * rank order. */
+/* PURE. A round's node table → this node's ranks. Global ranks are numbered through in
+ * group rank order. */
 
 #include "common/msg.h"
 

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/notify.h"
+#include "common/version.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/version.h"
 
 #include <stdio.h>
 #include <stdlib.h>

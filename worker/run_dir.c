@@ -129,8 +129,8 @@ static int write_lock(int fd, const char *own, const char *path, struct errmsg *
     char text[LOCK_TEXT_MAX];
 
     (void)gethostname(host, sizeof(host) - 1);
-    (void)snprintf(text, sizeof(text), "%.300s pid %ld on %s\n", *own ? own : "one process",
-                   (long)getpid(), host);
+    (void)snprintf(text, sizeof(text), "%.300s pid %ld on %s\n",
+                   *own ? own : "one process", (long)getpid(), host);
     if (ftruncate(fd, 0) < 0) {
         return fail(msg, "cannot write", path);
     }

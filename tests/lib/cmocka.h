@@ -1,7 +1,8 @@
 #ifndef TESTS_LIB_CMOCKA_H
 #define TESTS_LIB_CMOCKA_H
 
-/* <cmocka.h> with what it needs before it, in an order that the formatter leaves alone. */
+/* <cmocka.h> with what it needs before it, in an order that the formatter leaves alone.
+ */
 
 /* clang-format off */
 #include <setjmp.h>
