@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <yaml.h>
 
@@ -237,14 +238,19 @@ int yaml_read_file(struct yaml_tree *t, const char *path, struct yaml_node **ret
                    struct errmsg *msg)
 {
     struct yaml_node *root = NULL;
+    struct stat st;
     char *data;
     ssize_t n;
     int fd;
     int rv;
 
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not hold us */
     if (fd < 0) {
         return errmsg_set(msg, -errno, "%s: %s", path, err_text(-errno));
+    }
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        (void)close(fd);
+        return errmsg_set(msg, ERR_INVALID, "%s: not a file", path);
     }
     data = mem_alloc(YAML_MAX_BYTES + 1);
     n = read_whole(fd, data, YAML_MAX_BYTES + 1);

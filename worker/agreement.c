@@ -3,13 +3,14 @@
 
 #include "worker/agreement.h"
 
+#include "worker/config_diff.h"
+
 #include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
-enum { RECORD_MAX = 2048 };
+enum { RECORD_MAX = 256 * 1024, RUN_RECORD_MAX = 128 };
 
 static void fill_meta(struct trainer *t)
 {
@@ -91,50 +92,93 @@ static int agree_isa(struct trainer *t, const char **ret, struct errmsg *msg)
     return rv;
 }
 
-/* Nodes with other instruction sets or another configuration would silently compute
- * something else: every rank compares its own with rank 0's. */
+static int get_text(struct trainer *t, const char *key, char *text, struct errmsg *msg)
+{
+    size_t size;
+
+    memset(text, 0, RECORD_MAX);
+    return store_client_get(t->store, key, text, RECORD_MAX - 1, &size, msg);
+}
+
+static int compare_signature(struct trainer *t, const char *leader, struct errmsg *msg)
+{
+    if (strcmp(leader, t->device->signature) == 0) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_INVALID,
+        "rank %d computes with \"%s\", rank 0 with \"%s\": start every node "
+        "with the same version of ctrun-worker and of its libraries",
+        t->launch->rank, t->device->signature, leader);
+}
+
+static int compare_config(struct trainer *t, const char *leader, struct errmsg *msg)
+{
+    char keys[256];
+
+    if (config_diff(leader, t->meta.config_json, keys, sizeof(keys)) == 0) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_INVALID,
+        "rank %d has another configuration than rank 0: %s; give every node "
+        "the same",
+        t->launch->rank, keys);
+}
+
+/* Nodes with other libraries or another configuration would silently compute something
+ * else: every rank compares its own with rank 0's. */
 static int compare_with_leader(struct trainer *t, struct errmsg *msg)
 {
-    char own[RECORD_MAX];
-    char leader[RECORD_MAX] = "";
-    size_t size = 0;
+    const char *signature = t->device->signature;
+    char *leader;
     int rv;
 
-    (void)snprintf(own, sizeof(own), "%s; configuration %016llx", t->device->signature,
-                   (unsigned long long)XXH3_64bits(t->meta.config_json,
-                                                   strlen(t->meta.config_json)));
     if (trainer_leads(t)) {
-        return store_client_set(t->store, "signature", own, strlen(own), msg);
+        rv = store_client_set(t->store, "signature", signature, strlen(signature), msg);
+        return rv < 0 ? rv
+                      : store_client_set(t->store, "config", t->meta.config_json,
+                                         strlen(t->meta.config_json), msg);
     }
-    rv =
-        store_client_get(t->store, "signature", leader, sizeof(leader) - 1, &size, msg);
-    if (rv == 0 && strcmp(own, leader) != 0) {
-        rv = errmsg_set(
-            msg, ERR_INVALID,
-            "rank %d computes with \"%s\", rank 0 with \"%s\": start every node "
-            "with the same version and configuration (CTRUN_ISA=avx2 makes "
-            "processors alike)",
-            t->launch->rank, own, leader);
+    leader = mem_alloc(RECORD_MAX);
+    rv = get_text(t, "signature", leader, msg);
+    rv = rv < 0 ? rv : compare_signature(t, leader, msg);
+    rv = rv < 0 ? rv : get_text(t, "config", leader, msg);
+    rv = rv < 0 ? rv : compare_config(t, leader, msg);
+    mem_free(leader);
+    return rv;
+}
+
+/* Above every run generation that has left a checkpoint, also where log/ was cleaned
+ * up. */
+static int lowest_generation(const struct trainer *t, uint64_t *ret, struct errmsg *msg)
+{
+    struct checkpoint_entry *entries = NULL;
+    size_t n = 0;
+    int rv;
+
+    rv = checkpoint_list(t->config->checkpoint.dir, &entries, &n, msg);
+    *ret = t->launch->generation;
+    if (rv == 0 && n > 0) { /* the first is the newest */
+        *ret = MAX(*ret, (uint64_t)entries[0].run_generation + 1);
     }
+    mem_free(entries);
     return rv;
 }
 
 /* Rank 0 opens the run directory and publishes its run generation; the others join. */
 static int open_run_dir(struct trainer *t, uint64_t cluster, struct errmsg *msg)
 {
-    const struct run_dir_owner owner = {
-        .cluster = cluster,
-        .job = t->launch->run_id,
-        .generation = t->launch->generation,
-    };
-    char record[RECORD_MAX] = "";
+    struct run_dir_owner owner = {.cluster = cluster, .job = t->launch->run_id};
+    char record[RUN_RECORD_MAX] = "";
     char token[RUN_DIR_TOKEN_MAX] = "";
     size_t size = 0;
     int run = 0;
     int rv;
 
     if (trainer_leads(t)) {
-        rv = run_dir_open(t->config->run.dir, &owner, &t->run_dir, msg);
+        rv = lowest_generation(t, &owner.generation, msg);
+        rv = rv < 0 ? rv : run_dir_open(t->config->run.dir, &owner, &t->run_dir, msg);
         if (rv < 0 || !t->store) {
             return rv;
         }

@@ -129,6 +129,21 @@ static int check_parallel(const struct train_config *c, struct errmsg *msg)
     return 0;
 }
 
+/* run.name is one folder's name, and goes to terminals. */
+static int check_name(const char *name, struct errmsg *msg)
+{
+    bool is_bad = name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+
+    for (const char *c = name; *c; c++) {
+        is_bad = is_bad || *c == '/' || (unsigned char)*c < ' ' || *c == 0x7f;
+    }
+    return is_bad
+               ? errmsg_set(msg, ERR_INVALID,
+                            "run.name must be a folder's name without '/' or control "
+                            "characters; run.dir says where it lies")
+               : 0;
+}
+
 static int check_machine(const struct train_config *c, struct errmsg *msg)
 {
     if (is(c->device.kind, "cuda")) {
@@ -137,12 +152,11 @@ static int check_machine(const struct train_config *c, struct errmsg *msg)
     if (is(c->comm.kind, "nccl")) {
         return refuse(msg, "comm.kind", c->comm.kind, "auto, shm or tcp");
     }
-    if (c->run.name[0] == '\0' || c->run.dir[0] == '\0' ||
-        c->checkpoint.dir[0] == '\0') {
+    if (c->run.dir[0] == '\0' || c->checkpoint.dir[0] == '\0') {
         return errmsg_set(msg, ERR_INVALID,
-                          "run.name, run.dir and checkpoint.dir must not be empty");
+                          "run.dir and checkpoint.dir must not be empty");
     }
-    return 0;
+    return check_name(c->run.name, msg);
 }
 
 int config_check(const struct train_config *config, struct errmsg *msg)

@@ -11,16 +11,9 @@
 
 #include "common/control.h"
 #include "common/err.h"
+#include "common/exit_code.h"
 
 #include <stdbool.h>
-
-enum {
-    EXIT_REFUSED = 2,
-    EXIT_LOST_PEER = 80,
-    EXIT_COMM_TIMEOUT = 81,
-    EXIT_STORAGE = 82,
-    EXIT_LEFT = 83,
-};
 
 struct control_client;
 

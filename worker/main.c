@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "common/version.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static int run(const struct worker_options *options, int config_error,
     if (launch_read(&launch, &msg) < 0 ||
         control_client_open(launch.control_fd, &control, &msg) < 0) {
         (void)fprintf(stderr, "ctrun-worker: %s\n", msg.text);
-        return EXIT_REFUSED;
+        return EXIT_MISTAKE;
     }
     (void)snprintf(context, sizeof(context), "rank=%d", launch.rank);
     log_setup("ctrun-worker", context,
@@ -66,8 +67,8 @@ static int run(const struct worker_options *options, int config_error,
         config_error = config_check(&options->config, config_msg);
     }
     if (config_error < 0) {
-        control_client_refuse(control, EXIT_REFUSED, config_msg->text);
-        code = EXIT_REFUSED;
+        control_client_refuse(control, EXIT_MISTAKE, config_msg->text);
+        code = EXIT_MISTAKE;
     } else {
         code = train_run(options, &launch, control);
     }
@@ -83,6 +84,7 @@ int main(int argc, char **argv)
     int rv;
 
     log_setup("ctrun-worker", "", LOG_LEVEL_INFO);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write's error: storage */
     if (argc > 1 && strcmp(argv[1], "ckpt") == 0) {
         return ckpt_main(argc - 1, argv + 1);
     }

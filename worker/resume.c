@@ -5,6 +5,7 @@
  * does not); tell the other ranks. All: load. Rank 0: prepare metrics.jsonl, ask the
  * service, take it over. */
 
+#include "worker/config_diff.h"
 #include "worker/model/init.h"
 #include "worker/model/llmc_model.h"
 #include "worker/shares.h"
@@ -49,42 +50,15 @@ static void finish_last_commit(const char *dir, const struct control *start)
     }
 }
 
-static void list_changed_keys(const json_t *before, json_t *now, char *text,
-                              size_t size)
-{
-    const char *key;
-    json_t *value;
-    size_t used = 0;
-
-    json_object_foreach(now, key, value)
-    {
-        const json_t *old = json_object_get(before, key);
-
-        if ((old && json_equal(old, value)) || strncmp(key, "run.", 4) == 0 ||
-            strncmp(key, "checkpoint.", 11) == 0 || used + strlen(key) + 8 > size) {
-            continue;
-        }
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", key);
-    }
-}
-
 /* Says in one line which keys differ from the run that wrote the checkpoint. */
 static void tell_changed_keys(const struct trainer *t,
                               const struct checkpoint_meta *meta)
 {
-    json_t *before = json_loads(meta->config_json, JSON_REJECT_DUPLICATES, NULL);
-    json_t *now = json_loads(t->meta.config_json, JSON_REJECT_DUPLICATES, NULL);
-    char text[CHANGED_MAX] = "";
+    char text[CHANGED_MAX];
 
-    if (json_is_object(before) && json_is_object(now)) {
-        list_changed_keys(before, now, text, sizeof(text));
-    }
-    if (text[0] != '\0') {
+    if (config_diff(meta->config_json, t->meta.config_json, text, sizeof(text)) > 0) {
         (void)fprintf(stderr, "ctrun-worker: changed since the checkpoint: %s\n", text);
     }
-    json_decref(before);
-    json_decref(now);
 }
 
 static bool is_same_json(const char *a, const char *b)

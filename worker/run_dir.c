@@ -269,6 +269,32 @@ static int absolute(const char *path, char *ret, struct errmsg *msg)
     return fits ? 0 : errmsg_set(msg, ERR_TOO_LARGE, "%s: the path is too long", path);
 }
 
+static int identify(const char *path, uint64_t *device, uint64_t *inode)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0) {
+        return -errno;
+    }
+    *device = (uint64_t)st.st_dev;
+    *inode = (uint64_t)st.st_ino;
+    return 0;
+}
+
+int run_dir_check(const struct run_dir *r, struct errmsg *msg)
+{
+    uint64_t device = 0;
+    uint64_t inode = 0;
+
+    if (identify(r->path, &device, &inode) < 0 || device != r->device ||
+        inode != r->inode) {
+        return errmsg_set(
+            msg, ERR_STALE,
+            "run directory %s was moved or replaced while the run goes on", r->path);
+    }
+    return 0;
+}
+
 int run_dir_open(const char *path, const struct run_dir_owner *owner,
                  struct run_dir *ret, struct errmsg *msg)
 {
@@ -277,6 +303,9 @@ int run_dir_open(const char *path, const struct run_dir_owner *owner,
     *ret = (struct run_dir){.lock_fd = -1};
     rv = make_path(path, msg);
     rv = rv < 0 ? rv : absolute(path, ret->path, msg);
+    if (rv == 0 && identify(ret->path, &ret->device, &ret->inode) < 0) {
+        rv = fail(msg, "cannot find", ret->path);
+    }
     rv = rv < 0 ? rv : take_lock(ret, owner, msg);
     rv = rv < 0 ? rv : claim_generation(ret, owner->generation, msg);
     rv = rv < 0 ? rv : write_token(ret, msg);

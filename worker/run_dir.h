@@ -21,6 +21,7 @@ struct run_dir {
     int run_generation; /* R */
     char log[RUN_DIR_PATH_MAX]; /* path/log/R */
     char token[RUN_DIR_TOKEN_MAX];
+    uint64_t device, inode; /* of path, when it was opened */
 };
 
 struct run_dir_owner {
@@ -39,6 +40,10 @@ int run_dir_open(const char *path, const struct run_dir_owner *owner,
 int run_dir_join(const char *path, int run_generation, const char *token,
                  struct run_dir *ret, struct errmsg *msg) MUST_CHECK;
 void run_dir_close(struct run_dir *r);
+
+/* ERR_STALE: the directory at `path` is not the one that was opened any more (it was
+ * moved or replaced while the run goes on), so nothing may be committed there. */
+int run_dir_check(const struct run_dir *r, struct errmsg *msg) MUST_CHECK;
 
 /* Writes `text` to path/name, whole or not at all (temporary, fsync, rename). */
 int run_dir_write(const struct run_dir *r, const char *name, const char *text,

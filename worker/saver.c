@@ -144,6 +144,10 @@ static int commit(struct saver *s, const char *tmp, const struct checkpoint_file
     char hash[CHECKPOINT_HASH_HEX];
     int rv;
 
+    rv = run_dir_check(s->config.run_dir, msg);
+    if (rv < 0) {
+        return rv;
+    }
     rv = checkpoint_write_manifest(tmp, &s->meta, files,
                                    (size_t)s->config.launch->world_size, hash, msg);
     rv = rv < 0 ? rv : metrics_sync(s->config.metrics, msg);

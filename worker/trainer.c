@@ -18,7 +18,7 @@ int trainer_exit_code(const struct trainer *t, int err)
     case ERR_MISSING:
     case ERR_CORRUPT:
     case ERR_BUSY:
-        return EXIT_REFUSED;
+        return EXIT_MISTAKE;
     case ERR_PEER_LOST:
     case ERR_ABORTED:
     case ERR_REFUSED: /* fenced */
@@ -28,10 +28,10 @@ int trainer_exit_code(const struct trainer *t, int err)
     case -EIO:
     case -ENOSPC:
     case -EDQUOT:
-    case -EROFS:
+    case -EFBIG:
         return EXIT_STORAGE;
     default:
-        return t->has_begun ? 1 : EXIT_REFUSED;
+        return t->has_begun ? 1 : EXIT_MISTAKE;
     }
 }
 

@@ -45,6 +45,7 @@ CASES = {
     "not there yet": (["parallel.strategy=fsdp"], ["fsdp"]),
     "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing"]),
     "unusable first weights": (["model.init_from={tmp}/short.txt"], ["short.txt"]),
+    "name that is a path": (["run.name=../x"], ["run.name"]),
     "run directory that cannot be made": (["run.dir=/proc/run"], ["/proc/run"]),
 }
 
@@ -89,6 +90,41 @@ def test_run_directory_that_is_not_shared(train, tmp_path, two_hosts):
     assert first.wait(60) == 2, first.err()
     assert second.wait(60) == 2, second.err()
     assert "does not see" in first.err() + second.err()
+
+
+def test_nodes_with_other_configurations_name_the_key(train, tmp_path, free_port):
+    options = ["--nnodes=2", "--rdzv-id=x", f"--rdzv-endpoint=127.0.0.1:{free_port}"]
+    nodes = [train(tmp_path / "run", f"train.seed={seed}", nproc=1, options=options)
+             for seed in (1, 2)]
+    for node in nodes:
+        assert node.wait(60) == 2, node.err()
+        assert "train.seed" in node.err()
+
+
+def test_metrics_that_are_no_file(train, tmp_path):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    os.mkfifo(run_dir / "metrics.jsonl")
+    run = train(run_dir, options=["--max-restarts=2"])
+    assert run.wait(60) == 2, run.err()
+    assert "metrics.jsonl" in run.err() and "restarting" not in run.err()
+
+
+def test_proc_of_another_pid_namespace_is_refused_with_the_remedy(train, tmp_path):
+    run = train(tmp_path / "run", prefix=["unshare", "-pf"], options=["--max-restarts=2"])
+    assert run.wait(60) == 2, run.err()
+    assert "--mount-proc" in run.err() and "restarting" not in run.err()
+
+
+def test_run_directory_moved_while_training_gets_no_checkpoint_elsewhere(
+    train, tmp_path, wait_for
+):
+    run_dir = tmp_path / "run"
+    run = train(run_dir, "train.steps=400")
+    wait_for(lambda: training.last_step(run_dir) >= 9)
+    run_dir.rename(tmp_path / "moved")
+    assert run.wait(60) == 82, run.err()
+    assert "moved or replaced" in run.err()
 
 
 def test_data_changed_since_the_checkpoint(train, tmp_path, corpus):

@@ -73,6 +73,20 @@ def test_is_rejected_with_a_line_and_the_one_before_is_used(
     assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, 22))
 
 
+def test_a_cleaned_up_log_folder_does_not_bring_back_an_older_checkpoint(
+    bin_dir, train, half_way, tmp_path
+):
+    """New checkpoints must be newer than all that are there, whatever log/ says."""
+    run_dir = tmp_path / "run"
+    subprocess.run(["cp", "-r", half_way, run_dir], check=True)
+    for old in training.checkpoints(run_dir):
+        old.rename(str(old).replace("-g1", "-g7"))
+    subprocess.run(["rm", "-r", run_dir / "log"], check=True)
+    run = train(run_dir, "train.steps=24", "checkpoint.resume=never")
+    assert run.wait(60) == 0, run.err()
+    assert training.checkpoints(run_dir)[-1].name == "step-00000024-g8"
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 2 MiB of its own."""

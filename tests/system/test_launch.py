@@ -162,6 +162,32 @@ def test_unknown_program_is_a_mistake(start, bin_dir):
     assert "not-there" in ctrun.err()
 
 
+@pytest.mark.parametrize("program", [["train.py"], ["-m", "package.train"]])
+def test_python_programs_run_without_a_named_interpreter(start, bin_dir, tmp_path, program):
+    (tmp_path / "package").mkdir()
+    for path in ("train.py", "package/train.py"):
+        (tmp_path / path).write_text("import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHON_EXEC"}
+    ctrun = start(bin_dir / "ctrun", "--standalone", *program, "x", env=env, cwd=tmp_path)
+    assert ctrun.wait() == 0, ctrun.err()
+    assert ctrun.out() == "0 ['x']\n"
+
+
+def test_stderr_that_nobody_reads_does_not_hold_the_job(start, bin_dir):
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(write_end, b"x" * 4096)
+    os.set_blocking(write_end, True)
+    ctrun = start(bin_dir / "ctrun", "--standalone", "--max-restarts=1", bin_dir / "fake-worker",
+                  "--on", "restart=0", "exit=3", "exit=5",
+                  preexec_fn=lambda: os.dup2(write_end, 2))
+    assert ctrun.wait() == 5  # though neither the restart nor the report can be told
+    os.close(write_end)
+    os.close(read_end)
+
+
 def test_log_dir_holds_each_rank_and_generation(launch, tmp_path):
     logs = tmp_path / "logs"
     ctrun = launch("print=hello %r %g", "--on", "restart=0", "exit=1",
@@ -275,6 +301,24 @@ def test_killed_keeper_ends_the_node(launch, wait_for, tmp_path):
     assert ctrun.wait(20) == 1
     assert "keeper" in ctrun.err()
     wait_for(lambda: not any(alive(pid) for pid in found))
+
+
+def test_keeper_killed_while_a_round_starts_ends_the_node(node, wait_for):
+    first = node("print=up", nodes="3", nproc=2)
+    wait_for(lambda: "waiting for" in first.err())
+    victim = node("print=up", nodes="3", nproc=2)
+    wait_for(lambda: "waiting for" in victim.err())
+    keeper, = subprocess.check_output(["pgrep", "-P", str(victim.pid)], text=True).split()
+    victim.signal(signal.SIGSTOP)
+    third = node("print=up", nodes="3", nproc=2)
+    wait_for(lambda: "up" in first.out())  # the victim, too, has been told of the round
+    os.kill(int(keeper), signal.SIGKILL)
+    victim.signal(signal.SIGCONT)
+    assert victim.wait(20) == 1
+    assert "keeper" in victim.err()
+    for other in (third, first):
+        other.signal(signal.SIGTERM)
+        assert other.wait(20) == 128 + signal.SIGTERM
 
 
 # --- several nodes ---

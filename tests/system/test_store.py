@@ -309,15 +309,57 @@ def test_an_agent_that_never_says_hello_is_closed(server):
         assert c.is_closed()
 
 
-def test_silent_and_half_open_connections_are_kept(server):
+@pytest.mark.parametrize("data", [VALIDATE[:1], VALIDATE[:4], b"c", b"ctrunA1"])
+def test_who_only_begins_to_say_who_it_is_is_closed(server, data):
     with server.client(validate=False) as silent, server.client(validate=False) as half:
-        half.send(VALIDATE[:3])
-        with server.client(validate=False) as probe:  # closed after the hello time-out …
-            probe.send(b"ctrunA1\n")
-            assert probe.is_closed()
-        half.send(VALIDATE[3:])  # … the others are not
-        silent.send(VALIDATE)
-        assert half.ping() and silent.ping()
+        half.send(data)
+        assert half.is_closed()
+        silent.send(VALIDATE)  # who says nothing has time
+        assert silent.ping()
+
+
+def test_when_there_are_too_many_the_oldest_silent_one_makes_room(start_server):
+    server = start_server("--max-connections=10")
+    talker = server.client()
+    assert talker.ping()
+    silent = [server.client(validate=False) for _ in range(9)]
+    late = [server.client() for _ in range(3)]
+    assert all(c.ping() for c in late)
+    assert all(c.is_closed() for c in silent[:3])
+    for c in silent[3:]:
+        c.send(VALIDATE)
+        assert c.ping()
+    with server.client(validate=False) as c:  # now none is silent
+        assert c.is_closed()
+    assert talker.ping()
+    for c in [talker, *silent, *late]:
+        c.close()
+
+
+def agent_frame(kind, payload):
+    return struct.pack("<IB", 1 + len(payload), kind) + payload
+
+
+def agent_hello(version):
+    def text(t):
+        return struct.pack("<I", len(t)) + t.encode()
+
+    return agent_frame(
+        1,
+        struct.pack("<H", version) + text("job") + struct.pack("<5QiIIQ", 7, 0, 0, 0, 0, -1, 0, 0, 0)
+        + text("") + text("host") + struct.pack("<4IiI", 1, 1, 1, 0, -1, 1000),
+    )
+
+
+def test_a_refused_agent_that_does_not_close_is_closed(server, wait_for):
+    fds = server.n_fds()
+    with server.client(validate=False) as c:
+        c.send(b"ctrunA1\n" + agent_hello(version=9))
+        heard = bytearray()
+        while more := c.sock.recv(4096):
+            heard += more
+        assert b"install the same ctrun everywhere" in heard
+        wait_for(lambda: server.n_fds() <= fds)
 
 
 def test_lengths_that_lie_cost_no_memory(server):

@@ -57,12 +57,33 @@ static int reserve(int fd, size_t size)
     return 0;
 }
 
+/* Peers open a segment as /proc/<pid>/fd/<n>: a /proc of another PID namespace would
+ * show them a stranger, or nobody. */
+static int check_proc(struct errmsg *msg)
+{
+    char text[32] = "";
+    char own[32];
+
+    (void)snprintf(own, sizeof(own), "%d", (int)getpid());
+    if (readlink("/proc/self", text, sizeof(text) - 1) < 0 || strcmp(text, own) != 0) {
+        return errmsg_set(
+            msg, ERR_UNSUPPORTED,
+            "/proc is not that of this PID namespace, so ranks cannot share "
+            "memory: mount it (unshare --mount-proc), or use comm.kind=tcp");
+    }
+    return 0;
+}
+
 int segment_create(struct segment *s, int n_rings, const uint8_t token[SHM_TOKEN_SIZE],
                    struct errmsg *msg)
 {
     size_t size = segment_size(n_rings);
-    int fd = memfd_create("ctrun-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING), rv;
+    int fd, rv = check_proc(msg);
 
+    if (rv < 0) {
+        return rv;
+    }
+    fd = memfd_create("ctrun-comm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     rv = fd < 0 ? -errno : reserve(fd, size);
     rv = rv < 0 ? rv : map(s, fd, n_rings);
     if (rv < 0) {

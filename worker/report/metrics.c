@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The new file is opened before it is renamed into place, so that a writer always
@@ -211,12 +212,21 @@ static int copy_lines(FILE *from, int to, uint64_t keep_step)
 
 static int copy_kept(const char *path, int to, uint64_t keep_step, struct errmsg *msg)
 {
-    FILE *from = fopen(path, "re");
+    int fd =
+        open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not hold us */
+    struct stat st;
+    FILE *from;
     int rv;
 
-    if (!from) {
+    if (fd < 0) {
         return errno == ENOENT ? 0 : blame(msg, path, -errno); /* a new run */
     }
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        (void)close(fd);
+        return errmsg_set(msg, ERR_INVALID, "%s is not a file: move it away", path);
+    }
+    from = fdopen(fd, "r");
+    ASSERT(from); /* out of memory */
     rv = copy_lines(from, to, keep_step);
     (void)fclose(from); /* only read from */
     return rv < 0 ? blame(msg, path, rv) : 0;
