@@ -17,7 +17,7 @@ BIN_worker     := ctrun-worker
 # Start-up time is a promise: ctrun links neither oneDNN nor anything else that it can do without.
 LIBS_common     := -luv -lyaml
 LIBS_rendezvous := -luv -lyaml -lm
-LIBS_launcher   := -luv -lyaml -ljansson -lm
+LIBS_launcher   := -luv -ljansson -lm
 LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
 
 # what a bare Debian 12 lacks, to build and to test
@@ -60,8 +60,8 @@ $(O)/bin/$(BIN_$(1)): $(call objects,$(1)) $(O)/libcommon.a
 $(O)/lib$(1).a: $(filter-out %/main.c.o,$(call objects,$(1)))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
-# the server embedded in ctrun
-$(O)/bin/ctrun: $(filter-out %/main.c.o,$(call objects,rendezvous))
+# the server embedded in ctrun, without its command line (and the YAML that needs)
+$(O)/bin/ctrun: $(filter-out %/main.c.o %/rendezvous/options.c.o,$(call objects,rendezvous))
 
 $(O)/libcommon.a: $(call objects,common)
 $(O)/libtest.a: $(call objects,tests/lib)

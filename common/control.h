@@ -2,15 +2,16 @@
 #define COMMON_CONTROL_H
 
 /* The control channel: agent ↔ ctrun-worker, over the SOCK_SEQPACKET socketpair whose
- * worker's end is CTRUN_CONTROL_FD. One message per packet: u8 type, then its fields in
- * order (little-endian; text: u32 + bytes). A hello makes the program an engine.
+ * worker's end is CTRUN_CONTROL_FD. One message per packet: u8 type, then all fields of
+ * all types in one order (control.c; little-endian; text: u32 + bytes), those that the
+ * type does not use zero or "". A hello makes the program an engine.
  *
  *   worker                       agent
  *     │◄──────────── START (last commit)           at once, with the spawn
  *     │ HELLO (log folder)                         after the run generation is claimed
- *     │ RESUMED (R, N)  ──►  ◄── DECISION           rank 0
+ *     │ RESUMED (R, N) ──► ◄── DECISION            rank 0
  *     │ PROGRESS (step, phase)                     now and then
- *     │ COMMIT (R, N, hash) ──► ◄── DECISION        rank 0
+ *     │ COMMIT (R, N, hash) ──► ◄── DECISION       rank 0
  *     │ REFUSE (code, text)                        bad configuration: the job ends
  *     │◄──────────── LEAVE | ABORT
  *
@@ -66,7 +67,8 @@ struct control {
 /* `out` is cleared first. */
 int control_encode(const struct control *c, struct buf *out) MUST_CHECK;
 
-/* ERR_PROTOCOL for anything that is not exactly one message. */
+/* ERR_PROTOCOL for anything that is not exactly one message; `*ret` is written all the
+ * same and means nothing then. */
 int control_decode(const void *data, size_t size, struct control *ret) MUST_CHECK;
 
 #endif

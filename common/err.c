@@ -4,36 +4,55 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Codes that are libuv's alone, with its names and texts: the base includes no <uv.h>,
+ * and their values are part of libuv's ABI. Its others are -errno. */
+#define UV_ONLY_MAP(X)                                             \
+    X(EAI_ADDRFAMILY, -3000, "address family not supported")       \
+    X(EAI_AGAIN, -3001, "temporary failure")                       \
+    X(EAI_BADFLAGS, -3002, "bad ai_flags value")                   \
+    X(EAI_CANCELED, -3003, "request canceled")                     \
+    X(EAI_FAIL, -3004, "permanent failure")                        \
+    X(EAI_FAMILY, -3005, "ai_family not supported")                \
+    X(EAI_MEMORY, -3006, "out of memory")                          \
+    X(EAI_NODATA, -3007, "no address")                             \
+    X(EAI_NONAME, -3008, "unknown node or service")                \
+    X(EAI_OVERFLOW, -3009, "argument buffer overflow")             \
+    X(EAI_SERVICE, -3010, "service not available for socket type") \
+    X(EAI_SOCKTYPE, -3011, "socket type not supported")            \
+    X(EAI_BADHINTS, -3013, "invalid value for hints")              \
+    X(EAI_PROTOCOL, -3014, "resolved protocol is unknown")         \
+    X(EFTYPE, -4028, "inappropriate file type or format")          \
+    X(ECHARSET, -4080, "invalid Unicode character")                \
+    X(UNKNOWN, -4094, "unknown error")                             \
+    X(EOF, -4095, "end of file")
+
+static const struct {
+    int value;
+    const char *name, *text;
+} known[] = {
+#define ERR_ROW(name, value, text) {value, #name, text},
+    ERR_MAP(ERR_ROW) UV_ONLY_MAP(ERR_ROW)
+#undef ERR_ROW
+};
+
 const char *err_name(int err)
 {
-    const char *name;
+    const char *name = strerrorname_np(-err);
 
-    switch (err) {
-#define ERR_CASE(name, value, text) \
-    case value:                     \
-        return #name;
-        ERR_MAP(ERR_CASE)
-#undef ERR_CASE
-    default:
-        name = strerrorname_np(-err);
-        return name ? name : "unknown error";
+    for (size_t i = 0; i < ARRAY_LEN(known) && !name; i++) {
+        name = known[i].value == err ? known[i].name : NULL;
     }
+    return name ? name : "unknown error";
 }
 
 const char *err_text(int err)
 {
-    const char *text;
+    const char *text = strerrordesc_np(-err);
 
-    switch (err) {
-#define ERR_CASE(name, value, text) \
-    case value:                     \
-        return text;
-        ERR_MAP(ERR_CASE)
-#undef ERR_CASE
-    default:
-        text = strerrordesc_np(-err);
-        return text ? text : "unknown error";
+    for (size_t i = 0; i < ARRAY_LEN(known) && !text; i++) {
+        text = known[i].value == err ? known[i].text : NULL;
     }
+    return text ? text : "unknown error";
 }
 
 int errmsg_set(struct errmsg *msg, int err, const char *fmt, ...)

@@ -21,7 +21,8 @@ static struct {
     char context[64];
     enum log_level level;
     bool is_journal;
-    pthread_mutex_t lock; /* guards the ring */
+    pthread_mutex_t lock; /* guards what follows */
+    void (*sink)(const char *line, size_t size);
     struct trace ring[RING_SIZE];
     unsigned n_traces;
 } logger = {.level = LOG_LEVEL_INFO, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -47,6 +48,28 @@ enum log_level log_level_parse(const char *text, enum log_level fallback)
     return fallback;
 }
 
+void log_set_sink(void (*sink)(const char *line, size_t size))
+{
+    (void)pthread_mutex_lock(&logger.lock);
+    logger.sink = sink;
+    (void)pthread_mutex_unlock(&logger.lock);
+}
+
+static void put_line(const char *line, size_t size)
+{
+    bool has_sink;
+
+    (void)pthread_mutex_lock(&logger.lock);
+    has_sink = logger.sink != NULL;
+    if (has_sink) {
+        logger.sink(line, size);
+    }
+    (void)pthread_mutex_unlock(&logger.lock);
+    if (!has_sink && write(STDERR_FILENO, line, size) < 0) {
+        return; /* nowhere left to say so */
+    }
+}
+
 void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
 {
     static const int syslog_levels[] = {3, 4, 6, 7};
@@ -70,9 +93,7 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
                  level == LOG_LEVEL_INFO ? "" : ": ", sentence, *pairs ? " " : "",
                  pairs, *logger.context ? " " : "", logger.context);
     n = MIN(n, (int)sizeof(line) - 1);
-    if (write(STDERR_FILENO, line, (size_t)n) < 0) {
-        return; /* nowhere left to say so */
-    }
+    put_line(line, (size_t)n);
 }
 
 void log_trace(const char *machine, const char *from, const char *to)

@@ -8,6 +8,8 @@
 
 #include "common/check.h"
 
+#include <stddef.h>
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* `name` (the program) and `context` ("rank=3"; may be "") begin every line. Both
@@ -22,6 +24,10 @@ enum log_level log_level_parse(const char *text, enum log_level fallback);
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
+
+/* Where lines go instead of stderr, for a program that must not wait for whoever reads
+ * them; NULL: stderr again. Called by any thread, one at a time; must not log. */
+void log_set_sink(void (*sink)(const char *line, size_t size));
 
 /* Remembers a state change in a ring of the last 256, printed by a failed ASSERT. */
 void log_trace(const char *machine, const char *from, const char *to);

@@ -5,9 +5,9 @@
  *
  * The agent opens with the 8 bytes MSG_MAGIC; then both sides send frames:
  *
- *   u32 length of the rest | u8 type | payload (fields of the schema below, in order,
- *                                               little-endian; text and bytes: u32 +
- * bytes)
+ *   u32 length of the rest | u8 type | the fields of its schema below, in order
+ *
+ * Integers are little-endian; text and bytes are a u32 and so many bytes.
  *
  *   agent                                service
  *     │ HELLO (who, what job, what it saw)  │
@@ -23,13 +23,18 @@
  *     │────────────────────────────────────►│
  *     │◄──────────── STOP (abort | leave), REPORT, CLOSED (exit code)
  *
- * Session: a number the service gives; a reconnecting agent brings it back. A service
- * that does not know it says so by a new session: the old generation is over. Requests:
- * every STORE of a worker connection (`client`) has a `seq` from 1, in order; a
- * repeated seq is answered again, not applied again; STORE_REPLY {client, seq}
- * acknowledges it, and those without a reply of their own (SET …) are acknowledged by
- * an empty one. RESUMED and COMMIT carry a `request`, answered by DECISION. Every
- * message about a generation names it; an old one is ignored. */
+ *   Session      a number the service gives; a reconnecting agent brings it back. A
+ *                service that does not know it says so by a new session: the old
+ *                generation is over.
+ *   Requests     every STORE of a worker connection (`client`) has a `seq` from 1, in
+ *                order; a repeated seq is answered again, not applied again.
+ *                STORE_REPLY {client, seq} acknowledges it; those without a reply of
+ *                their own (SET …) are acknowledged by an empty one. RESUMED and COMMIT
+ *                carry a `request`, answered by DECISION.
+ *   Generations  every message about one names it; one of another generation is
+ *                ignored, but RESUMED and COMMIT are refused by a DECISION.
+ *   Ends         a rank's may be told twice before STOPPED: at once, and again when its
+ *                last lines are known. */
 
 #include "common/buf.h"
 
@@ -44,8 +49,10 @@ enum {
         512 * 1024, /* the length field's limit; larger closes the connection */
     MSG_MAX_CHUNK = 256 * 1024, /* of STORE and STORE_REPLY; larger values are cut */
     MSG_MAX_NODES = 16384,
-    MSG_ID_MAX = 256,  /* job ids, host names */
-    MSG_ADDR_MAX = 64, /* numeric addresses */
+    MSG_MAX_WORLD = 1 << 20,       /* ranks */
+    MSG_NODE_SIZE = 4 + 4 + 2 + 4, /* of an entry of ROUND's table, beside its texts */
+    MSG_ID_MAX = 256,              /* job ids, host names */
+    MSG_ADDR_MAX = 64,             /* numeric addresses */
     MSG_HASH_MAX = 40,
     MSG_TEXT_MAX = 1024,
     MSG_TAIL_MAX = 8192, /* the last lines of a rank */
@@ -290,12 +297,13 @@ int msg_encode(const struct msg *m, struct buf *out) MUST_CHECK;
 
 /* Decodes the first frame in `data`. Returns the bytes it took, 0 when the frame is not
  * complete, ERR_TOO_LARGE or ERR_PROTOCOL (unknown type, a field over its limit,
- * left-over bytes). Bytes fields point into `data`. */
+ * left-over bytes). Bytes fields point into `data`. Without a whole frame `*ret` means
+ * nothing, though it may have been written. */
 int msg_decode(const uint8_t *data, size_t size, struct msg *ret) MUST_CHECK;
 
 const char *msg_name(enum msg_type type);
 
-/* One entry of ROUND's node table. */
+/* One entry of ROUND's node table: MSG_NODE_SIZE bytes, and its texts'. */
 struct msg_node {
     uint32_t nproc;
     char addr[MSG_ADDR_MAX];

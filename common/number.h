@@ -8,8 +8,7 @@
 enum { NUMBER_TEXT_MAX = 32 };
 
 /* The shortest text that strtod reads back as the same finite number, always with a
- * point
- * ("6.0e-05", "1.0"), which every reader of YAML and JSON takes for a number. */
+ * point ("6.0e-05", "1.0"): every reader of YAML and JSON takes it for a number. */
 void number_format(double value, char text[NUMBER_TEXT_MAX]);
 
 #endif

@@ -38,17 +38,14 @@ static bool normalise(const char *text, char *name)
 static int refuse_unknown(const struct options *options, const char *arg,
                           const char *name, struct errmsg *msg)
 {
-    const char *nearest = NULL;
-    unsigned best = 2 + (unsigned)strlen(name) / 3;
+    const char **names = mem_array(options->n, sizeof(*names));
+    const char *nearest;
 
     for (size_t i = 0; i < options->n; i++) {
-        unsigned distance = str_distance(name, options->specs[i].name);
-
-        if (distance < best) {
-            best = distance;
-            nearest = options->specs[i].name;
-        }
+        names[i] = options->specs[i].name;
     }
+    nearest = str_nearest(name, names, options->n);
+    mem_free(names);
     if (nearest) {
         return errmsg_set(msg, ERR_INVALID, "unknown option %.80s; did you mean --%s?",
                           arg, nearest);

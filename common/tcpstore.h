@@ -3,8 +3,8 @@
 
 /* PURE. The wire of PyTorch's TCPStore: opcodes, limits, an incremental parser.
  *
- *   request:  u8 opcode | body           integers little-endian; a string is u64 +
- * bytes modern:   the first frame is 00 CE F7 85 3C (VALIDATE); opcodes as below
+ *   request:  u8 opcode | body; integers little-endian, a string is u64 + bytes
+ *   modern:   the first frame is 00 CE F7 85 3C (VALIDATE); opcodes as below
  *   legacy:   PyTorch ≤ 2.1, no VALIDATE; opcodes one lower (dialect A: 1.8–2.0,
  *             WATCH_KEY 7, DELETE_KEY 8; B: 2.1, DELETE_KEY 7 … CANCEL_WAIT 11); told
  *             from modern by the first five bytes, A unless the parser is told B

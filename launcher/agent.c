@@ -6,6 +6,7 @@
 #include "launcher/agent_core.h"
 
 #include "common/err.h"
+#include "common/exit_code.h"
 #include "common/mem.h"
 
 #include <signal.h>
@@ -18,8 +19,6 @@ enum {
     NOTICE_ROUND_MS =
         4000, /* a round with room to spare closes 3 s after the last join */
     EXIT_NODE_LOST = 1,
-    EXIT_RENDEZVOUS = 94,
-    EXIT_SIGNAL = 128,
 };
 
 static const char *const state_names[AGENT_STATE_COUNT] = {
@@ -33,10 +32,8 @@ static const bool moves[AGENT_STATE_COUNT][AGENT_STATE_COUNT] = {
     [AGENT_JOINING] = {[AGENT_RUNNING] = true, [AGENT_CLOSED] = true},
     [AGENT_RUNNING] =
         {[AGENT_STOPPING] = true, [AGENT_WAITING] = true, [AGENT_CLOSED] = true},
-    [AGENT_STOPPING] = {[AGENT_CONNECTING] = true,
-                        [AGENT_JOINING] = true,
-                        [AGENT_WAITING] = true,
-                        [AGENT_CLOSED] = true},
+    [AGENT_STOPPING] =
+        {[AGENT_CONNECTING] = true, [AGENT_JOINING] = true, [AGENT_CLOSED] = true},
     [AGENT_WAITING] =
         {[AGENT_JOINING] = true, [AGENT_CONNECTING] = true, [AGENT_CLOSED] = true},
 };
@@ -89,16 +86,6 @@ void agent_free(struct agent *a)
     workers_release(a);
     mem_free(a->workers);
     mem_free(a);
-}
-
-enum agent_state agent_state(const struct agent *a)
-{
-    return a->state;
-}
-
-uint64_t agent_generation(const struct agent *a)
-{
-    return a->generation;
 }
 
 bool agent_was_closed(const struct agent *a)

@@ -7,16 +7,18 @@
  * answers through agent_actions, during the call. An action never calls back into the
  * agent.
  *
- *                  WELCOME, JOIN sent          ROUND(g)
- *   CONNECTING ──────────────────────► JOINING ────────► RUNNING(g)
- *       ▲                                 ▲                 │  │ all ended with 0
- *       │ the server is gone,             │ all are gone    │  └──────► WAITING (for
- * the others) │ all are gone                    │                 │ a worker failed ·
- * STOP ·   │ STOP └──────────────────────────── STOPPING(g) ◄─────────┘ signal · server
- * gone       └─► JOINING
+ *              WELCOME,               ROUND(g)              all ended
+ *              JOIN sent                                    with 0
+ *   CONNECTING ─────────► JOINING ────────────► RUNNING(g) ──────────► WAITING
+ *     ▲  ▲                 ▲   ▲                    │ a worker failed ·   │  │
+ *     │  │                 │   │                    │ STOP · signal ·     │  │
+ *     │  │                 │   │                    ▼ server gone         │  │
+ *     │  └─ server gone ───┴───│─────────────── STOPPING(g)               │  │
+ *     │           all are gone │                                     STOP │  │
+ *     │                        └──────────────────────────────────────────┘  │
+ *     └────────────────────────────────────────────────────── server gone ───┘
  *
- *   CLOSED(exit code): from everywhere, by CLOSED, REFUSED, a signal, the join
- * time-out.
+ *   CLOSED(exit code): from everywhere, by CLOSED, REFUSED, a signal, join time-out.
  *
  * The connection has a life of its own (agent_link.c): down, opening, hello, up. While
  * it is down the workers of a durable service go on; those of an ephemeral one are
@@ -115,9 +117,10 @@ void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms
 void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *end,
                         uint64_t now_ms);
 
-/* The worker has ended (`status` as of waitpid); its output comes with agent_drained.
- */
-void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t now_ms);
+/* The worker has ended (`status` as of waitpid, `wall_ms` Unix time): the service is
+ * told at once, and once more with its last words, when they are read. */
+void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
+                  uint64_t now_ms);
 void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms);
 
@@ -132,8 +135,6 @@ void agent_keeper_lost(struct agent *a, uint64_t now_ms);
 void agent_tick(struct agent *a, uint64_t now_ms);
 uint64_t agent_deadline(const struct agent *a); /* UINT64_MAX: nothing to wait for */
 
-enum agent_state agent_state(const struct agent *a);
-uint64_t agent_generation(const struct agent *a);
 bool agent_was_closed(const struct agent *a); /* CLOSED has come: the job is over */
 
 #endif

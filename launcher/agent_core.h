@@ -76,9 +76,8 @@ struct agent {
 
     /* agent_link.c */
     enum agent_link link;
-    unsigned attempts; /* since the connection was last up */
-    unsigned
-        strangers; /* connections that ended without WELCOME, the port being taken */
+    unsigned attempts;  /* since the connection was last up */
+    unsigned strangers; /* ended without WELCOME, while another held our port */
     uint64_t rng;
     uint64_t session, cluster, boot;
     bool is_ephemeral;

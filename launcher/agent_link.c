@@ -208,6 +208,14 @@ static bool is_acceptable(struct agent *a, const struct msg_welcome *w)
     return true;
 }
 
+/* Our service is there: what it makes wait for is its own affair, but for a round. */
+static void be_patient(struct agent *a)
+{
+    if (a->state != AGENT_CONNECTING && (a->state != AGENT_JOINING || a->is_standby)) {
+        agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
+    }
+}
+
 static int on_welcome(struct agent *a, const struct msg_welcome *w)
 {
     bool is_known =
@@ -239,6 +247,7 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
         agent_say(a, LOG_LEVEL_INFO, "the rendezvous at %s answers again",
                   a->config.endpoint);
     }
+    be_patient(a);
     agent_fire(a, is_known ? EVENT_ATTACHED : EVENT_NEW_SESSION, NULL);
     return 0;
 }
@@ -349,10 +358,8 @@ int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms)
     if (a->state == AGENT_CLOSED || a->link == LINK_DOWN || a->link == LINK_OPENING) {
         return 0;
     }
-    if (a->state != AGENT_CONNECTING && (a->state != AGENT_JOINING || a->is_standby)) {
-        agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms); /* it is there */
-    }
     if (a->link == LINK_UP) {
+        be_patient(a);
         return on_message(a, m);
     }
     if (m->type == MSG_WELCOME) {

@@ -1,5 +1,5 @@
 /* PURE. The workers of one generation: started together, told to stop together, each
- * one's end reported once (and again after a reconnect). */
+ * one's end reported at once, again with its last words, and after a reconnect. */
 
 #include "launcher/agent_core.h"
 
@@ -200,33 +200,6 @@ static bool are_gone(const struct agent *a)
     return true;
 }
 
-/* A worker that ended by itself, and not well, takes its siblings with it at once. */
-static void ended(struct agent *a, uint32_t slot)
-{
-    struct worker *w = &a->workers[slot];
-
-    w->state = WORKER_EXITED;
-    w->ended_ms = a->now_ms;
-    w->kill_ms = 0;
-    if (!w->is_told && (w->code != 0 || w->signal != 0)) {
-        agent_fire(a, EVENT_FAILED, NULL);
-    }
-}
-
-void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t now_ms)
-{
-    struct worker *w = &a->workers[slot];
-
-    ASSERT(slot < a->config.nproc);
-    a->now_ms = now_ms;
-    if (a->state == AGENT_CLOSED || w->state != WORKER_LIVE) {
-        return;
-    }
-    w->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    w->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    ended(a, slot);
-}
-
 static void send_ended(struct agent *a, uint32_t slot, const struct agent_end *end)
 {
     struct worker *w = &a->workers[slot];
@@ -256,6 +229,46 @@ static void send_ended(struct agent *a, uint32_t slot, const struct agent_end *e
     }
 }
 
+/* A worker that ended by itself, and not well, takes its siblings with it at once, and
+ * the service hears of it before its output has found its way to wherever that goes. */
+static void ended(struct agent *a, uint32_t slot, const struct agent_end *end)
+{
+    struct worker *w = &a->workers[slot];
+
+    w->state = WORKER_EXITED;
+    w->ended_ms = a->now_ms;
+    w->kill_ms = 0;
+    send_ended(a, slot, end);
+    if (!w->is_told && (w->code != 0 || w->signal != 0)) {
+        agent_fire(a, EVENT_FAILED, NULL);
+    }
+}
+
+static void is_through(struct agent *a, uint32_t slot)
+{
+    a->workers[slot].state = WORKER_ENDED;
+    if (are_gone(a)) {
+        agent_fire(a, EVENT_EMPTY, NULL);
+    }
+}
+
+void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
+                  uint64_t now_ms)
+{
+    struct agent_end end = {
+        .message = "", .tail = "", .log_path = "", .wall_ms = wall_ms};
+    struct worker *w = &a->workers[slot];
+
+    ASSERT(slot < a->config.nproc);
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || w->state != WORKER_LIVE) {
+        return;
+    }
+    w->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    w->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    ended(a, slot, &end);
+}
+
 void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms)
 {
@@ -264,11 +277,8 @@ void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
     if (a->state == AGENT_CLOSED || a->workers[slot].state != WORKER_EXITED) {
         return;
     }
-    a->workers[slot].state = WORKER_ENDED;
     send_ended(a, slot, end);
-    if (are_gone(a)) {
-        agent_fire(a, EVENT_EMPTY, NULL);
-    }
+    is_through(a, slot);
 }
 
 void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *end,
@@ -280,8 +290,8 @@ void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *
         return;
     }
     a->workers[slot].code = EXIT_NOT_STARTED;
-    ended(a, slot);
-    agent_drained(a, slot, end, now_ms);
+    ended(a, slot, end);
+    is_through(a, slot);
 }
 
 /* --- what workers say --- */

@@ -1,5 +1,6 @@
 #include "launcher/channel.h"
 
+#include "common/closer.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"
@@ -22,8 +23,7 @@ struct channel {
     struct channel_config config;
     int control_fd, progress_fd; /* ours */
     uv_poll_t control, progress;
-    unsigned open;
-    bool is_closing;
+    struct closer closer;
     bool is_skipping; /* the rest of a line that is too long */
     size_t n_line;
     char line[LINE_MAX_BYTES];
@@ -166,16 +166,21 @@ static void on_poll_closed(uv_handle_t *handle)
 {
     struct channel *c = handle->data;
 
-    if (--c->open == 0) {
-        (void)close(c->control_fd); /* nothing is written behind our back */
-        (void)close(c->progress_fd);
-        mem_free(c);
-    }
+    closer_closed(&c->closer);
+}
+
+static void on_all_closed(void *arg)
+{
+    struct channel *c = arg;
+
+    (void)close(c->control_fd); /* nothing is written behind our back */
+    (void)close(c->progress_fd);
+    mem_free(c);
 }
 
 static void close_polls(struct channel *c)
 {
-    c->is_closing = true;
+    closer_finish(&c->closer, on_all_closed, c);
     uv_close((uv_handle_t *)&c->control, on_poll_closed);
     uv_close((uv_handle_t *)&c->progress, on_poll_closed);
 }
@@ -188,7 +193,9 @@ static void start_polls(struct channel *c, struct uv_loop_s *loop)
     ASSERT(rv == 0); /* a socket and a pipe can be polled */
     c->control.data = c;
     c->progress.data = c;
-    c->open = 2;
+    closer_init(&c->closer);
+    closer_opened(&c->closer);
+    closer_opened(&c->closer);
     rv = uv_poll_start(&c->control, UV_READABLE, on_control);
     rv = rv < 0 ? rv : uv_poll_start(&c->progress, UV_READABLE, on_progress);
     ASSERT(rv == 0);
@@ -227,7 +234,7 @@ void channel_close(struct channel *c)
 {
     bool is_over = false;
 
-    if (!c || c->is_closing) {
+    if (!c || c->closer.is_closing) {
         return;
     }
     for (int i = 0; i < TURN_MAX && read_control(c, &is_over); i++) {

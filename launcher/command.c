@@ -1,4 +1,4 @@
-/* The arguments of one worker (env.h): who executes the program, and where it lies.
+/* The arguments of one worker (command.h): who executes the program, and where it lies.
  *
  *   train.py                      a file here                python -u train.py
  *   ctrun-worker, ./a.out         ELF                        itself
@@ -6,7 +6,9 @@
  *   ./tool, a folder, anything    everything else            python -u
  */
 
-#include "launcher/env.h"
+#include "launcher/command.h"
+
+#include "launcher/path.h"
 #include "launcher/texts.h"
 
 #include "common/mem.h"
@@ -112,23 +114,16 @@ static char *next_word(char **at)
     return word;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 /* `line` is what stands behind #!. /usr/bin/env is looked through. */
 static bool is_python_line(char *line)
 {
-    const char *word = base_name(next_word(&line));
+    const char *word = path_base(next_word(&line));
 
     if (strcmp(word, "env") == 0) {
         do {
             word = next_word(&line);
         } while (word[0] == '-' || strchr(word, '='));
-        word = base_name(word);
+        word = path_base(word);
     }
     return str_starts_with(word, "python") || str_starts_with(word, "pypy");
 }
@@ -169,6 +164,15 @@ static int runner_of(const char *path, enum runner *ret, struct errmsg *msg)
 
 static int find_python(const struct worker_command *c, char *ret, struct errmsg *msg)
 {
+    if (!c->python || c->python[0] == '\0') {
+        if (find_in_path(c->path, "python3", ret) ||
+            find_in_path(c->path, "python", ret)) {
+            return 0;
+        }
+        return errmsg_set(msg, ERR_MISSING,
+                          "cannot find python3 or python in PATH; set PYTHON_EXEC, or "
+                          "give --no-python for a program that is not Python");
+    }
     if (strchr(c->python, '/') && strlen(c->python) < PATH_MAX) {
         memcpy(ret, c->python, strlen(c->python) + 1);
         return 0;
@@ -282,5 +286,5 @@ int worker_command_make(const struct worker_command *command, char *const *progr
 
 bool worker_command_is_engine(char *const *program)
 {
-    return strcmp(base_name(program[0]), "ctrun-worker") == 0;
+    return strcmp(path_base(program[0]), "ctrun-worker") == 0;
 }

@@ -2,6 +2,7 @@
 
 #include "launcher/texts.h"
 
+#include "common/control.h"
 #include "common/mem.h"
 #include "common/str.h"
 
@@ -80,9 +81,9 @@ static void put_contract(struct buf *texts, char *const *base,
         put_text(texts, "OMP_NUM_THREADS", "1");
     }
     put_text(texts, "CTRUN_NODE_ADDR", env->node_addr ? env->node_addr : "");
-    put_number(texts, "CTRUN_GENERATION", env->generation);
-    put_descriptor(texts, "CTRUN_CONTROL_FD", env->control_fd);
-    put_descriptor(texts, "CTRUN_PROGRESS_FD", env->progress_fd);
+    put_number(texts, CONTROL_GENERATION_ENV, env->generation);
+    put_descriptor(texts, CONTROL_FD_ENV, env->control_fd);
+    put_descriptor(texts, CONTROL_PROGRESS_ENV, env->progress_fd);
 }
 
 /* True when `entry` ("NAME=value") sets a variable that one of `texts` sets, or one
@@ -93,8 +94,8 @@ static bool is_replaced(const struct buf *texts, const char *entry)
     const char *end = at + buf_len(texts);
     size_t len = strcspn(entry, "=") + 1;
 
-    if (str_starts_with(entry, "CTRUN_CONTROL_FD=") ||
-        str_starts_with(entry, "CTRUN_PROGRESS_FD=")) {
+    if (str_starts_with(entry, CONTROL_FD_ENV "=") ||
+        str_starts_with(entry, CONTROL_PROGRESS_ENV "=")) {
         return true;
     }
     for (; at < end; at += strlen(at) + 1) {

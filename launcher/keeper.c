@@ -138,10 +138,10 @@ static int write_image(int fd, const struct buf *image)
     return 0;
 }
 
-/* argv, env and cwd in a memfd (keeper_wire.h). */
+/* argv and env in a memfd (keeper_wire.h). */
 static int make_image(const struct keeper_spawn *spawn)
 {
-    struct keeper_image head = {.has_cwd = spawn->cwd != NULL};
+    struct keeper_image head = {0};
     struct buf image;
     int rv;
     int fd;
@@ -151,10 +151,6 @@ static int make_image(const struct keeper_spawn *spawn)
     ASSERT(rv == 0);
     head.argc = (uint32_t)append_texts(&image, spawn->argv);
     head.envc = (uint32_t)append_texts(&image, spawn->env);
-    if (spawn->cwd) {
-        rv = buf_append(&image, spawn->cwd, strlen(spawn->cwd) + 1);
-        ASSERT(rv == 0);
-    }
     memcpy(image.data + image.start, &head, sizeof(head));
     fd = memfd_create("ctrun-spawn", MFD_CLOEXEC);
     rv = fd < 0 ? -errno : write_image(fd, &image);
@@ -205,14 +201,12 @@ int keeper_receive(struct keeper *k, struct keeper_event *ret)
     int fds[KEEPER_MAX_FDS];
     int rv;
 
-    rv = keeper_recv(k->fd, &reply, sizeof(reply), fds);
+    rv = keeper_recv(k->fd, &reply, sizeof(reply), fds); /* none come this way */
     if (rv < 0) {
         return rv == -EINTR ? -EAGAIN : rv;
     }
-    *ret = (struct keeper_event){.type = (enum keeper_event_type)reply.type,
-                                 .id = reply.id,
-                                 .pid = reply.pid,
-                                 .pidfd = fds[0]};
+    *ret = (struct keeper_event){
+        .type = (enum keeper_event_type)reply.type, .id = reply.id, .pid = reply.pid};
     if (ret->type == KEEPER_FAILED) {
         ret->error = reply.value;
     } else {

@@ -6,11 +6,10 @@
  * nothing survives the end of ctrun, kill -9 included.
  *
  *   agent ── socketpair (SOCK_SEQPACKET) ── keeper ── workers (own session each)
- *     spawn(id, argv, env, cwd, fds) ─►
- *     kill(id, signal) ─►                 to the worker's process group
- *                      ◄─ spawned(id, pid) + pidfd | failed(id, errno)
- *                      ◄─ exited(id, status)        after the group was killed and
- * reaped
+ *     spawn(id, argv, env, fds) ─►
+ *     kill(id, signal) ─►        to the worker's process group
+ *                    ◄─ spawned(id, pid) | failed(id, errno)
+ *                    ◄─ exited(id, status)   once its group is killed and reaped
  *
  * The socket's end: KILL all groups, then every adopted descendant until none is left.
  * argv and env travel in a memfd, so they have no size limit but the kernel's. The
@@ -33,7 +32,6 @@ struct keeper_spawn {
     uint32_t id;       /* the agent's number for this worker */
     char *const *argv; /* argv[0] is a path */
     char *const *env;
-    const char *cwd; /* NULL: as it is */
     int fds[5]; /* what becomes 0, 1, 2, 3 (control), 4 (progress); -1: leave 0 as it
                    is, 3 and 4 closed. The caller keeps and closes its copies. */
 };
@@ -44,7 +42,6 @@ struct keeper_event {
     enum keeper_event_type type;
     uint32_t id;
     pid_t pid;
-    int pidfd;  /* SPAWNED: the receiver's to close */
     int error;  /* FAILED: -errno of fork or exec */
     int status; /* EXITED: as of waitpid */
 };
@@ -56,6 +53,9 @@ enum { KEEPER_CONTROL_FD = 3, KEEPER_PROGRESS_FD = 4 };
 int keeper_start(struct keeper *ret, struct errmsg *msg) MUST_CHECK;
 int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn,
                  struct errmsg *msg) MUST_CHECK;
+
+/* Nothing is lost between a spawn and its program's first instruction: a signal that
+ * comes before finds the dispositions that ctrun was started with. */
 int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
 
 /* Never blocks: -EAGAIN when there is nothing; ERR_CLOSED: the keeper is gone. */

@@ -135,9 +135,6 @@ _Noreturn static void exec_image(const struct keeper_child *c)
     at = (char *)map + sizeof(image);
     argv = take_texts(&at, image.argc);
     env = take_texts(&at, image.envc);
-    if (image.has_cwd && chdir(at) < 0) {
-        fail(c, errno);
-    }
     (void)execve(argv[0], argv, env);
     fail(c, errno);
 }

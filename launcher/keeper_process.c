@@ -100,6 +100,26 @@ static void fail_worker(struct worker *w, int error)
     w->end_is_due = true;
 }
 
+/* With all signals blocked: one that comes for the child before it has its
+ * dispositions back waits until then. */
+static pid_t fork_blocked(void)
+{
+    sigset_t all;
+    sigset_t before;
+    pid_t pid;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* fails for bad numbers only */
+    pid = fork();
+    if (pid != 0) {
+        int error = errno;
+
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        errno = error;
+    }
+    return pid;
+}
+
 static int fork_worker(struct process *p, struct worker *w, struct keeper_child *child)
 {
     int ends[2];
@@ -108,7 +128,7 @@ static int fork_worker(struct process *p, struct worker *w, struct keeper_child 
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return -errno;
     }
-    pid = fork();
+    pid = fork_blocked();
     if (pid == 0) {
         child->origin = p->origin;
         child->error_fd = ends[1];
@@ -261,8 +281,7 @@ static bool reply(struct process *p, const struct worker *w,
                   enum keeper_event_type type, int value)
 {
     struct keeper_reply r = {type, w->id, w->pid, value};
-    bool has_fd = type == KEEPER_SPAWNED;
-    int rv = keeper_send(p->fd, &r, sizeof(r), &w->pidfd, has_fd ? 1 : 0);
+    int rv = keeper_send(p->fd, &r, sizeof(r), NULL, 0);
 
     return rv == 0 || rv == -EPIPE; /* the agent is gone: the loop sees it next */
 }

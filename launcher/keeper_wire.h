@@ -4,8 +4,8 @@
 /* Between agent and keeper: one packet per message, both ends from the same program. A
  * spawn carries descriptors: a memfd, then the worker's, as many as `fd_mask` has bits.
  *
- * The memfd: struct keeper_image, then argv's texts, env's texts and, with has_cwd,
- * cwd, each with its terminator. */
+ * The memfd: struct keeper_image, then argv's texts and env's texts, each with its
+ * terminator. */
 
 #include "common/check.h"
 
@@ -31,7 +31,7 @@ struct keeper_request {
 };
 
 struct keeper_reply {
-    uint32_t type; /* enum keeper_event_type; SPAWNED carries a pidfd */
+    uint32_t type; /* enum keeper_event_type */
     uint32_t id;
     int32_t pid;
     int32_t value; /* FAILED: -errno; EXITED: status */
@@ -40,7 +40,6 @@ struct keeper_reply {
 struct keeper_image {
     uint32_t argc;
     uint32_t envc;
-    uint32_t has_cwd;
 };
 
 /* How ctrun was started: workers start so too. */

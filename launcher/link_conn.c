@@ -2,6 +2,7 @@
 
 #include "launcher/netaddr.h"
 
+#include "common/closer.h"
 #include "common/err.h"
 #include "common/mem.h"
 
@@ -31,21 +32,24 @@ struct link_conn {
     struct buf out;     /* to be sent */
     struct buf sending; /* being sent */
     struct msg *msg;    /* owned: the frame at hand */
-    unsigned n_handles;
+    struct closer closer;
     bool is_open;
     bool is_writing;
     bool is_paused;
     bool is_finishing; /* close once everything is sent */
-    bool is_closing;
 };
 
 static void on_handle_closed(uv_handle_t *handle)
 {
     struct link_conn *c = handle->data;
 
-    if (--c->n_handles > 0) {
-        return;
-    }
+    closer_closed(&c->closer);
+}
+
+static void on_all_closed(void *arg)
+{
+    struct link_conn *c = arg;
+
     c->config.on_closed(c->config.arg);
     buf_release(&c->in);
     buf_release(&c->out);
@@ -56,8 +60,8 @@ static void on_handle_closed(uv_handle_t *handle)
 
 void link_conn_close(struct link_conn *c)
 {
-    if (!c->is_closing) {
-        c->is_closing = true;
+    if (!c->closer.is_closing) {
+        closer_finish(&c->closer, on_all_closed, c);
         uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
         uv_close((uv_handle_t *)&c->timer, on_handle_closed);
     }
@@ -66,7 +70,7 @@ void link_conn_close(struct link_conn *c)
 /* The owner closes; one that has said goodbye does not hear of it. */
 static void end(struct link_conn *c, int status)
 {
-    if (c->is_closing) {
+    if (c->closer.is_closing) {
         return;
     }
     if (c->is_finishing) {
@@ -90,7 +94,7 @@ static void update_pause(struct link_conn *c)
     size_t queued = buf_len(&c->out) + buf_len(&c->sending);
     bool wanted = queued > (c->is_paused ? RESUME_BELOW : PAUSE_ABOVE);
 
-    if (wanted != c->is_paused && !c->is_finishing && !c->is_closing) {
+    if (wanted != c->is_paused && !c->is_finishing && !c->closer.is_closing) {
         c->is_paused = wanted;
         c->config.on_pause(c->config.arg, wanted);
     }
@@ -116,7 +120,7 @@ static void flush(struct link_conn *c)
     uv_buf_t part;
     int rv;
 
-    if (c->is_closing || c->is_writing || !c->is_open) {
+    if (c->closer.is_closing || c->is_writing || !c->is_open) {
         return;
     }
     if (buf_len(&c->out) == 0) {
@@ -138,7 +142,7 @@ void link_conn_send(struct link_conn *c, const struct msg *m)
 {
     int rv;
 
-    if (c->is_closing || c->is_finishing) {
+    if (c->closer.is_closing || c->is_finishing) {
         return;
     }
     rv = msg_encode(m, &c->out);
@@ -173,7 +177,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     buf_commit(&c->in, (size_t)n);
-    while (!c->is_closing && !c->is_finishing && took > 0) {
+    while (!c->closer.is_closing && !c->is_finishing && took > 0) {
         took = msg_decode(buf_bytes(&c->in), buf_len(&c->in), c->msg);
         if (took <= 0) {
             break;
@@ -208,7 +212,7 @@ static void on_connect(uv_connect_t *req, int status)
 {
     struct link_conn *c = req->data;
 
-    if (c->is_closing) {
+    if (c->closer.is_closing) {
         return;
     }
     status =
@@ -222,7 +226,7 @@ static void on_connect(uv_connect_t *req, int status)
     status = buf_append(&c->out, MSG_MAGIC, MSG_MAGIC_SIZE);
     ASSERT(status == 0); /* the first bytes */
     c->config.on_open(c->config.arg);
-    if (!c->is_closing) {
+    if (!c->closer.is_closing) {
         flush(c);
     }
 }
@@ -253,7 +257,9 @@ int link_conn_open(const struct link_conn_config *config, const struct sockaddr 
     c->tcp.data = c;
     c->timer.data = c;
     c->connect.data = c;
-    c->n_handles = 2;
+    closer_init(&c->closer);
+    closer_opened(&c->closer);
+    closer_opened(&c->closer);
     rv = uv_tcp_connect(&c->connect, &c->tcp, addr, on_connect);
     if (rv < 0) {
         c->config.on_closed = on_never_opened;

@@ -3,8 +3,10 @@
 
 #include "launcher/keeper.h"
 #include "launcher/options.h"
+#include "launcher/path.h"
 #include "launcher/supervisor.h"
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/version.h"
@@ -13,21 +15,16 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-enum { EXIT_OK = 0, EXIT_MISTAKE = 2 };
 
 /* The verbs that need the engine's code are the engine's. */
 static int run_verb(char *const *words)
 {
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - sizeof("ctrun-worker"));
-    char *slash;
+    char folder[PATH_MAX];
+    char path[PATH_MAX + sizeof("/ctrun-worker")];
 
-    path[MAX(n, 0)] = '\0';
-    slash = strrchr(path, '/');
-    memcpy(slash ? slash + 1 : path, "ctrun-worker", sizeof("ctrun-worker"));
+    path_own_folder(folder, sizeof(folder));
+    (void)snprintf(path, sizeof(path), "%s/ctrun-worker", folder); /* fits */
     (void)execv(path, words - 1); /* words[-1] is our own name */
     log_error("cannot run the engine", "path=%s error=%s", path, err_name(-errno));
     return EXIT_MISTAKE;
@@ -39,7 +36,7 @@ static int print_help(void)
 
     (void)fputs(text, stdout); /* a closed pipe is the reader's choice */
     mem_free(text);
-    return EXIT_OK;
+    return EXIT_SUCCESS;
 }
 
 static void print_warnings(void)
@@ -71,7 +68,7 @@ int main(int argc, char **argv)
     }
     if (options.version) {
         (void)printf("ctrun %s\n", CTRUN_VERSION);
-        return EXIT_OK;
+        return EXIT_SUCCESS;
     }
     if (options.verb) {
         return run_verb(options.program);

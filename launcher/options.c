@@ -4,6 +4,7 @@
 
 #include "common/buf.h"
 #include "common/mem.h"
+#include "common/msg.h"
 #include "common/options.h"
 #include "common/str.h"
 
@@ -12,7 +13,6 @@
 
 enum {
     DEFAULT_PORT = 29400,
-    MAX_NODES = 16384,
     MAX_NPROC = 16384,
     MAX_RESTARTS = 1000000,
     WARNING_MAX = 4096,
@@ -27,7 +27,6 @@ struct parse {
     struct launch_options o;
     char endpoint[320];
     bool has_id;
-    bool has_nnodes;
     uint32_t node_rank;
     bool has_node_rank;
 };
@@ -42,7 +41,7 @@ static int parse_count(const char *text, size_t len, uint32_t *ret)
     }
     memcpy(copy, text, len);
     copy[len] = '\0';
-    if (str_parse_u64(copy, &v) < 0 || v < 1 || v > MAX_NODES) {
+    if (str_parse_u64(copy, &v) < 0 || v < 1 || v > MSG_MAX_NODES) {
         return ERR_INVALID;
     }
     *ret = (uint32_t)v;
@@ -64,14 +63,13 @@ static int on_nnodes(void *target, const struct option_spec *spec, const char *v
         parse_count(last, strlen(last), &max) < 0) {
         return errmsg_set(msg, ERR_INVALID,
                           "expects N or MIN:MAX, numbers from 1 to %d, not '%.80s'",
-                          MAX_NODES, value);
+                          MSG_MAX_NODES, value);
     }
     if (min > max) {
         return errmsg_set(msg, ERR_INVALID, "MIN %u is above MAX %u", min, max);
     }
     p->o.min_nodes = min;
     p->o.max_nodes = max;
-    p->has_nnodes = true;
     return 0;
 }
 
@@ -207,7 +205,7 @@ static const struct option_spec specs[] = {
     {.name = "node-rank",
      .value = "N",
      .set = on_node_rank,
-     .max = MAX_NODES - 1,
+     .max = MSG_MAX_NODES - 1,
      FIELD(node_rank),
      .help = "This node's place among the nodes (default: in the order of joining)."},
     {.name = "local-addr",
@@ -400,7 +398,6 @@ static int parse_launch(int argc, char *const *argv, struct launch_options *ret,
                             .max_nodes = 1,
                             .nproc = 1,
                             .rdzv_id = "none",
-                            .rdzv_backend = "c10d",
                             .join_timeout_ms = 600000,
                             .last_call_timeout_ms = 30000,
                             .node_rank = -1}};

@@ -16,10 +16,9 @@ struct launch_options {
     bool standalone; /* --standalone, or one node and no endpoint */
     uint32_t min_nodes, max_nodes;
     enum nproc_kind nproc_kind;
-    uint32_t nproc;    /* NPROC_NUMBER */
-    char rdzv_id[256]; /* "" (only with standalone): launch_options_make_id is to be
-                          called */
-    char rdzv_backend[16];
+    uint32_t nproc;      /* NPROC_NUMBER */
+    char rdzv_id[256];   /* "" (only with standalone): launch_options_make_id is to be
+                            called */
     char rdzv_host[256]; /* "" with standalone */
     int rdzv_port;       /* 0 (only with standalone): any free one */
     uint64_t join_timeout_ms, last_call_timeout_ms;

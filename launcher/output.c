@@ -55,7 +55,9 @@ int output_new(const struct output_config *config, struct output **ret,
     ASSERT(rv == 0); /* sets fields only */
     o->wake.data = o;
     o->timer.data = o;
-    o->n_handles = 2;
+    closer_init(&o->closer);
+    closer_opened(&o->closer);
+    closer_opened(&o->closer);
     for (int i = 0; i < 2; i++) {
         o->writers[i] = writer_new(QUEUE_MAX, wake_loop, o);
     }
@@ -75,12 +77,15 @@ static void close_handles(struct slot *s);
 static void on_slot_handle_closed(uv_handle_t *handle)
 {
     struct slot *s = handle->data;
+
+    closer_closed(&s->closer);
+}
+
+static void on_slot_closed(void *arg)
+{
+    struct slot *s = arg;
     void (*on_closed)(void *arg) = s->on_closed;
 
-    s->n_handles--;
-    if (s->n_handles > 0 || s->state != SLOT_CLOSING) {
-        return;
-    }
     s->state = SLOT_FREE;
     s->output->n_open--;
     s->on_closed = NULL;
@@ -154,6 +159,7 @@ static void on_close_bound(uv_timer_t *timer)
 static void close_handles(struct slot *s)
 {
     s->state = SLOT_CLOSING;
+    closer_finish(&s->closer, on_slot_closed, s);
     uv_close((uv_handle_t *)&s->timer, on_slot_handle_closed);
 }
 
@@ -323,7 +329,7 @@ static void open_stream(struct slot *s, struct stream *st, int fd)
     st->slot = s;
     st->fd = fd;
     st->poll.data = st;
-    s->n_handles++;
+    closer_opened(&s->closer);
     poll_stream(st);
 }
 
@@ -344,12 +350,13 @@ int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
     s->rank = rank;
     s->generation = generation;
     o->n_open++;
+    closer_init(&s->closer);
     open_stream(s, &s->streams[0], out[0]);
     open_stream(s, &s->streams[1], err[0]);
     rv = uv_timer_init(o->loop, &s->timer);
     ASSERT(rv == 0); /* sets fields only */
     s->timer.data = s;
-    s->n_handles++;
+    closer_opened(&s->closer);
     slot_begin(s);
     ret_ends[0] = out[1];
     ret_ends[1] = err[1];
@@ -362,6 +369,15 @@ void output_is_engine(struct output *o, uint32_t slot, const char *folder)
 
     if (s && (s->state == SLOT_OPEN || s->state == SLOT_DRAINING)) {
         slot_is_engine(s, folder);
+    }
+}
+
+void output_has_refused(struct output *o, uint32_t slot)
+{
+    struct slot *s = slot < o->n_slots ? o->slots[slot] : NULL;
+
+    if (s) {
+        s->has_refused = true;
     }
 }
 
@@ -412,12 +428,16 @@ const char *output_log_path(const struct output *o, uint32_t slot)
 static void on_output_handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
+
+    closer_closed(&o->closer);
+}
+
+static void on_output_closed(void *output)
+{
+    struct output *o = output;
     void (*on_stopped)(void *arg) = o->on_stopped;
     void *arg = o->arg;
 
-    if (--o->n_handles > 0) {
-        return;
-    }
     for (size_t i = 0; i < o->n_slots; i++) {
         mem_free(o->slots[i]);
     }
@@ -433,6 +453,7 @@ static void free_writers(struct output *o)
         writer_free(o->writers[i]);
         o->writers[i] = NULL;
     }
+    closer_finish(&o->closer, on_output_closed, o);
     uv_close((uv_handle_t *)&o->wake, on_output_handle_closed);
     uv_close((uv_handle_t *)&o->timer, on_output_handle_closed);
 }

@@ -39,6 +39,10 @@ int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
 /* The worker said hello: its lines go to <folder>/rank<rank>.log (made if missing). */
 void output_is_engine(struct output *o, uint32_t slot, const char *folder);
 
+/* The worker refused on its control channel, which is told on every node: what is held
+ * of its own words is left to the tail, so that people do not read it twice. */
+void output_has_refused(struct output *o, uint32_t slot);
+
 /* The worker has ended: reads what its pipes still hold (bounded when a grandchild
  * keeps them open), flushes (as long as the files and the console take anything),
  * closes, then calls back. */

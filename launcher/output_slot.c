@@ -110,6 +110,7 @@ void slot_begin(struct slot *s)
 {
     s->path[0] = '\0';
     s->mode = MODE_UNDECIDED;
+    s->has_refused = false;
     tail_clear(&s->tail);
     buf_init(&s->held, OUTPUT_HELD_MAX);
     for (size_t i = 0; i < 2; i++) {
@@ -243,7 +244,8 @@ void slot_end(struct slot *s)
 {
     struct output *o = s->output;
 
-    if (s->mode == MODE_UNDECIDED && buf_len(&s->held) > 0 && is_news(o, s)) {
+    if (s->mode == MODE_UNDECIDED && buf_len(&s->held) > 0 && !s->has_refused &&
+        is_news(o, s)) {
         release_held(s, to_stderr);
     }
     buf_release(&s->held);

@@ -4,11 +4,10 @@
 /* The inside of output.c: one worker's two streams, and where their lines go. A slot's
  * life:
  *
- *   FREE ──open──► OPEN ──close──► DRAINING ──both pipes ended──► FLUSHING ──written──►
- * CLOSING ▲                                │                              │ │ │ └────
- * the bound has passed ────┴────────────────►    │
- *    └────────────────────────────────────────── handles closed, called back
- * ─────────────┘
+ *   FREE ─open─► OPEN ─close─► DRAINING ─both ended─► FLUSHING ─written─► CLOSING
+ *    ▲                            │                       │                ▲   │
+ *    │                            └─ the bound has passed ┴────────────────┘   │
+ *    └──────────────── handles closed, called back ────────────────────────────┘
  *
  * What is known of the program (mode): UNDECIDED lines are held; ENGINE: one file for
  * both streams; FOREIGN: a file for each. */
@@ -18,6 +17,7 @@
 #include "launcher/writer.h"
 
 #include "common/buf.h"
+#include "common/closer.h"
 
 #include <limits.h>
 #include <uv.h>
@@ -53,12 +53,13 @@ struct slot {
     struct buf held;          /* UNDECIDED: u8 stream, u32 size, bytes; and so on */
     struct writer_file *file; /* ENGINE */
     char path[PATH_MAX];
+    bool has_refused;
     struct tail tail;
-    uv_timer_t timer;   /* the bound on closing */
-    uint64_t progress;  /* of the writers, when the timer was started */
-    unsigned n_waits;   /* how often it was started */
-    uint64_t marks[2];  /* FLUSHING: of the two writers */
-    unsigned n_handles; /* open */
+    uv_timer_t timer;  /* the bound on closing */
+    uint64_t progress; /* of the writers, when the timer was started */
+    unsigned n_waits;  /* how often it was started */
+    uint64_t marks[2]; /* FLUSHING: of the two writers */
+    struct closer closer;
     void (*on_closed)(void *arg);
     void *arg;
 };
@@ -76,7 +77,7 @@ struct output {
     uv_timer_t timer;  /* the bound on the writers' end */
     uint64_t progress; /* of the writers, when it was started */
     unsigned n_waits;  /* how often it was started */
-    unsigned n_handles;
+    struct closer closer;
     bool is_stopping;
     uint64_t seen_generation; /* texts of workers that ended before their hello … */
     uint64_t seen[OUTPUT_SEEN_MAX]; /* … as hashes */
@@ -93,8 +94,9 @@ void slot_take(struct stream *st, const char *data, size_t size);
 void slot_stream_ended(struct stream *st);
 void slot_is_engine(struct slot *s, const char *folder);
 
-/* Both streams have ended: what was held goes to the console's stderr unless another
- * worker of this generation had the same to say; files are closed. */
+/* Both streams have ended: what was held goes to the console's stderr unless it has
+ * refused, or another worker of this generation had the same to say; files are closed.
+ */
 void slot_end(struct slot *s);
 
 #endif

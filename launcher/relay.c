@@ -8,6 +8,7 @@
 #include "launcher/netaddr.h"
 #include "launcher/relay_flow.h"
 
+#include "common/closer.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/tcpstore.h"
@@ -55,11 +56,10 @@ struct relay {
     struct relay_conn *conns; /* owned */
     uint32_t n_conns;
     uint32_t last_client;
-    size_t held;   /* unacknowledged bytes of all connections */
-    unsigned open; /* handles */
+    size_t held; /* unacknowledged bytes of all connections */
+    struct closer closer;
     bool is_served;
     bool is_paused;
-    bool is_stopping;
 };
 
 struct relay_write {
@@ -141,6 +141,8 @@ int relay_new(const struct relay_config *config, struct relay **ret, struct errm
     int rv;
 
     r->config = *config;
+    closer_init(&r->closer);
+    closer_opened(&r->closer); /* the relay itself, until all of it has been stopped */
     r->fds[0] = -1;
     r->fds[1] = -1;
     rv = bind_all(r);
@@ -163,11 +165,10 @@ int relay_port(const struct relay *r)
     return r->port;
 }
 
-static void free_if_closed(struct relay *r)
+static void on_all_closed(void *arg)
 {
-    if (!r->is_stopping || r->open > 0) {
-        return;
-    }
+    struct relay *r = arg;
+
     ASSERT(!r->conns);
     mem_free(r->admitted);
     mem_free(r);
@@ -196,11 +197,10 @@ static void on_conn_closed(uv_handle_t *handle)
     struct relay *r = c->relay;
 
     c->is_closed = true;
-    r->open--;
-    if (r->is_stopping || relay_flow_is_idle(c->flow)) {
+    if (r->closer.is_closing || relay_flow_is_idle(c->flow)) {
         remove_conn(c);
     }
-    free_if_closed(r);
+    closer_closed(&r->closer);
 }
 
 static void close_conn(struct relay_conn *c)
@@ -214,7 +214,7 @@ static void close_conn(struct relay_conn *c)
     c->is_reading = false;
     buf_release(&c->in);
     r->held -= relay_flow_held(c->flow);
-    if (!r->is_stopping) {
+    if (!r->closer.is_closing) {
         relay_flow_end(c->flow);
     }
     r->held += relay_flow_held(c->flow);
@@ -393,7 +393,7 @@ static void on_connection(uv_stream_t *listener, int status)
     struct relay *r = listener->data;
     struct relay_conn *c;
 
-    if (status < 0 || r->is_stopping) {
+    if (status < 0 || r->closer.is_closing) {
         return;
     }
     c = mem_zalloc(sizeof(*c));
@@ -416,7 +416,7 @@ static void on_connection(uv_stream_t *listener, int status)
     c->next = r->conns;
     r->conns = c;
     r->n_conns++;
-    r->open++;
+    closer_opened(&r->closer);
     if (uv_accept(listener, (uv_stream_t *)&c->tcp) < 0 || r->n_conns > MAX_CONNS ||
         !is_admitted(r, &c->tcp)) {
         c->is_closing = true; /* the service has not heard of it */
@@ -438,7 +438,7 @@ static int serve_one(struct relay *r, int i)
         return rv;
     }
     tcp->data = r;
-    r->open++;
+    closer_opened(&r->closer);
     rv = uv_tcp_open(tcp, r->fds[i]);
     if (rv < 0) {
         return rv;
@@ -472,8 +472,7 @@ static void on_listener_closed(uv_handle_t *handle)
 {
     struct relay *r = handle->data;
 
-    r->open--;
-    free_if_closed(r);
+    closer_closed(&r->closer);
 }
 
 void relay_stop(struct relay *r)
@@ -481,8 +480,7 @@ void relay_stop(struct relay *r)
     if (!r) {
         return;
     }
-    ASSERT(!r->is_stopping);
-    r->is_stopping = true;
+    closer_finish(&r->closer, on_all_closed, r);
     for (int i = 0; i < MAX_LISTENERS; i++) {
         if (r->fds[i] >= 0) {
             (void)close(r->fds[i]); /* a listener holds no data */
@@ -499,7 +497,7 @@ void relay_stop(struct relay *r)
             close_conn(c);
         }
     }
-    free_if_closed(r);
+    closer_closed(&r->closer); /* relay_new's */
 }
 
 /* --- the service's side --- */

@@ -5,9 +5,10 @@
  * connections are carried over the agent's one connection to the service
  * (relay_flow.h).
  *
- *   relay_new      bound and listening, so that early workers of other nodes wait in
- * the backlog; the port is known relay_serve    the round is known: accept, admit,
- * relay relay_stop     listener and connections close; it frees itself once they have
+ *   relay_new    bound and listening, so that early workers of other nodes wait in the
+ *                backlog; the port is known
+ *   relay_serve  the round is known: accept, admit, relay
+ *   relay_stop   listener and connections close; it frees itself once they have
  *
  * Admitted: from loopback the same user (sock_diag); else addresses of the round's
  * nodes. Loop thread only. */

@@ -38,17 +38,25 @@ struct relay_flow *relay_flow_new(const struct relay_flow_config *config)
     return f;
 }
 
-void relay_flow_free(struct relay_flow *f)
+static void drop_all(struct relay_flow *f)
 {
-    if (!f) {
-        return;
-    }
     while (f->first) {
         struct held *h = f->first;
 
         f->first = h->next;
         mem_free(h);
     }
+    f->last = NULL;
+    f->held = 0;
+    f->n_due = 0;
+}
+
+void relay_flow_free(struct relay_flow *f)
+{
+    if (!f) {
+        return;
+    }
+    drop_all(f);
     mem_free(f);
 }
 
@@ -188,13 +196,18 @@ int relay_flow_input(struct relay_flow *f, struct buf *in)
 
 int relay_flow_resend(struct relay_flow *f)
 {
-    for (const struct held *h = f->first; h; h = h->next) {
+    int rv = 0;
+
+    for (struct held *h = f->first, *next; h; h = next) {
+        next = h->next;
         if (h->is_begun) {
-            return ERR_CLOSED;
+            rv = ERR_CLOSED; /* what was written behind it goes all the same */
+            mem_free(take(f, h->seq));
+        } else {
+            send_request(f, h);
         }
-        send_request(f, h);
     }
-    return 0;
+    return rv;
 }
 
 void relay_flow_end(struct relay_flow *f)
@@ -223,6 +236,7 @@ int relay_flow_reply(struct relay_flow *f, const struct msg_store_reply *m)
         return 0; /* the late wake-up of a wait that was cancelled */
     }
     if (m->close) {
+        drop_all(f); /* the service takes nothing more of this client */
         return ERR_CLOSED;
     }
     if (m->body.size > 0) {

@@ -33,12 +33,13 @@ void relay_flow_free(struct relay_flow *f); /* NULL allowed */
  * is full. ERR_PROTOCOL or ERR_TOO_LARGE: close the worker's connection. */
 int relay_flow_input(struct relay_flow *f, struct buf *in) MUST_CHECK;
 
-/* ERR_CLOSED: the request broke the protocol; close the worker's connection. */
+/* ERR_CLOSED: the request broke the protocol, and nothing is held any more; close the
+ * worker's connection. */
 int relay_flow_reply(struct relay_flow *f, const struct msg_store_reply *m) MUST_CHECK;
 
 /* The same service again: everything unacknowledged, in order. ERR_CLOSED: half of a
- * reply had been passed on, which cannot be taken back; close the worker's connection.
- */
+ * reply had been passed on, which cannot be taken back; that request is dropped, the
+ * others are sent; close the worker's connection. */
 int relay_flow_resend(struct relay_flow *f) MUST_CHECK;
 
 /* The worker's connection has ended: its wait is withdrawn, its writes are not. */

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { REPORT_MAX = 256 * 1024, RULE_WIDTH = 60 };
 
@@ -69,17 +68,6 @@ static void put_field(struct buf *out, const char *name, const char *value,
     put_text(out, "\n");
 }
 
-static void format_time(uint64_t wall_ms, char *text, size_t size)
-{
-    time_t seconds = (time_t)(wall_ms / 1000);
-    struct tm tm;
-
-    if (!localtime_r(&seconds, &tm) ||
-        strftime(text, size, "%Y-%m-%d_%H:%M:%S", &tm) == 0) {
-        (void)snprintf(text, size, "?");
-    }
-}
-
 /* "SIGKILL"; a real-time signal has no name. */
 static void format_signal(int signal_number, char *text, size_t size)
 {
@@ -92,13 +80,13 @@ static void format_signal(int signal_number, char *text, size_t size)
     }
 }
 
-static void put_cause_fields(struct buf *out, const struct msg_report *r)
+static void put_cause_fields(struct buf *out, const struct msg_report *r,
+                             const char *time)
 {
     char value[128];
     char name[32];
 
-    format_time(r->wall_ms, value, sizeof(value));
-    put_field(out, "time", value, NULL);
+    put_field(out, "time", time, NULL);
     put_field(out, "host", r->host, NULL);
     (void)snprintf(value, sizeof(value), "%d (local_rank: %u)", r->rank, r->local_rank);
     put_field(out, "rank", value, NULL);
@@ -156,45 +144,11 @@ static char *finish(struct buf *out)
     return (char *)out->data; /* nothing was consumed: the text begins there */
 }
 
-/* The job goes on: two lines, and what the culprit said last. */
-static char *format_restart(const struct msg_report *r)
-{
-    struct buf out;
-    char end[64];
-    char name[32];
-    int rv = 0;
-
-    buf_init(&out, REPORT_MAX);
-    put_decision(&out, r);
-    if (r->rank >= 0) {
-        format_signal(r->signal, name, sizeof(name));
-        if (r->signal > 0) {
-            (void)snprintf(end, sizeof(end), "was ended by %s", name);
-        } else {
-            (void)snprintf(end, sizeof(end), "ended with code %d", r->code);
-        }
-        rv = buf_printf(
-            &out, "  rank %d (local_rank: %u, pid: %u) %s in generation %llu on ",
-            r->rank, r->local_rank, r->pid, end, (unsigned long long)r->generation);
-        ASSERT(rv == 0);
-        put_escaped(&out, r->host, NULL);
-        put_text(&out, *r->tail ? "; its last lines:\n    " : "\n");
-    }
-    if (r->rank >= 0 && *r->tail) {
-        put_escaped(&out, r->tail, "    ");
-        put_text(&out, "\n");
-    }
-    return finish(&out);
-}
-
-char *report_format(const struct msg_report *r)
+char *report_format(const struct msg_report *r, const char *time)
 {
     struct buf out;
     int rv;
 
-    if (!r->final) {
-        return format_restart(r);
-    }
     buf_init(&out, REPORT_MAX);
     put_rule(&out, '=');
     put_escaped(&out, *r->program ? r->program : "the job", NULL);
@@ -205,7 +159,7 @@ char *report_format(const struct msg_report *r)
         put_rule(&out, '-');
         rv = buf_printf(&out, "Root Cause (first observed failure):\n[%d]:\n", r->rank);
         ASSERT(rv == 0);
-        put_cause_fields(&out, r);
+        put_cause_fields(&out, r, time);
         put_traceback(&out, r);
         put_rule(&out, '-');
     }

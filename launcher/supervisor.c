@@ -6,9 +6,12 @@
 #include "launcher/supervisor.h"
 
 #include "launcher/devices.h"
+#include "launcher/own_lines.h"
+#include "launcher/path.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -19,11 +22,9 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-    EXIT_MISTAKE = 2,
     LINGER_MS = 5000, /* the exit barrier of the node that serves the rendezvous */
 };
 
@@ -100,9 +101,11 @@ static void on_prepare(uv_prepare_t *prepare)
     uint64_t now_ms = clock_ms();
     uint64_t deadline;
 
-    supervisor_report_failed_spawns(s);
+    if (!s->is_ending) {
+        supervisor_report_failed_spawns(s);
+    }
     if (s->is_ending) {
-        return;
+        return; /* before, or by what was reported */
     }
     deadline = agent_deadline(s->agent);
     if (deadline == UINT64_MAX) {
@@ -243,28 +246,12 @@ static void make_agent(struct supervisor *s, uint64_t agent_id)
     s->agent = agent_new(&config);
 }
 
-static int make_folder(const char *path, struct errmsg *msg)
-{
-    char part[PATH_MAX];
-
-    for (size_t i = 1; i <= strlen(path); i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        (void)snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
-            return errmsg_set(msg, -errno, "--log-dir: cannot make the folder %s: %s",
-                              part, err_text(-errno));
-        }
-    }
-    return 0;
-}
-
 /* <log_dir>/<run id>_<8 random characters>, as torchrun has it. */
 static int choose_log_base(struct supervisor *s, uint64_t random, struct errmsg *msg)
 {
     const char *dir = s->options->log_dir;
     char id[sizeof(s->options->rdzv_id)];
+    int rv;
 
     if (dir[0] == '\0' || strcmp(dir, "/dev/null") == 0) {
         return 0;
@@ -275,7 +262,10 @@ static int choose_log_base(struct supervisor *s, uint64_t random, struct errmsg 
     }
     (void)snprintf(s->log_base, sizeof(s->log_base), "%s/%s_%08x", dir, id,
                    (unsigned)random);
-    return make_folder(s->log_base, msg);
+    rv = path_make_folders(s->log_base, strlen(s->log_base));
+    return rv < 0 ? errmsg_set(msg, rv, "--log-dir: cannot make the folder %s: %s",
+                               s->log_base, err_text(rv))
+                  : 0;
 }
 
 static void name_endpoint(struct supervisor *s)
@@ -293,16 +283,6 @@ static void name_endpoint(struct supervisor *s)
     }
 }
 
-static void find_self(struct supervisor *s)
-{
-    ssize_t n = readlink("/proc/self/exe", s->self_dir, sizeof(s->self_dir) - 1);
-    char *slash;
-
-    s->self_dir[MAX(n, 0)] = '\0';
-    slash = strrchr(s->self_dir, '/');
-    *(slash ? slash : s->self_dir) = '\0';
-}
-
 /* Everything that may be the user's mistake, before anything starts. */
 static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
 {
@@ -314,7 +294,7 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
     char **argv = NULL;
     int rv;
 
-    find_self(s);
+    path_own_folder(s->self_dir, sizeof(s->self_dir));
     name_endpoint(s);
     if (gethostname(s->host, sizeof(s->host) - 1) < 0) {
         (void)snprintf(s->host, sizeof(s->host), "localhost");
@@ -361,6 +341,7 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
     if (rv < 0) {
         return rv;
     }
+    own_lines_start(); /* no failure from here on */
     make_slots(s);
     make_agent(s, agent_id);
     agent_start(s->agent, clock_ms());
@@ -376,6 +357,7 @@ static void run(struct supervisor *s)
     ASSERT(s->is_ending && !s->client && !s->output);
     rv = uv_loop_close(&s->loop);
     ASSERT(rv == 0);
+    own_lines_stop();
     agent_free(s->agent);
     mem_free(s->slots);
 }

@@ -1,5 +1,6 @@
 /* The agent's actions, one function each. None calls back into the agent. */
 
+#include "launcher/own_lines.h"
 #include "launcher/report.h"
 #include "launcher/supervisor_core.h"
 
@@ -8,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static void act_connect(void *arg)
 {
@@ -38,27 +40,23 @@ static void act_relay_close(void *arg)
     s->relay = NULL;
 }
 
-/* Engines, and a job of one node, need the loopback alone; the workers of a program on
- * several nodes connect to group rank 0's. */
 static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg)
 {
     struct supervisor *s = arg;
     struct relay_config config = {.loop = &s->loop, .arg = s, .send = act_send};
-    char addr[MSG_ADDR_MAX] = "";
+    char own_addr[MSG_ADDR_MAX];
     int rv;
 
     act_relay_close(s);
-    if (s->options->local_addr[0] != '\0') {
-        (void)snprintf(addr, sizeof(addr), "%s", s->options->local_addr);
-    } else {
-        rdzv_client_local_addr(s->client, addr);
-    }
-    config.addr = s->is_engine || s->options->max_nodes == 1 ? "" : addr;
+    rdzv_client_local_addr(s->client, own_addr);
+    access_make(s->is_engine, s->options->max_nodes, s->options->local_addr, own_addr,
+                &s->access);
+    config.addr = access_listen_addr(&s->access);
     rv = relay_new(&config, &s->relay, msg);
     if (rv < 0) {
         return rv;
     }
-    memcpy(ret->addr, addr, sizeof(ret->addr));
+    memcpy(ret->addr, s->access.addr, sizeof(ret->addr));
     ret->port = (uint16_t)relay_port(s->relay);
     return 0;
 }
@@ -100,12 +98,6 @@ static void act_kill(void *arg, uint32_t number, int signal)
     supervisor_kill(arg, number, signal);
 }
 
-static void print(const char *text)
-{
-    (void)fputs(text, stderr); /* nowhere left to say that it failed */
-    (void)fflush(stderr);
-}
-
 /* What happened, in a line; why the job goes on, in another. */
 static void print_restart(const struct msg_report *r)
 {
@@ -128,8 +120,20 @@ static void print_restart(const struct msg_report *r)
     log_warn(r->text, "generation=%llu", (unsigned long long)r->generation);
 }
 
+static void format_time(uint64_t wall_ms, char *text, size_t size)
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    struct tm tm;
+
+    if (!localtime_r(&seconds, &tm) ||
+        strftime(text, size, "%Y-%m-%d_%H:%M:%S", &tm) == 0) {
+        (void)snprintf(text, size, "?");
+    }
+}
+
 static void act_report(void *arg, const struct msg_report *report)
 {
+    char time[64];
     char *text;
 
     (void)arg;
@@ -137,8 +141,9 @@ static void act_report(void *arg, const struct msg_report *report)
         print_restart(report);
         return;
     }
-    text = report_format(report);
-    print(text);
+    format_time(report->wall_ms, time, sizeof(time));
+    text = report_format(report, time);
+    own_lines_put(text);
     mem_free(text);
 }
 

@@ -5,8 +5,10 @@
  * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes).
  */
 
+#include "launcher/access.h"
 #include "launcher/agent.h"
 #include "launcher/channel.h"
+#include "launcher/command.h"
 #include "launcher/env.h"
 #include "launcher/output.h"
 #include "launcher/rdzv_client.h"
@@ -26,8 +28,6 @@ struct slot {
     bool is_open;            /* output has it */
     bool is_closing;         /* … and reads it to the end */
     bool has_failed;         /* to be started; `trouble` says why */
-    bool is_spawned;         /* its program runs; before, signals would be lost */
-    int pending_signal;      /* to be sent then */
     uint64_t wall_ms;        /* when it ended */
     char trouble[512];
     char error_file[PATH_MAX]; /* "": none */
@@ -58,6 +58,7 @@ struct supervisor {
     char log_base[PATH_MAX];  /* "": none */
     char error_dir[PATH_MAX]; /* made with the first foreign worker */
     struct worker_command command;
+    struct access access; /* of the relay at hand */
 };
 
 /* supervisor_actions.c */

@@ -2,7 +2,7 @@
  * keeper's EXITED → what the worker still said on its channel → agent_exited → its
  * output is read to the end → agent_drained with its last words. */
 
-#include "launcher/report.h"
+#include "launcher/error_file.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
@@ -22,6 +22,9 @@ static void on_control(void *arg, uint32_t slot, const struct control *c)
 {
     struct supervisor *s = arg;
 
+    if (c->type == CONTROL_REFUSE) {
+        output_has_refused(s->output, slot);
+    }
     agent_control(s->agent, slot, c, clock_ms());
 }
 
@@ -56,7 +59,7 @@ static void on_output_closed(void *arg)
     slot->is_open = false;
     slot->is_closing = false;
     if (slot->error_file[0] != '\0') {
-        (void)report_read_error_file(slot->error_file, message, sizeof(message));
+        (void)error_file_read(slot->error_file, message, sizeof(message));
     }
     remove_error_file(slot);
     end.tail = output_tail(s->output, slot->number);
@@ -115,13 +118,14 @@ static void choose_error_file(struct slot *slot, uint64_t generation)
 static char **make_env(const struct slot *slot, const struct agent_round *round)
 {
     struct supervisor *s = slot->supervisor;
-    bool is_direct = !s->is_engine && round->topology.group_world > 1;
+    struct access_master master =
+        access_master(&s->access, round->nodes, relay_port(s->relay));
     struct worker_env env = {
         .topology = &round->topology,
         .local_rank = slot->number,
         .generation = round->generation,
-        .master_addr = is_direct ? round->nodes[0].addr : "127.0.0.1",
-        .master_port = is_direct ? round->nodes[0].port : relay_port(s->relay),
+        .master_addr = master.addr,
+        .master_port = master.port,
         .node_addr = round->nodes[round->topology.group_rank].addr,
         .run_id = s->options->rdzv_id,
         .restart_count = round->failures,
@@ -189,8 +193,6 @@ static void spawn_one(struct slot *slot, const struct agent_round *round)
     int fds[5] = {-1, -1, -1, -1, -1};
     struct errmsg msg = {0};
 
-    slot->is_spawned = false;
-    slot->pending_signal = 0;
     slot->has_failed = spawn_slot(slot, round, fds, &msg) < 0;
     if (slot->has_failed) {
         (void)snprintf(slot->trouble, sizeof(slot->trouble), "%s", msg.text);
@@ -228,7 +230,7 @@ static void report_failed_spawn(struct slot *slot)
 /* Outside the agent's call. */
 void supervisor_report_failed_spawns(struct supervisor *s)
 {
-    for (uint32_t i = 0; i < s->nproc; i++) {
+    for (uint32_t i = 0; i < s->nproc && !s->is_ending; i++) {
         if (s->slots[i].has_failed && !s->slots[i].is_closing) {
             report_failed_spawn(&s->slots[i]);
         }
@@ -237,33 +239,13 @@ void supervisor_report_failed_spawns(struct supervisor *s)
 
 /* --- the keeper --- */
 
-/* A signal that comes before exec finds the keeper's dispositions: it waits. */
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
 {
-    struct slot *slot = &s->slots[number];
-    int rv;
+    int rv = keeper_kill(s->keeper, number, signal);
 
-    if (!slot->is_spawned && signal != SIGKILL) {
-        slot->pending_signal = signal;
-        return;
-    }
-    rv = keeper_kill(s->keeper, number, signal);
     if (rv < 0) { /* the keeper is gone, which its socket tells too */
         log_debug("cannot signal a worker", "local_rank=%u error=%s", number,
                   err_name(rv));
-    }
-}
-
-static void on_spawned(struct slot *slot, const struct keeper_event *event)
-{
-    struct supervisor *s = slot->supervisor;
-
-    (void)close(event->pidfd); /* the keeper tells of the end itself */
-    slot->is_spawned = true;
-    agent_spawned(s->agent, slot->number, (uint32_t)event->pid, clock_ms());
-    if (slot->pending_signal != 0) {
-        supervisor_kill(s, slot->number, slot->pending_signal);
-        slot->pending_signal = 0;
     }
 }
 
@@ -285,7 +267,7 @@ static void on_event(struct supervisor *s, const struct keeper_event *event)
     slot = &s->slots[event->id];
     switch (event->type) {
     case KEEPER_SPAWNED:
-        on_spawned(slot, event);
+        agent_spawned(s->agent, slot->number, (uint32_t)event->pid, clock_ms());
         break;
     case KEEPER_FAILED:
         on_failed(slot, event->error);
@@ -294,7 +276,7 @@ static void on_event(struct supervisor *s, const struct keeper_event *event)
         channel_close(slot->channel); /* what it said last comes before its end */
         slot->channel = NULL;
         slot->wall_ms = clock_wall_ms();
-        agent_exited(s->agent, slot->number, event->status, clock_ms());
+        agent_exited(s->agent, slot->number, event->status, slot->wall_ms, clock_ms());
         close_slot(slot);
         break;
     }

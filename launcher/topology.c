@@ -2,8 +2,6 @@
 
 #include "common/err.h"
 
-enum { MAX_WORLD = 1 << 20 };
-
 int topology_make(const struct msg_node *nodes, uint32_t n, uint32_t group_rank,
                   struct topology *ret)
 {
@@ -13,7 +11,7 @@ int topology_make(const struct msg_node *nodes, uint32_t n, uint32_t group_rank,
         return ERR_PROTOCOL;
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (nodes[i].nproc == 0 || nodes[i].nproc > MAX_WORLD - t.world_size) {
+        if (nodes[i].nproc == 0 || nodes[i].nproc > MSG_MAX_WORLD - t.world_size) {
             return ERR_PROTOCOL;
         }
         if (i == group_rank) {

@@ -1,5 +1,7 @@
 #include "launcher/writer.h"
 
+#include "launcher/path.h"
+
 #include "common/check.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -7,13 +9,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CONSOLE_CHUNK = 4096 }; /* PIPE_BUF: readers of a pipe get it in one piece */
@@ -58,28 +58,6 @@ struct writer {
 
 /* ---- the thread ---- */
 
-static int make_folders(const char *path)
-{
-    char part[PATH_MAX];
-    size_t len = strlen(path);
-
-    if (len >= sizeof(part)) {
-        return -ENAMETOOLONG;
-    }
-    memcpy(part, path, len + 1);
-    for (size_t i = 1; i < len; i++) {
-        if (part[i] != '/') {
-            continue;
-        }
-        part[i] = '\0';
-        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
-            return -errno;
-        }
-        part[i] = '/';
-    }
-    return 0;
-}
-
 static void say_failed(struct writer_file *file, int error)
 {
     if (!file->has_failed && file->path) {
@@ -91,7 +69,8 @@ static void say_failed(struct writer_file *file, int error)
 
 static void open_file(struct writer_file *file)
 {
-    int rv = make_folders(file->path);
+    const char *slash = strrchr(file->path, '/');
+    int rv = slash ? path_make_folders(file->path, (size_t)(slash - file->path)) : 0;
 
     if (rv == 0) {
         file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -279,7 +258,10 @@ static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
 {
     struct op *op = mem_alloc(sizeof(*op) + size);
 
-    *op = (struct op){.kind = kind, .file = file, .mark = w->last_mark, .size = size};
+    *op = (struct op){.kind = kind, .file = file, .size = size};
+    if (kind == OP_MARK) {
+        op->mark = w->last_mark; /* the owner's */
+    }
     if (size > 0) {
         memcpy(op->data, data, size);
     }
@@ -320,6 +302,20 @@ void writer_append(struct writer *w, struct writer_file *file, const void *data,
     if (size > 0) {
         push(w, OP_APPEND, file, data, size);
     }
+}
+
+bool writer_offer(struct writer *w, struct writer_file *file, const void *data,
+                  size_t size)
+{
+    bool fits;
+
+    (void)pthread_mutex_lock(&w->lock);
+    fits = w->queued < 2 * w->limit;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (fits) {
+        writer_append(w, file, data, size);
+    }
+    return fits;
 }
 
 void writer_close(struct writer *w, struct writer_file *file)

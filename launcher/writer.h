@@ -4,8 +4,8 @@
 /* A thread that writes, in order, what the loop hands it, so that a hung file system or
  * a stopped terminal never holds the loop. The queue is bounded by asking first: while
  * writer_is_full, nothing new should be appended. All functions on one thread, the
- * owner's; `wake` is called on the writer's thread when a full queue has emptied by
- * half, when a mark is reached, and at the end. */
+ * owner's, but for writer_offer; `wake` (may be NULL) is called on the writer's thread
+ * when a full queue has emptied by half, when a mark is reached, and at the end. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +26,10 @@ struct writer_file *writer_borrow(struct writer *w, int fd);
 
 void writer_append(struct writer *w, struct writer_file *file, const void *data,
                    size_t size);
+
+/* By any thread; false, and lost, when twice the limit is queued. */
+bool writer_offer(struct writer *w, struct writer_file *file, const void *data,
+                  size_t size);
 
 /* After all that was appended; `file` is gone for the caller. NULL allowed. */
 void writer_close(struct writer *w, struct writer_file *file);

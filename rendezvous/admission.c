@@ -8,8 +8,6 @@ enum {
         3, /* losses of one node without a commit between before it has to wait */
     FLAP_WAIT_MIN_MS = 1000,
     FLAP_WAIT_MAX_MS = 30000,
-    ENTRY_BYTES = 14, /* of msg_node, beside its texts */
-    MAX_WORLD = 1 << 20,
 };
 
 #define MAX_GENERATION (UINT64_MAX / 2) /* higher ones are not reached, but made up */
@@ -66,14 +64,14 @@ static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
     }
     if (hello->min_nodes == 0 || hello->min_nodes > hello->max_nodes ||
         hello->max_nodes > MSG_MAX_NODES || hello->nproc == 0 ||
-        (uint64_t)hello->nproc * hello->max_nodes > MAX_WORLD ||
+        (uint64_t)hello->nproc * hello->max_nodes > MSG_MAX_WORLD ||
         hello->node_rank >= (int32_t)hello->max_nodes) {
         return errmsg_set(
             msg, ERR_REFUSED,
             "job %s: --nnodes=%u:%u, --nproc-per-node=%u, --node-rank=%d do "
             "not fit together (at most %d nodes and %d ranks)",
             hello->job, hello->min_nodes, hello->max_nodes, hello->nproc,
-            hello->node_rank, MSG_MAX_NODES, MAX_WORLD);
+            hello->node_rank, MSG_MAX_NODES, MSG_MAX_WORLD);
     }
     if (hello->generation > MAX_GENERATION) {
         return errmsg_set(msg, ERR_REFUSED, "job %s: no generation has such a number",
@@ -96,7 +94,7 @@ int admission_check(const struct job *j, const struct msg_hello *hello,
 int admission_take_room(struct job *j, struct job_node *node, const char *addr,
                         struct errmsg *msg)
 {
-    size_t bytes = ENTRY_BYTES + strlen(node->hello.host) + strlen(addr);
+    size_t bytes = MSG_NODE_SIZE + strlen(node->hello.host) + strlen(addr);
 
     if (j->table_bytes - node->table_bytes + bytes > ADMISSION_MAX_TABLE) {
         return errmsg_set(msg, ERR_REFUSED,
@@ -161,7 +159,7 @@ void admission_join(struct job *j, struct job_node *node)
     j->join_ms = j->now_ms;
     if (f && f->losses >= FLAPS_FREE && !node->is_admitted) {
         surplus = MIN(f->losses - FLAPS_FREE, 5);
-        node->not_before =
+        node->not_before_ms =
             j->now_ms + MIN((uint64_t)FLAP_WAIT_MIN_MS << surplus, FLAP_WAIT_MAX_MS);
         node->is_flapping = true;
         j->n_flapping++;

@@ -1,17 +1,28 @@
 #include "rendezvous/cause.h"
 
+#include "common/exit_code.h"
+#include "common/mem.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CRASH_LOOP = 3 };
+enum { CRASH_LOOP = 3, BITS = 64 };
 
 void cause_clear(struct cause *c)
 {
     c->has_rank = false;
     c->n_ends = 0;
     c->n_dropped = 0;
+    mem_free(c->dropped);
+    c->dropped = NULL;
     c->host[0] = '\0';
+}
+
+void cause_release(struct cause *c)
+{
+    cause_clear(c);
+    c->loops = 0;
 }
 
 enum guilt { GUILT_STOPPED, GUILT_REACTED, GUILT_OWN };
@@ -19,10 +30,10 @@ enum guilt { GUILT_STOPPED, GUILT_REACTED, GUILT_OWN };
 /* Whether nobody else has brought this end about. */
 static enum guilt guilt_of(const struct msg_rank_ended *end)
 {
-    bool is_reaction = end->engine && end->signal == 0 &&
-                       (end->exit_code == EXIT_ENGINE_LOST_PEER ||
-                        end->exit_code == EXIT_ENGINE_COMM_TIMEOUT ||
-                        end->exit_code == EXIT_ENGINE_LEFT);
+    bool is_reaction =
+        end->engine && end->signal == 0 &&
+        (end->exit_code == EXIT_LOST_PEER || end->exit_code == EXIT_COMM_TIMEOUT ||
+         end->exit_code == EXIT_LEFT);
 
     if (end->stopped) {
         return GUILT_STOPPED;
@@ -35,6 +46,11 @@ bool cause_is_consequence(const struct cause *c)
     return !c->has_rank || guilt_of(&c->first) != GUILT_OWN;
 }
 
+bool cause_is_reaction(const struct cause *c)
+{
+    return c->has_rank && guilt_of(&c->first) == GUILT_REACTED;
+}
+
 static bool comes_before(const struct msg_rank_ended *a, const struct msg_rank_ended *b)
 {
     enum guilt guilt_a = guilt_of(a);
@@ -43,7 +59,7 @@ static bool comes_before(const struct msg_rank_ended *a, const struct msg_rank_e
     return guilt_a != guilt_b ? guilt_a > guilt_b : a->ended_ms < b->ended_ms;
 }
 
-static bool is_known(const struct cause *c, uint32_t rank)
+static bool is_listed(const struct cause *c, uint32_t rank)
 {
     for (size_t i = 0; i < c->n_ends; i++) {
         if (c->end[i].rank == rank) {
@@ -53,9 +69,39 @@ static bool is_known(const struct cause *c, uint32_t rank)
     return false;
 }
 
+static bool is_known(const struct cause *c, uint32_t rank)
+{
+    return is_listed(c, rank) ||
+           (c->dropped && (c->dropped[rank / BITS] >> (rank % BITS) & 1) != 0);
+}
+
+/* Counted, and remembered so that it is counted once. */
+static void drop(struct cause *c, uint32_t rank)
+{
+    if (!c->dropped) {
+        c->dropped = mem_zalloc(MSG_MAX_WORLD / BITS * sizeof(*c->dropped));
+    }
+    c->dropped[rank / BITS] |= (uint64_t)1 << (rank % BITS);
+    c->n_dropped++;
+}
+
+/* An end is told at once, and again when the worker's output has been read. */
+static void take_last_words(struct cause *c, const struct msg_rank_ended *end)
+{
+    if (c->first.rank == end->rank) {
+        memcpy(c->first.log_path, end->log_path, sizeof(c->first.log_path));
+        memcpy(c->first.message, end->message, sizeof(c->first.message));
+        memcpy(c->first.tail, end->tail, sizeof(c->first.tail));
+    }
+}
+
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host)
 {
+    if (end->rank >= MSG_MAX_WORLD) {
+        return; /* there is no such rank */
+    }
     if (is_known(c, end->rank)) {
+        take_last_words(c, end);
         return;
     }
     if (!c->has_rank || comes_before(end, &c->first)) {
@@ -64,7 +110,7 @@ void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *ho
     }
     c->has_rank = true;
     if (c->n_ends == CAUSE_MAX_ENDS) {
-        c->n_dropped++;
+        drop(c, end->rank);
         return;
     }
     c->end[c->n_ends] = (struct rank_end){
@@ -110,11 +156,11 @@ uint32_t cause_exit_code(const struct cause *c)
 {
     uint32_t code = (uint32_t)c->first.exit_code & 0xff;
 
-    if (!c->has_rank) {
+    if (!c->has_rank || cause_is_reaction(c)) {
         return 1;
     }
     if (c->first.signal != 0) {
-        return 128 + ((uint32_t)c->first.signal & 0x7f);
+        return EXIT_SIGNAL + ((uint32_t)c->first.signal & 0x7f);
     }
     return code != 0 ? code : 1;
 }
@@ -144,7 +190,7 @@ static void format_others(const struct cause *c, char *text, size_t size)
 {
     char line[256];
     size_t used = 0;
-    size_t n_left = c->n_dropped - !is_known(c, c->first.rank);
+    size_t n_left = c->n_dropped - !is_listed(c, c->first.rank);
 
     text[0] = '\0';
     for (size_t i = 0; i < c->n_ends; i++) {

@@ -12,12 +12,6 @@
 
 enum { CAUSE_MAX_ENDS = 256 };
 
-enum {
-    EXIT_ENGINE_LOST_PEER = 80,
-    EXIT_ENGINE_COMM_TIMEOUT = 81,
-    EXIT_ENGINE_LEFT = 83
-};
-
 struct rank_end {
     uint32_t rank;
     int32_t code, signal;
@@ -32,7 +26,8 @@ struct cause {
     struct rank_end
         end[CAUSE_MAX_ENDS]; /* all ends that were not 0, in order of arrival */
     size_t n_ends;
-    size_t n_dropped; /* beyond CAUSE_MAX_ENDS */
+    size_t n_dropped;  /* beyond CAUSE_MAX_ENDS … */
+    uint64_t *dropped; /* … their ranks, as bits; owned, NULL: none */
 
     /* for the crash-loop rule: how often the same end has come, over generations */
     uint32_t loop_rank, loops;
@@ -43,20 +38,26 @@ struct cause {
 /* Forgets the ends, keeps the crash-loop count: a new generation begins. */
 void cause_clear(struct cause *c);
 
+/* Forgets everything. */
+void cause_release(struct cause *c);
+
 /* A rank has ended other than with 0. A second end of the same rank is the first one,
- * sent again. */
+ * sent again with what was not known at once: message, last lines, the log's path. */
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host);
 
 /* True when all that is known is a consequence: nobody ended by itself. */
 bool cause_is_consequence(const struct cause *c);
+
+/* True when ranks reacted to something that no rank's end explains. */
+bool cause_is_reaction(const struct cause *c);
 
 /* Counts the first cause once; true when the same rank, code or signal and reported
  * step came for the third time running (never for programs without steps, nor for
  * signals from outside). */
 bool cause_is_crash_loop(struct cause *c);
 
-/* ctrun's exit code for it, never 0: the rank's own, or 128 + signal; 1 without a rank.
- */
+/* ctrun's exit code for it, never 0: the rank's own, or 128 + signal; 1 when there is
+ * no rank, or only such as reacted (80 and 81 are never a first cause). */
 uint32_t cause_exit_code(const struct cause *c);
 
 /* Fills the fields of a report that are about ranks; the caller sets the rest. */

@@ -139,6 +139,7 @@ static void close_now(struct connection *c)
     ASSERT(c->state != CONN_CLOSING);
     c->state = CONN_CLOSING;
     table_remove(&p->connections, &c->node);
+    p->n_silent -= c->is_silent;
     if (!c->is_dismissed) {
         p->config.on_gone(p->config.arg, c, c->why);
     }
@@ -150,16 +151,6 @@ static void close_now(struct connection *c)
     stop_if_empty(p);
 }
 
-void connection_drain(struct connection *c)
-{
-    if (c->state == CONN_OPEN) {
-        set_choked(c, false);
-        c->state = CONN_DRAINING;
-        connection_set_deadline(c, clock_ms() + DRAIN_MS);
-        mark_dirty(c);
-    }
-}
-
 static void start_sweep(struct connection_pool *p)
 {
     if (!uv_is_active((uv_handle_t *)&p->sweep)) {
@@ -169,11 +160,28 @@ static void start_sweep(struct connection_pool *p)
     }
 }
 
-void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
+static void set_deadline(struct connection *c, uint64_t deadline_ms)
 {
     c->deadline_ms = deadline_ms;
     if (deadline_ms != 0) {
         start_sweep(c->pool);
+    }
+}
+
+void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
+{
+    if (c->state == CONN_OPEN) {
+        set_deadline(c, deadline_ms);
+    }
+}
+
+void connection_drain(struct connection *c)
+{
+    if (c->state == CONN_OPEN) {
+        set_choked(c, false);
+        c->state = CONN_DRAINING;
+        set_deadline(c, clock_ms() + DRAIN_MS);
+        mark_dirty(c);
     }
 }
 
@@ -208,7 +216,7 @@ void pool_stop(struct connection_pool *p, uint64_t ms)
 
         c->is_dismissed = true;
         connection_drain(c);
-        connection_set_deadline(c, clock_ms() + ms);
+        set_deadline(c, clock_ms() + ms);
     }
     stop_if_empty(p);
     pool_flush(p);
@@ -380,6 +388,10 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
     struct connection_pool *p = c->pool;
     int rv = (int)n;
 
+    if (n > 0) {
+        p->n_silent -= c->is_silent;
+        c->is_silent = false;
+    }
     if (n > 0 && c->state == CONN_OPEN) {
         rv = take_new(c, (const uint8_t *)bytes->base, (size_t)n);
     }
@@ -512,12 +524,29 @@ static int open_tcp(struct connection *c, int fd)
     return rv;
 }
 
+/* A connection that says nothing may be the second one of a store client (PyTorch 1.13
+ * opens such), which must live: it is not closed for its silence alone, only to make
+ * room. Ids are given in order, so that each is passed over once. */
+static bool make_room(struct connection_pool *p)
+{
+    while (p->connections.count >= p->config.max_connections && p->n_silent > 0) {
+        struct connection *c = pool_find(p, ++p->heard_id);
+
+        ASSERT(p->heard_id <= p->last_id);
+        if (c && c->is_silent) {
+            connection_fail(c, ERR_BUSY);
+            pool_flush(p);
+        }
+    }
+    return p->connections.count < p->config.max_connections;
+}
+
 int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *peer)
 {
     struct connection *c;
     int rv;
 
-    if (p->connections.count >= p->config.max_connections) {
+    if (!make_room(p)) {
         (void)close(fd); /* nothing was said on it */
         return ERR_BUSY;
     }
@@ -534,11 +563,15 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     c->tcp.data = c;
     closer_opened(p->config.closer);
     table_insert(&p->connections, &c->node, id_hash(c->id));
+    c->is_silent = true;
+    p->n_silent++;
     rv = open_tcp(c, fd);
     if (rv < 0) { /* e.g. the peer is gone already */
         connection_fail(c, rv);
         pool_flush(p);
+        return 0;
     }
+    p->config.on_opened(p->config.arg, c);
     return 0;
 }
 
@@ -549,12 +582,15 @@ void connection_watch_closely(struct connection *c)
     int probes = CLOSE_WATCH_PROBES;
     int timeout = CLOSE_USER_TIMEOUT;
     uv_os_fd_t fd;
+    int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
 
-    if (uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one)) < 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes)) < 0 ||
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout)) < 0) {
+    if (rv < 0) {
+        connection_fail(c, rv);
+    } else if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
+                          sizeof(timeout)) < 0) {
         connection_fail(c, -errno);
     }
 }

@@ -4,9 +4,8 @@
 /* The server's connections as movers of bytes: what they mean is the owner's business
  * (server.c). A pool holds them all, and bounds what they hold together.
  *
- *   OPEN ──connection_drain──► DRAINING ──► all is sent, and an agent has closed ──►
- * CLOSING └──────────── connection_fail, the peer's end, a deadline
- * ───────────────────────▲
+ *   OPEN ──connection_drain──► DRAINING ──all is sent, an agent has closed──► CLOSING
+ *     └──────── connection_fail, the peer's end, a deadline ─────────────────────▲
  *
  * Input is handed to on_input as it comes; what it does not take is kept and handed in
  * again with more. Whoever sends requests without reading replies is not read any more
@@ -34,6 +33,8 @@ struct pool_config {
     struct closer *closer; /* borrowed: counts the pool's handles */
     size_t max_connections;
     size_t max_buffered; /* of all connections together */
+    /* It was accepted; nothing has come yet. */
+    void (*on_opened)(void *arg, struct connection *c);
     /* Returns how many bytes were taken, or an error: the connection is closed. */
     int (*on_input)(void *arg, struct connection *c, const uint8_t *data, size_t size);
     /* The connection is being closed; its memory goes after the call. Once. */
@@ -47,8 +48,10 @@ struct connection_pool {
     struct connection *dirty; /* to be flushed */
     size_t buffered;
     uint64_t last_id;
-    uint8_t *scratch; /* owned: where reads go */
-    uv_timer_t sweep; /* looks for deadlines that have passed */
+    size_t n_silent;
+    uint64_t heard_id; /* the oldest silent connection comes after it */
+    uint8_t *scratch;  /* owned: where reads go */
+    uv_timer_t sweep;  /* looks for deadlines that have passed */
     bool is_stopping;
 };
 
@@ -59,13 +62,15 @@ struct connection {
     enum connection_kind kind; /* the owner's, from here … */
     bool is_loopback;
     bool is_dismissed; /* the owner needs not be told of its end */
-    bool said_hello;
+    bool is_greeting;  /* its first byte has come */
+    bool is_known;     /* its greeting is over: an agent's hello, a store's dialect */
     char peer[MSG_ADDR_MAX];
     struct tcpstore_parser parser; /* … to here */
 
     /* private */
     enum connection_state state;
-    int why; /* the first error; 0: none */
+    int why;        /* the first error; 0: none */
+    bool is_silent; /* it has not sent anything yet */
     bool is_dirty;
     bool is_choked;
     bool is_writing;
@@ -95,7 +100,9 @@ void pool_release(struct connection_pool *p);
 /* NULL when there is none (any more). */
 struct connection *pool_find(const struct connection_pool *p, uint64_t id);
 
-/* Takes the descriptor over, on errors too. ERR_BUSY: too many connections. */
+/* Takes the descriptor over, on errors too. When there are too many connections, the
+ * oldest that has not sent anything yet makes room (it fails with ERR_BUSY); without
+ * one: ERR_BUSY. */
 int connection_accept(struct connection_pool *p, int fd,
                       const struct sockaddr *peer) MUST_CHECK;
 
@@ -109,7 +116,8 @@ bool connection_is_choked(const struct connection *c);
 /* From `choke_at` bytes of output it is not read; past `max` it fails. */
 void connection_set_limits(struct connection *c, size_t choke_at, size_t max);
 
-/* Fails with ERR_TIMEOUT unless it is cleared (0) before. */
+/* Fails with ERR_TIMEOUT unless it is cleared (0) before. A draining connection has a
+ * deadline of its own, which stays. */
 void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
 
 /* Closes after what was sent has left; what still comes in is thrown away. */

@@ -1,5 +1,6 @@
 #include "rendezvous/draining.h"
 
+#include "common/exit_code.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -7,8 +8,6 @@
 
 enum {
     LOSS_WINDOW_MS = 1000, /* a node lost so soon after a failure explains it */
-    EXIT_REFUSED = 2,
-    EXIT_CRASH_LOOP = 93,
 };
 
 /* --- to the nodes --- */
@@ -67,8 +66,7 @@ void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
     keyspace_free(j->keys);
     j->keys = NULL;
     j->exit_code = exit_code;
-    (void)snprintf(j->end_text, sizeof(j->end_text), "%s", text);
-    memcpy(m.u.closed.text, j->end_text, sizeof(m.u.closed.text));
+    (void)snprintf(m.u.closed.text, sizeof(m.u.closed.text), "%s", text);
     send_all(j, &m);
 }
 
@@ -133,7 +131,7 @@ void draining_refuse(struct job *j, const struct msg_refuse *refuse)
     e->has_refused = true;
     e->refusal_code = refuse->exit_code >= 1 && refuse->exit_code <= 255
                           ? refuse->exit_code
-                          : EXIT_REFUSED;
+                          : EXIT_MISTAKE;
     set_text(j, refuse->text);
     begin(j, STOP_ABORT, refuse->text);
 }
@@ -159,6 +157,9 @@ static void settle_failure(struct job *j)
     char decision[128];
 
     j->failures++;
+    if (cause_is_reaction(&j->cause) && j->ending.text[0] == '\0') {
+        set_text(j, "no rank failed by itself (all lost a peer or timed out)");
+    }
     if (cause_is_crash_loop(&j->cause)) {
         fail(j, EXIT_CRASH_LOOP,
              "the same rank ended the same way at the same step three times running: "

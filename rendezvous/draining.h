@@ -6,7 +6,7 @@
  * the job's end.
  *
  *   a worker refused                       the job fails with its code; nothing counted
- *   all nodes were done all the same       the job is done
+ *   every node was done in spite of it     the job is done
  *   a rank failed, a flapping node's loss  counted: restart, or the job fails
  *   a node was lost, joined, left          not counted: the next generation
  *

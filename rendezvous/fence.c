@@ -36,8 +36,13 @@ const char *fence_commit(struct fence *f, uint32_t run, uint64_t step, const cha
     if (hash[0] == '\0') {
         return "a commit without a hash";
     }
-    if (has_commit && f->own.run == run && f->own.step == step &&
-        strcmp(f->own.hash, hash) == 0) {
+    if (!f->has_resumed) {
+        return "this generation has not said yet from which step it resumed";
+    }
+    if (run != f->resumed_run) {
+        return "this generation has resumed in another run";
+    }
+    if (has_commit && f->own.step == step && strcmp(f->own.hash, hash) == 0) {
         return NULL;
     }
     if (step <= floor) {

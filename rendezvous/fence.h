@@ -4,9 +4,10 @@
 /* PURE. The fence before checkpoints: which RESUMED and COMMIT of the current
  * generation G count. (The job lets nothing through that names another generation.)
  *
- * A commit (R, N, hash) is accepted iff N is larger than G's last commit or, if it has
- * none, than the step from which G resumed. A repeat of what was accepted is accepted.
- * So a zombie rank 0 of an older generation can only litter its own temporaries. */
+ * G first says from which step it resumed, in which run R. Then a commit (R, N, hash)
+ * is accepted iff N is larger than G's last commit or, if it has none, than that step.
+ * A repeat of what was accepted is accepted. So a zombie rank 0 of an older generation
+ * can only litter its own temporaries. */
 
 #include "common/msg.h"
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STORE_MAX_BYTES = 1024 * 1024 * 1024, STORE_MAX_CLIENTS = 65536 };
+enum { STORE_MAX_CLIENTS = 65536 };
 
 static int encode_nodes(const struct round *r, struct buf *table)
 {
@@ -42,13 +42,14 @@ static void begin_generation(struct job *j)
     ASSERT(!j->keys);
     j->keys = keyspace_new(&(struct keyspace_config){
         .generation = j->generation,
-        .max_bytes = STORE_MAX_BYTES,
+        .budget = j->budget,
         .max_clients = STORE_MAX_CLIENTS,
         .seed = table_hash(&j->generation, sizeof(j->generation), j->seed),
         .reply = on_store_reply,
         .reply_arg = j,
     });
     j->knows_living = true;
+    j->has_lost = false;
     j->has_enough = false;
     j->ending = (struct ending){0};
     fence_begin(&j->fence);
@@ -102,7 +103,7 @@ void forming_tell_standby(struct job *j, struct job_node *node)
             "this node was lost again and again without a checkpoint "
             "between: it stands by, to be taken in %llu ms at the earliest, "
             "and only if the job needs it",
-            (unsigned long long)(MAX(node->not_before, j->now_ms) - j->now_ms));
+            (unsigned long long)(MAX(node->not_before_ms, j->now_ms) - j->now_ms));
     } else {
         (void)snprintf(standby->text, sizeof(standby->text),
                        "generation %llu runs with %zu node%s and can use no more; "

@@ -5,13 +5,12 @@
 #include "rendezvous/forming.h"
 #include "rendezvous/round.h"
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { EXIT_USER = 2 };
 
 static const char *const state_names[] = {
     [JOB_FORMING] = "forming", [JOB_RUNNING] = "running", [JOB_DRAINING] = "draining",
@@ -44,13 +43,14 @@ size_t job_members(const struct job *j)
 }
 
 struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
-                    const struct job_sink *sink)
+                    struct store_budget *budget, const struct job_sink *sink)
 {
     struct job *j = mem_zalloc(sizeof(*j));
 
     (void)snprintf(j->id, sizeof(j->id), "%s", id);
     j->cluster = cluster;
     j->seed = seed;
+    j->budget = budget;
     j->sink = *sink;
     return j;
 }
@@ -64,6 +64,7 @@ void job_free(struct job *j)
         mem_free(j->node[i]);
     }
     keyspace_free(j->keys);
+    cause_release(&j->cause);
     mem_free(j->node);
     mem_free(j);
 }
@@ -71,6 +72,19 @@ void job_free(struct job *j)
 bool job_is_over(const struct job *j)
 {
     return j->state == JOB_DONE || j->state == JOB_FAILED;
+}
+
+bool job_is_stopped(const struct job *j)
+{
+    return j->n_nodes == 0 && j->generation > 0 && !j->has_lost && !job_is_over(j);
+}
+
+/* Who starts it again shall not pay for what was before. */
+static void forget_failures(struct job *j)
+{
+    j->failures = 0;
+    j->n_flappers = 0;
+    cause_release(&j->cause);
 }
 
 /* After every event: what follows from the counts. */
@@ -147,13 +161,13 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
     }
     rv = admission_check(j, guest->hello, msg);
     if (rv < 0) {
-        *ret_exit_code = EXIT_USER;
+        *ret_exit_code = EXIT_MISTAKE;
         return rv;
     }
     node = new_node(j, guest);
     rv = admission_take_room(j, node, guest->peer_addr, msg);
     if (rv < 0) {
-        *ret_exit_code = EXIT_USER;
+        *ret_exit_code = EXIT_MISTAKE;
         mem_free(node);
         return rv;
     }
@@ -219,7 +233,7 @@ static void leave_generation(struct job *j, struct job_node *node, bool done,
 /* No place for it in any round: it goes home. */
 static void turn_away(struct job *j, struct job_node *node, const char *text)
 {
-    struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = EXIT_USER}};
+    struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = EXIT_MISTAKE}};
 
     (void)snprintf(m.u.refused.text, sizeof(m.u.refused.text), "%s", text);
     job_move_node(j, node, NODE_LEFT);
@@ -256,7 +270,7 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
 static void on_rank_ended(struct job *j, const struct job_node *node,
                           const struct msg_rank_ended *m)
 {
-    bool has_left = m->engine && m->signal == 0 && m->exit_code == EXIT_ENGINE_LEFT;
+    bool has_left = m->engine && m->signal == 0 && m->exit_code == EXIT_LEFT;
     struct msg_rank_ended end = *m;
 
     if (end.exit_code == 0 && end.signal == 0) {
@@ -430,7 +444,7 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
                fence_resumed(&j->fence, m->u.resumed.run, m->u.resumed.step));
     } else if (m->type == MSG_COMMIT) {
         on_commit(j, node, &m->u.commit);
-    }
+    } /* MSG_PROGRESS: its node lives, which the session has noted; nothing is kept */
 }
 
 void job_message(struct job *j, struct job_node *node, const struct msg *m,
@@ -467,12 +481,16 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     if (j->keys) {
         keyspace_drop_session(j->keys, node->session);
     }
+    j->has_lost = j->has_lost || (node->is_admitted && !is_leaving);
     remove_node(j, node);
     if (had_workers) {
         j->ending.n_undone++;
         draining_lose(j, counts, text);
     }
     go_on(j);
+    if (job_is_stopped(j)) {
+        forget_failures(j);
+    }
 }
 
 void job_tick(struct job *j, uint64_t now_ms)

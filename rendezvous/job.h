@@ -26,17 +26,17 @@ enum node_state {
 /* A node in the job: one agent's session. */
 struct job_node {
     uint64_t session;
-    enum node_state state; /* changed by job_move_node alone */
-    bool is_leaving;       /* said LEAVE */
-    bool is_admitted;      /* was in a generation since its hello */
-    bool is_flapping;      /* lost again and again: taken only where MIN needs it */
-    bool standby_told;     /* knows that it stands by */
-    uint64_t not_before;   /* a flapping node is admitted from then on */
-    uint64_t ranked_in;    /* the generation in which … */
-    int32_t group_rank;    /* … this was its rank, -1: none */
-    uint64_t arrival;      /* order of the hellos */
-    size_t index;          /* in job.node */
-    size_t table_bytes;    /* its part of a round's node table */
+    enum node_state state;  /* changed by job_move_node alone */
+    bool is_leaving;        /* said LEAVE */
+    bool is_admitted;       /* was in a generation since its hello */
+    bool is_flapping;       /* lost again and again: taken only where MIN needs it */
+    bool standby_told;      /* knows that it stands by */
+    uint64_t not_before_ms; /* a flapping node is admitted from then on */
+    uint64_t ranked_in;     /* the generation in which … */
+    int32_t group_rank;     /* … this was its rank, -1: none */
+    uint64_t arrival;       /* order of the hellos */
+    size_t index;           /* in job.node */
+    size_t table_bytes;     /* its part of a round's node table */
     char peer_addr[MSG_ADDR_MAX];
     struct msg_hello hello;
     struct msg_join join; /* its last JOIN */
@@ -71,6 +71,7 @@ struct job {
     enum job_state state;
     uint64_t cluster, seed;
     struct job_sink sink;
+    struct store_budget *budget; /* borrowed: the service's, of all its jobs */
     struct msg_hello shape; /* the first agent's: nnodes, restarts; others must agree */
     uint64_t now_ms;        /* of the event at hand */
 
@@ -84,6 +85,7 @@ struct job {
     uint64_t generation;   /* the current one, or the last; 0: none was formed here */
     uint64_t highest;      /* that any node has seen */
     bool knows_living;     /* the nodes here are what lives of the last generation */
+    bool has_lost;         /* one of its nodes went without LEAVE: it may come back */
     uint64_t join_ms;      /* last join, or the last generation's end */
     bool has_enough;       /* MIN nodes are in … */
     uint64_t enough_ms;    /* … since then */
@@ -97,12 +99,11 @@ struct job {
     struct fence fence; /* of checkpoints */
 
     uint32_t exit_code; /* once DONE or FAILED */
-    char end_text[MSG_TEXT_MAX];
 };
 
 /* `seed`: secret, of the hash tables. */
 struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
-                    const struct job_sink *sink);
+                    struct store_budget *budget, const struct job_sink *sink);
 void job_free(struct job *j); /* NULL allowed */
 
 struct job_guest {
@@ -128,6 +129,11 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
 void job_tick(struct job *j, uint64_t now_ms);
 uint64_t job_deadline(const struct job *j); /* UINT64_MAX: none; else later than now */
 bool job_is_over(const struct job *j);
+
+/* True when all its nodes were told to leave and have gone: nobody comes back, but the
+ * job may be begun anew. Then its failures are forgotten; the generation and the last
+ * commit are not, or a pending checkpoint would be lost. */
+bool job_is_stopped(const struct job *j);
 
 /* For the files of the job alone. */
 void job_move(struct job *j, enum job_state to); /* checked */

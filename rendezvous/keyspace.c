@@ -24,9 +24,10 @@ struct relay {
     uint64_t session;
     uint32_t client;
     enum relay_state state;
-    uint64_t last_seq; /* executed */
-    struct buf parts;  /* of request last_seq + 1 */
-    uint8_t *kept;     /* owned: the reply to last_seq, where it is kept */
+    uint64_t last_seq;  /* executed */
+    uint64_t parts_seq; /* the request of which … */
+    struct buf parts;   /* … these are there */
+    uint8_t *kept;      /* owned: the reply to last_seq, where it is kept */
     size_t kept_size;
     bool forgot; /* the reply to last_seq cannot be given again */
     struct relay *prev_closed, *next_closed;
@@ -88,16 +89,22 @@ static bool only_reads(enum tcpstore_op op)
            op == TCPSTORE_LIST_KEYS || op == TCPSTORE_PING;
 }
 
-static bool has_room(const struct keyspace *k, size_t more)
+/* Parts and kept replies: of the budget, like what the store holds. */
+static void charge(struct keyspace *k, size_t size)
 {
-    size_t used = store_bytes(k->store) + k->extra_bytes;
+    k->extra_bytes += size;
+    k->config.budget->used += size;
+}
 
-    return used <= k->config.max_bytes && more <= k->config.max_bytes - used;
+static void give_back(struct keyspace *k, size_t size)
+{
+    k->extra_bytes -= size;
+    k->config.budget->used -= size;
 }
 
 static void forget_reply(struct keyspace *k, struct relay *r)
 {
-    k->extra_bytes -= r->kept_size;
+    give_back(k, r->kept_size);
     mem_free(r->kept);
     r->kept = NULL;
     r->kept_size = 0;
@@ -106,17 +113,17 @@ static void forget_reply(struct keyspace *k, struct relay *r)
 
 static void forget_parts(struct keyspace *k, struct relay *r)
 {
-    k->extra_bytes -= buf_len(&r->parts);
+    give_back(k, buf_len(&r->parts));
     buf_release(&r->parts);
 }
 
 static void keep_reply(struct keyspace *k, struct relay *r, struct bytes body)
 {
-    r->forgot = !has_room(k, body.size);
+    r->forgot = !store_budget_allows(k->config.budget, body.size);
     if (!r->forgot) {
         r->kept = mem_dup(body.data, body.size);
         r->kept_size = body.size;
-        k->extra_bytes += body.size;
+        charge(k, body.size);
     }
 }
 
@@ -141,8 +148,8 @@ struct keyspace *keyspace_new(const struct keyspace_config *config)
 {
     struct keyspace *k = mem_zalloc(sizeof(*k));
     struct store_config store = {
-        .max_bytes = config->max_bytes,
-        .max_waiters = config->max_bytes, /* each costs more than a byte */
+        .budget = config->budget,
+        .max_waiters = config->budget->max, /* each costs more than a byte */
         .seed = config->seed,
         .reply = on_reply,
         .reply_arg = k,
@@ -250,12 +257,20 @@ void keyspace_free(struct keyspace *k)
 
 /* ---- requests ---- */
 
-static void execute(struct keyspace *k, struct relay *r, const struct msg_store *m,
-                    struct bytes body)
+/* The request, whose last chunk is `m`; the others are in `parts`. */
+static void execute(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
-    struct tcpstore_request request = {(enum tcpstore_op)m->op, body.data, body.size};
+    struct tcpstore_request request = {(enum tcpstore_op)m->op, m->body.data,
+                                       m->body.size};
+    struct buf parts = r->parts;
+    size_t n_parts = buf_len(&parts);
     int rv;
 
+    if (n_parts > 0) {
+        request.body = buf_bytes(&parts);
+        request.size = n_parts;
+        buf_init(&r->parts, TCPSTORE_MAX_REQUEST);
+    }
     k->is_reading = only_reads(request.op);
     rv = store_execute(k->store, (uint64_t)(uintptr_t)r, m->seq, &request);
     k->is_reading = false;
@@ -264,54 +279,53 @@ static void execute(struct keyspace *k, struct relay *r, const struct msg_store 
     } else if (!tcpstore_has_reply(request.op)) {
         send_ack(k, r->session, m);
     }
+    if (n_parts > 0) {
+        give_back(k, n_parts);
+        buf_release(&parts);
+    }
 }
 
 /* The request is whole, and its number is the next. */
 static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
-    struct buf parts = r->parts;
-    struct bytes body = m->body;
-    size_t n_parts = buf_len(&parts);
-
-    if (n_parts > 0) {
-        body = (struct bytes){buf_bytes(&parts), n_parts};
-        buf_init(&r->parts, TCPSTORE_MAX_REQUEST);
-    }
     forget_reply(k, r);
     withdraw(k, r); /* a client that asks anew has given up waiting */
     r->last_seq = m->seq;
     r->state = tcpstore_may_wait((enum tcpstore_op)m->op) ? RELAY_WAITING : RELAY_IDLE;
-    execute(k, r, m, body);
-    if (n_parts > 0) {
-        k->extra_bytes -= n_parts;
-        buf_release(&parts);
-    }
+    execute(k, r, m);
 }
 
-/* Adds a chunk to those that are there. */
-static int add_part(struct keyspace *k, struct relay *r, struct bytes chunk)
+/* Adds a chunk to those of the same request that are there. */
+static int add_part(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
     int rv;
 
-    if (!has_room(k, chunk.size)) {
+    if (r->parts_seq != m->seq) {
+        forget_parts(k, r);
+        r->parts_seq = m->seq;
+    }
+    if (!m->more && buf_len(&r->parts) == 0) {
+        return 0; /* it came whole */
+    }
+    if (!store_budget_allows(k->config.budget, m->body.size)) {
         return ERR_TOO_LARGE;
     }
-    rv = buf_append(&r->parts, chunk.data, chunk.size);
+    rv = buf_append(&r->parts, m->body.data, m->body.size);
     if (rv == 0) {
-        k->extra_bytes += chunk.size;
+        charge(k, m->body.size);
     }
     return rv;
 }
 
-static void accept_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
+/* Once the request is whole, it is executed. */
+static void gather(struct keyspace *k, struct relay *r, const struct msg_store *m,
+                   void (*execute_whole)(struct keyspace *k, struct relay *r,
+                                         const struct msg_store *m))
 {
-    bool in_parts = m->more || buf_len(&r->parts) > 0;
-    int rv = in_parts ? add_part(k, r, m->body) : 0;
-
-    if (rv < 0) {
+    if (add_part(k, r, m) < 0) {
         condemn(k, r, m);
     } else if (!m->more) {
-        execute_next(k, r, m);
+        execute_whole(k, r, m);
     }
 }
 
@@ -321,15 +335,12 @@ static void answer_again(struct keyspace *k, struct relay *r, const struct msg_s
     enum tcpstore_op op = (enum tcpstore_op)m->op;
     bool is_last = m->seq == r->last_seq;
 
-    if (m->more) {
-        return; /* its last chunk is answered */
-    }
-    if (r->state == RELAY_CLOSED || !tcpstore_has_reply(op)) {
+    if (only_reads(op) && r->state != RELAY_CLOSED) {
+        gather(k, r, m, execute);
+    } else if (m->more || (is_last && r->state == RELAY_WAITING)) {
+        return; /* its last chunk is answered; it is still parked */
+    } else if (r->state == RELAY_CLOSED || !tcpstore_has_reply(op)) {
         send_ack(k, r->session, m);
-    } else if (is_last && r->state == RELAY_WAITING) {
-        return; /* it is still parked */
-    } else if (only_reads(op)) {
-        execute(k, r, m, m->body);
     } else if (is_last && !r->forgot) {
         send_reply(k, r, m->seq, (struct bytes){r->kept, r->kept_size});
     } else {
@@ -352,7 +363,7 @@ void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store
     } else if (m->seq <= r->last_seq) {
         answer_again(k, r, m);
     } else if (m->seq == r->last_seq + 1) {
-        accept_next(k, r, m);
+        gather(k, r, m, execute_next);
     } else {
         condemn(k, r, m);
     }

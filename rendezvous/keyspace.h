@@ -10,13 +10,16 @@
 #include "common/msg.h"
 
 struct keyspace;
+struct store_budget;
 
 typedef void (*keyspace_reply_cb)(void *arg, uint64_t session,
                                   const struct msg_store_reply *reply);
 
 struct keyspace_config {
     uint64_t generation;
-    size_t max_bytes;   /* of the store; requests in parts and kept replies count too */
+    /* Borrowed, shared with others: of the store, requests in parts and kept replies.
+     */
+    struct store_budget *budget;
     size_t max_clients; /* relay clients */
     uint64_t seed;      /* of the hash tables */
     keyspace_reply_cb reply;

@@ -5,6 +5,7 @@
 #include "rendezvous/options.h"
 #include "rendezvous/server.h"
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/notify.h"
@@ -16,8 +17,6 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <uv.h>
-
-enum { EXIT_MISTAKE = 2 };
 
 struct daemon {
     struct rendezvous_options options;

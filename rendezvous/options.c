@@ -1,13 +1,14 @@
 #include "rendezvous/options.h"
 
+#include "rendezvous/peer.h"
+
 #include "common/mem.h"
 #include "common/options.h"
 #include "common/str.h"
 #include "common/yaml.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum { DEFAULT_PORT = 29400 };
 
@@ -16,8 +17,7 @@ static int on_listen(void *target, const struct option_spec *spec, const char *v
 {
     struct rendezvous_address address = {.port = DEFAULT_PORT};
     struct rendezvous_options *o = target;
-    struct in6_addr v6;
-    struct in_addr v4;
+    struct sockaddr_storage parsed;
 
     (void)spec;
     if (str_parse_host_port(value, address.host, sizeof(address.host), &address.port) <
@@ -28,8 +28,7 @@ static int on_listen(void *target, const struct option_spec *spec, const char *v
             "'%.80s'",
             value);
     }
-    if (inet_pton(AF_INET, address.host, &v4) != 1 &&
-        inet_pton(AF_INET6, address.host, &v6) != 1) {
+    if (peer_parse(address.host, &parsed) < 0) {
         return errmsg_set(
             msg, ERR_INVALID,
             "expects a numeric address such as 127.0.0.1 or ::, not '%.80s'",
@@ -135,8 +134,8 @@ static const struct option_spec specs[] = {
      .max = 1000000},
     {.name = "store-max-mib",
      .value = "N",
-     .help =
-         "The memory of the store for clients without a job, in MiB. Default: 1024.",
+     .help = "The memory of the key-value stores of all jobs together, in MiB; clients "
+             "without a job have as much again. Default: 1024.",
      .set = option_set_u32,
      FIELD(store_max_mib),
      .min = 1,
@@ -314,8 +313,9 @@ static int read_command_line(struct rendezvous_options *o, int argc, char *const
 
 static bool is_loopback(const char *host)
 {
-    return str_starts_with(host, "127.") || strcmp(host, "::1") == 0 ||
-           str_starts_with(host, "::ffff:127.");
+    struct sockaddr_storage addr;
+
+    return peer_parse(host, &addr) == 0 && peer_is_loopback((struct sockaddr *)&addr);
 }
 
 static int check(struct rendezvous_options *o, struct errmsg *msg)

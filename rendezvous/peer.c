@@ -1,9 +1,29 @@
 #include "rendezvous/peer.h"
 
+#include "common/err.h"
+
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+
+int peer_parse(const char *text, struct sockaddr_storage *ret)
+{
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
+
+    *ret = (struct sockaddr_storage){0};
+    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+        ret->ss_family = AF_INET;
+        return 0;
+    }
+    if (inet_pton(AF_INET6, text, &v6->sin6_addr) == 1) {
+        ret->ss_family = AF_INET6;
+        return 0;
+    }
+    return ERR_INVALID;
+}
 
 bool peer_is_loopback(const struct sockaddr *addr)
 {

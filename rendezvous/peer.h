@@ -1,12 +1,19 @@
 #ifndef RENDEZVOUS_PEER_H
 #define RENDEZVOUS_PEER_H
 
-/* Where a connection comes from. Never asks a name server. */
+/* Numeric addresses: where a connection comes from, where to listen. Never asks a name
+ * server. */
+
+#include "common/check.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 struct sockaddr;
+struct sockaddr_storage;
+
+/* ERR_INVALID unless the text is a numeric address. */
+int peer_parse(const char *text, struct sockaddr_storage *ret) MUST_CHECK;
 
 bool peer_is_loopback(const struct sockaddr *addr);
 

@@ -74,7 +74,7 @@ static int compare_nodes(const void *left, const void *right)
 
 static bool is_held_back(const struct job *j, const struct job_node *node)
 {
-    return node->is_flapping && j->now_ms < node->not_before;
+    return node->is_flapping && j->now_ms < node->not_before_ms;
 }
 
 /* The flapping nodes that have joined and waited long enough. */
@@ -185,7 +185,7 @@ uint64_t round_deadline(const struct job *j)
 
     for (size_t i = 0; i < j->n_nodes && j->n_flapping > 0; i++) {
         if (j->node[i]->state == NODE_JOINED && is_held_back(j, j->node[i])) {
-            deadline = MIN(deadline, j->node[i]->not_before);
+            deadline = MIN(deadline, j->node[i]->not_before_ms);
         }
     }
     return deadline;

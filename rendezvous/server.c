@@ -25,8 +25,8 @@ enum {
     STORE_MAX_BYTES = 1 << 30,
     STORE_MAX_WAITERS = 1 << 20,
     MAX_CONNECTIONS = 20000,
-    HELLO_MS = 5000,       /* from an agent's magic to its hello … */
-    HELLO_MAX = 64 * 1024, /* … and what it may send until then */
+    GREETING_MS = 5000,    /* from the first byte until we know who it is … */
+    HELLO_MAX = 64 * 1024, /* … and what an agent may send until then */
     AGENT_MAX_OUT = 512 * 1024 * 1024,
     STOP_MS = 1000,
     LOG_EVERY_MS = 1000, /* lines about peers; the others are counted */
@@ -37,7 +37,8 @@ struct server {
     struct server_config config;
     struct connection_pool pool;
     struct service *service;     /* owned */
-    struct store *store;         /* owned: of clients that belong to no job */
+    struct store *store;         /* owned: of clients that belong to no job … */
+    struct store_budget budget;  /* … and cannot take what the jobs' need */
     struct listener **listeners; /* owned */
     size_t n_listeners;
     uv_timer_t timer; /* the service's next deadline */
@@ -112,6 +113,23 @@ static void on_service_close(void *arg, uint64_t conn)
     }
 }
 
+/* From now on it has a while to say who it is. */
+static void begin_greeting(struct connection *c)
+{
+    if (!c->is_greeting) {
+        c->is_greeting = true;
+        connection_set_deadline(c, clock_ms() + GREETING_MS);
+    }
+}
+
+static void end_greeting(struct connection *c)
+{
+    if (!c->is_known) {
+        c->is_known = true;
+        connection_set_deadline(c, 0);
+    }
+}
+
 static int take_messages(struct server *s, struct connection *c, const uint8_t *data,
                          size_t size)
 {
@@ -127,14 +145,13 @@ static int take_messages(struct server *s, struct connection *c, const uint8_t *
         at += (size_t)n;
         n = service_message(s->service, c->id, &m, clock_ms());
         if (n < 0) {
+            log_debug("a message out of place", "peer=%s type=%s", c->peer,
+                      msg_name(m.type));
             break;
         }
-        if (!c->said_hello && m.type == MSG_HELLO) {
-            c->said_hello = true;
-            connection_set_deadline(c, 0);
-        }
+        end_greeting(c);
     }
-    if (n == 0 && !c->said_hello && size - at > HELLO_MAX) {
+    if (n == 0 && !c->is_known && size - at > HELLO_MAX) {
         n = ERR_TOO_LARGE;
     }
     arm_timer(s);
@@ -184,6 +201,9 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
             break;
         }
     }
+    if (c->parser.dialect != TCPSTORE_UNKNOWN) {
+        end_greeting(c);
+    }
     return n < 0 ? n : (int)at;
 }
 
@@ -193,15 +213,19 @@ static int begin_agent(struct server *s, struct connection *c)
 {
     c->kind = CONN_AGENT;
     connection_set_limits(c, SIZE_MAX, AGENT_MAX_OUT); /* its heartbeats must be read */
-    connection_set_deadline(c, clock_ms() + HELLO_MS);
     connection_watch_closely(c);
     service_opened(s->service, c->id, c->peer, clock_ms());
     return MSG_MAGIC_SIZE;
 }
 
+static bool may_be_store(const struct server *s, const struct connection *c)
+{
+    return c->is_loopback || s->config.insecure;
+}
+
 static int begin_store(struct server *s, struct connection *c)
 {
-    if (!c->is_loopback && !s->config.insecure) {
+    if (!may_be_store(s, c)) {
         log_peer(
             s, c->peer,
             "turned a store client away: it is not on this machine, and --insecure "
@@ -234,6 +258,7 @@ static int on_input(void *arg, struct connection *c, const uint8_t *data, size_t
     int sniffed = 0;
     int n = 0;
 
+    begin_greeting(c);
     if (c->kind == CONN_NEW) {
         sniffed = sniff(s, c, data, size);
         if (sniffed < 0) {
@@ -255,6 +280,16 @@ static int on_input(void *arg, struct connection *c, const uint8_t *data, size_t
     return n < 0 ? n : n + sniffed;
 }
 
+/* Where nobody but an agent may come from, silence is no greeting. */
+static void on_opened(void *arg, struct connection *c)
+{
+    struct server *s = arg;
+
+    if (!may_be_store(s, c)) {
+        begin_greeting(c);
+    }
+}
+
 static void on_gone(void *arg, struct connection *c, int why)
 {
     struct server *s = arg;
@@ -263,6 +298,8 @@ static void on_gone(void *arg, struct connection *c, int why)
         log_peer(s, c->peer,
                  why == ERR_PROTOCOL ? "closed a connection that broke the protocol"
                                      : "closed a connection that passed a limit");
+    } else if (why == ERR_BUSY) {
+        log_peer(s, c->peer, "closed a silent connection: there are too many");
     }
     if (c->kind == CONN_STORE) {
         store_drop_client(s->store, store_client(c));
@@ -308,6 +345,7 @@ int server_new(const struct server_config *config, struct server **ret,
                   .max_connections = config->max_connections ? config->max_connections
                                                              : MAX_CONNECTIONS,
                   .max_buffered = MAX(s->config.store_max_bytes, (size_t)AGENT_MAX_OUT),
+                  .on_opened = on_opened,
                   .on_input = on_input,
                   .on_gone = on_gone,
                   .arg = s,
@@ -317,11 +355,13 @@ int server_new(const struct server_config *config, struct server **ret,
         .boot = 1,
         .ephemeral = true,
         .lease_ms = s->config.lease_ms,
+        .store_max_bytes = s->config.store_max_bytes,
         .seed = seeds[1],
         .sink = {s, on_service_send, on_service_close},
     });
+    s->budget.max = s->config.store_max_bytes;
     s->store = store_new(&(struct store_config){
-        .max_bytes = s->config.store_max_bytes,
+        .budget = &s->budget,
         .max_waiters = STORE_MAX_WAITERS,
         .seed = seeds[2],
         .reply = on_store_reply,

@@ -19,7 +19,7 @@ struct server_config {
     uint32_t lease_ms;      /* 0: 3000 */
     bool insecure;          /* raw store clients from anywhere */
     bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
-    size_t store_max_bytes; /* 0: 1 GiB */
+    size_t store_max_bytes; /* of all jobs, and of all others; 0: 1 GiB */
     size_t max_connections; /* 0: 20000 */
 };
 
@@ -35,8 +35,8 @@ int server_listen(struct server *s, const char *addr, int port, int *ret_port,
 /* True while a job here is neither done nor failed, or an agent is still connected. */
 bool server_is_busy(const struct server *s);
 
-/* Asynchronous: closes everything, flushes what was sent (bounded), then calls back
- * once; the server may be freed only then (it frees itself after the callback). */
+/* Asynchronous: flushes what was sent (for a second at most), closes everything, calls
+ * back once, and frees itself. */
 void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg);
 
 #endif

@@ -1,17 +1,21 @@
 #include "rendezvous/service.h"
 
 #include "rendezvous/job.h"
+#include "rendezvous/store.h"
 #include "rendezvous/table.h"
 
 #include "common/err.h"
+#include "common/exit_code.h"
 #include "common/mem.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
+    MAX_JOBS = 1024,
     MAX_IDLE_JOBS = 256, /* that have run, are not over, and have no sessions */
-    EXIT_VERSION = 94,
+    STORE_MAX_BYTES = 1 << 30,
+    HEARTBEATS_MISSED = 2, /* a lease's part in which at least one must have come */
 };
 
 /* A job and what the service knows of it. */
@@ -38,6 +42,7 @@ struct session {
 
 struct service {
     struct service_config config;
+    struct store_budget budget;          /* of the jobs' key spaces */
     struct table conns, numbers, agents; /* of sessions, owned */
     struct session *oldest, *newest;     /* in the order in which they were heard */
     struct table jobs;                   /* of entries, owned … */
@@ -53,6 +58,7 @@ struct service *service_new(const struct service_config *config)
     struct service *s = mem_zalloc(sizeof(*s));
 
     s->config = *config;
+    s->budget.max = config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
     s->jobs_due_ms = UINT64_MAX;
     table_init(&s->conns);
     table_init(&s->numbers);
@@ -180,16 +186,11 @@ static struct entry *find_job(const struct service *s, const char *id, uint64_t 
     return NULL;
 }
 
-static struct entry *take_job(struct service *s, const char *id)
+static struct entry *new_job(struct service *s, const char *id, uint64_t hash)
 {
-    uint64_t hash = table_hash(id, strlen(id), s->config.seed);
-    struct entry *entry = find_job(s, id, hash);
+    struct entry *entry = mem_zalloc(sizeof(*entry));
 
-    if (entry) {
-        return entry;
-    }
-    entry = mem_zalloc(sizeof(*entry));
-    entry->job = job_new(id, s->config.cluster, s->config.seed,
+    entry->job = job_new(id, s->config.cluster, s->config.seed, &s->budget,
                          &(struct job_sink){s, on_job_send});
     entry->index = s->n_jobs;
     s->entry = mem_grow(s->entry, s->n_jobs + 1, sizeof(struct entry *));
@@ -222,6 +223,21 @@ static void forget_idlest(struct service *s)
     }
     ASSERT(idlest); /* n_idle > 0 */
     forget_job(s, idlest);
+}
+
+/* Finds it, or makes it; NULL when there are too many. */
+static struct entry *take_job(struct service *s, const char *id)
+{
+    uint64_t hash = table_hash(id, strlen(id), s->config.seed);
+    struct entry *entry = find_job(s, id, hash);
+
+    if (entry) {
+        return entry;
+    }
+    if (s->n_jobs == MAX_JOBS && s->n_idle > 0) {
+        forget_idlest(s);
+    }
+    return s->n_jobs < MAX_JOBS ? new_job(s, id, hash) : NULL;
 }
 
 /* A job without sessions is forgotten when it is over or has never run; else its nodes
@@ -316,7 +332,32 @@ static void refuse(struct service *s, struct session *session, uint32_t exit_cod
     end_session(s, session, "refused", true, now_ms);
 }
 
-/* The agent has come back before we knew that its old connection is gone. */
+/* The same --node-rank on the same host, by an agent that has missed a heartbeat: it
+ * lost its power, say, and its end never reached us. */
+static struct session *find_silent_twin(const struct service *s,
+                                        const struct entry *entry,
+                                        const struct msg_hello *hello, uint64_t now_ms)
+{
+    const struct job *job = entry->job;
+    struct session *twin;
+
+    for (size_t i = 0; i < job->n_nodes && hello->node_rank >= 0; i++) {
+        const struct job_node *node = job->node[i];
+
+        if (node->hello.node_rank != hello->node_rank ||
+            strcmp(node->hello.host, hello->host) != 0) {
+            continue;
+        }
+        twin = find_number(s, node->session);
+        if (twin && now_ms - twin->seen_ms > s->config.lease_ms / HEARTBEATS_MISSED) {
+            return twin;
+        }
+    }
+    return NULL;
+}
+
+/* The agent, or the node, has come back before we knew that its old connection is gone.
+ */
 static void replace_old_session(struct service *s, const struct msg_hello *hello,
                                 uint64_t now_ms)
 {
@@ -326,6 +367,11 @@ static void replace_old_session(struct service *s, const struct msg_hello *hello
 
     if (old) {
         end_session(s, old, "it connected anew", true, now_ms);
+        return;
+    }
+    old = entry ? find_silent_twin(s, entry, hello, now_ms) : NULL;
+    if (old) {
+        end_session(s, old, "it was started anew", true, now_ms);
     }
 }
 
@@ -370,11 +416,20 @@ static void on_hello(struct service *s, struct session *session,
             "this service speaks version %d of the agent protocol, the node "
             "%s version %u: install the same ctrun everywhere",
             MSG_VERSION, hello->host, hello->version);
-        refuse(s, session, EXIT_VERSION, msg.text, now_ms);
+        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
     replace_old_session(s, hello, now_ms);
     entry = take_job(s, hello->job);
+    if (!entry) {
+        (void)errmsg_set(&msg, ERR_REFUSED,
+                         "no room for job %s: this service has %d jobs, and takes no "
+                         "more; wait until one has ended, or start another "
+                         "ctrun-rendezvous",
+                         hello->job, MAX_JOBS);
+        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+        return;
+    }
     if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
         review_job(s, entry);
         refuse(s, session, exit_code, msg.text, now_ms);
@@ -481,7 +536,7 @@ size_t service_active_jobs(const struct service *s)
     size_t n = 0;
 
     for (size_t i = 0; i < s->n_jobs; i++) {
-        n += !job_is_over(s->entry[i]->job);
+        n += !job_is_over(s->entry[i]->job) && !job_is_stopped(s->entry[i]->job);
     }
     return n;
 }

@@ -23,7 +23,8 @@ struct service_config {
     uint64_t boot;
     bool ephemeral;
     uint32_t lease_ms;
-    uint64_t seed; /* secret: of session numbers and hash tables */
+    size_t store_max_bytes; /* of all jobs' key spaces together; 0: 1 GiB */
+    uint64_t seed;          /* secret: of session numbers and hash tables */
     struct service_sink sink;
 };
 
@@ -44,7 +45,7 @@ void service_closed(struct service *s, uint64_t conn, uint64_t now_ms);
 void service_tick(struct service *s, uint64_t now_ms);
 uint64_t service_deadline(const struct service *s);
 
-/* Jobs that are neither done nor failed, for the embedded server's end. */
+/* Jobs that are neither done nor failed nor stopped, for the embedded server's end. */
 size_t service_active_jobs(const struct service *s);
 
 /* Connections that have said hello. */

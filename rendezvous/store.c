@@ -1,6 +1,6 @@
 /* Slots, waits and the memory they take. Every allocation that a client can cause is
- * counted in `bytes` when it is made, with what the allocator and the tables need for
- * it. */
+ * counted in the budget when it is made, with what the allocator and the tables need
+ * for it. */
 
 #include "rendezvous/store.h"
 
@@ -30,9 +30,21 @@ struct store *store_new(const struct store_config *config)
     return s;
 }
 
+static void charge(struct store *s, size_t size)
+{
+    s->bytes += size;
+    s->config.budget->used += size;
+}
+
+static void give_back(struct store *s, size_t size)
+{
+    s->bytes -= size;
+    s->config.budget->used -= size;
+}
+
 static void slot_free(struct store *s, struct slot *slot)
 {
-    s->bytes -= store_slot_cost(slot->key_size);
+    give_back(s, store_slot_cost(slot->key_size));
     table_remove(&s->slots, &slot->node);
     mem_free(slot);
 }
@@ -53,7 +65,7 @@ static size_t wait_cost(size_t n_regs)
 
 static void wait_free(struct store *s, struct wait *wait)
 {
-    s->bytes -= wait_cost(wait->n_regs);
+    give_back(s, wait_cost(wait->n_regs));
     table_remove(&s->waits, &wait->node);
     mem_free(wait);
 }
@@ -79,16 +91,6 @@ void store_free(struct store *s)
     table_release(&s->waits);
     buf_release(&s->reply);
     mem_free(s);
-}
-
-size_t store_bytes(const struct store *s)
-{
-    return s->bytes;
-}
-
-size_t store_keys(const struct store *s)
-{
-    return s->n_keys;
 }
 
 int store_execute(struct store *s, uint64_t client, uint64_t seq,
@@ -137,7 +139,7 @@ struct slot *store_slot_new(struct store *s, struct slice key)
     memcpy(slot->key, key.data, key.size);
     table_insert(&s->slots, &slot->node,
                  table_hash(key.data, key.size, s->config.seed));
-    s->bytes += store_slot_cost(key.size);
+    charge(s, store_slot_cost(key.size));
     return slot;
 }
 
@@ -169,13 +171,14 @@ int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
 {
     struct slot *slot = store_find(s, key);
     size_t old = slot && slot->value ? store_value_cost(slot->capacity) : 0;
-    size_t fixed = s->bytes - old + (slot ? 0 : store_slot_cost(key.size));
+    size_t fixed =
+        s->config.budget->used - old + (slot ? 0 : store_slot_cost(key.size));
     size_t capacity = choose_capacity(slot, size, grows);
 
-    if (fixed + store_value_cost(capacity) > s->config.max_bytes) {
+    if (fixed + store_value_cost(capacity) > s->config.budget->max) {
         capacity = MAX(size, (size_t)MIN_CAPACITY);
     }
-    if (fixed + store_value_cost(capacity) > s->config.max_bytes) {
+    if (fixed + store_value_cost(capacity) > s->config.budget->max) {
         return ERR_TOO_LARGE;
     }
     slot = slot ? slot : store_slot_new(s, key);
@@ -183,7 +186,8 @@ int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
         s->n_keys += slot->value == NULL;
         slot->value = mem_grow(slot->value, capacity, 1);
         slot->capacity = capacity;
-        s->bytes += store_value_cost(capacity) - old;
+        give_back(s, old);
+        charge(s, store_value_cost(capacity));
     }
     *ret = slot;
     return 0;
@@ -192,7 +196,7 @@ int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
 void store_drop_value(struct store *s, struct slot *slot)
 {
     if (slot->value) {
-        s->bytes -= store_value_cost(slot->capacity);
+        give_back(s, store_value_cost(slot->capacity));
         s->n_keys--;
         mem_free(slot->value);
         slot->value = NULL;
@@ -219,7 +223,7 @@ void store_push_item(struct store *s, struct slot *slot, struct slice data)
     }
     slot->tail = item;
     slot->n_items++;
-    s->bytes += store_item_cost(data.size);
+    charge(s, store_item_cost(data.size));
 }
 
 void store_drop_item(struct store *s, struct slot *slot)
@@ -229,7 +233,7 @@ void store_drop_item(struct store *s, struct slot *slot)
     slot->head = item->next;
     slot->tail = slot->head ? slot->tail : NULL;
     slot->n_items--;
-    s->bytes -= store_item_cost(item->size);
+    give_back(s, store_item_cost(item->size));
     mem_free(item);
 }
 
@@ -272,7 +276,7 @@ struct wait *store_park(struct store *s, uint64_t client, uint64_t seq, size_t n
 
     *wait = (struct wait){.client = client, .seq = seq, .n_regs = n};
     table_insert(&s->waits, &wait->node, client_hash(s, client));
-    s->bytes += wait_cost(n);
+    charge(s, wait_cost(n));
     return wait;
 }
 

@@ -10,6 +10,8 @@
 
 #include "common/tcpstore.h"
 
+#include <stdbool.h>
+
 struct store;
 
 /* A reply's bytes as on the wire; valid during the call. `seq` is the request's. */
@@ -21,9 +23,20 @@ enum {
         256 * 1024 * 1024, /* MULTI_GET may name one large value many times */
 };
 
+/* What stores may hold together: keys, values, queues and waiters. */
+struct store_budget {
+    size_t max;
+    size_t used;
+};
+
+static inline bool store_budget_allows(const struct store_budget *b, size_t more)
+{
+    return b->used <= b->max && more <= b->max - b->used;
+}
+
 struct store_config {
-    size_t max_bytes;   /* of keys, values, queues and waiters together */
-    size_t max_waiters; /* parked registrations */
+    struct store_budget *budget; /* borrowed: outlives the stores that share it */
+    size_t max_waiters;          /* parked registrations */
     uint64_t seed; /* of the hash table, so that nobody can choose colliding keys */
     store_reply_cb reply;
     void *reply_arg;
@@ -42,8 +55,5 @@ int store_execute(struct store *s, uint64_t client, uint64_t seq,
 
 /* Withdraws what the client has parked, silently. */
 void store_drop_client(struct store *s, uint64_t client);
-
-size_t store_bytes(const struct store *s);
-size_t store_keys(const struct store *s);
 
 #endif

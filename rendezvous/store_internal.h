@@ -58,7 +58,7 @@ struct store {
     struct table slots;
     struct table waits;
     struct buf reply; /* scratch: the reply being built */
-    size_t bytes;     /* against config.max_bytes */
+    size_t bytes;     /* of config.budget->used */
     size_t n_keys;
     size_t n_regs;
 };
@@ -72,7 +72,7 @@ size_t store_value_cost(size_t size);
 
 static inline bool store_fits(const struct store *s, size_t more)
 {
-    return s->bytes <= s->config.max_bytes && more <= s->config.max_bytes - s->bytes;
+    return store_budget_allows(s->config.budget, more);
 }
 
 /* A new slot, which the caller fills at once. The cost must fit. */

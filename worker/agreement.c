@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RECORD_MAX = 256 * 1024, RUN_RECORD_MAX = 128 };
+enum { RECORD_MAX = 4 * 1024 * 1024, RUN_RECORD_MAX = 128 };
 
 static void fill_meta(struct trainer *t)
 {
@@ -126,6 +126,18 @@ static int compare_config(struct trainer *t, const char *leader, struct errmsg *
         t->launch->rank, keys);
 }
 
+static int compare_data(struct trainer *t, const char *leader, struct errmsg *msg)
+{
+    if (strcmp(leader, t->meta.data_json) == 0) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_INVALID,
+        "rank %d finds other files at data.train than rank 0 (names, sizes or "
+        "beginnings differ): give every node the same data",
+        t->launch->rank);
+}
+
 /* Nodes with other libraries or another configuration would silently compute something
  * else: every rank compares its own with rank 0's. */
 static int compare_with_leader(struct trainer *t, struct errmsg *msg)
@@ -136,15 +148,20 @@ static int compare_with_leader(struct trainer *t, struct errmsg *msg)
 
     if (trainer_leads(t)) {
         rv = store_client_set(t->store, "signature", signature, strlen(signature), msg);
+        rv = rv < 0 ? rv
+                    : store_client_set(t->store, "config", t->meta.config_json,
+                                       strlen(t->meta.config_json), msg);
         return rv < 0 ? rv
-                      : store_client_set(t->store, "config", t->meta.config_json,
-                                         strlen(t->meta.config_json), msg);
+                      : store_client_set(t->store, "data", t->meta.data_json,
+                                         strlen(t->meta.data_json), msg);
     }
     leader = mem_alloc(RECORD_MAX);
     rv = get_text(t, "signature", leader, msg);
     rv = rv < 0 ? rv : compare_signature(t, leader, msg);
     rv = rv < 0 ? rv : get_text(t, "config", leader, msg);
     rv = rv < 0 ? rv : compare_config(t, leader, msg);
+    rv = rv < 0 ? rv : get_text(t, "data", leader, msg);
+    rv = rv < 0 ? rv : compare_data(t, leader, msg);
     mem_free(leader);
     return rv;
 }

@@ -75,8 +75,7 @@ struct train_config {
     } comm;
 };
 
-/* The worker's command line, Hydra-like (see config.md's grammar in worker/README.md).
- */
+/* The worker's command line, Hydra-like: its grammar is in worker/README.md. */
 struct worker_options {
     struct train_config config;
     bool dry_run, help, version;

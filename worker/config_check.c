@@ -144,6 +144,23 @@ static int check_name(const char *name, struct errmsg *msg)
                : 0;
 }
 
+/* A prompt's bytes are tokens; an empty one begins with a newline. */
+static int check_sample(const struct train_config *c, struct errmsg *msg)
+{
+    const char *prompt = c->sample.prompt[0] ? c->sample.prompt : "\n";
+
+    for (const char *p = prompt; *p && c->sample.every > 0; p++) {
+        if ((unsigned char)*p >= c->model.vocab) {
+            return errmsg_set(
+                msg, ERR_INVALID,
+                "sample.prompt holds byte %d, but model.vocab is %lld: give a "
+                "prompt of smaller bytes, or sample.every=0",
+                (unsigned char)*p, (long long)c->model.vocab);
+        }
+    }
+    return 0;
+}
+
 static int check_machine(const struct train_config *c, struct errmsg *msg)
 {
     if (is(c->device.kind, "cuda")) {
@@ -162,7 +179,8 @@ static int check_machine(const struct train_config *c, struct errmsg *msg)
 int config_check(const struct train_config *config, struct errmsg *msg)
 {
     static const check_cb checks[] = {check_model, check_data,     check_train,
-                                      check_optim, check_parallel, check_machine};
+                                      check_optim, check_parallel, check_machine,
+                                      check_sample};
     int rv = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(checks) && rv == 0; i++) {

@@ -15,7 +15,7 @@
 struct control_client {
     int fd; /* -1: no launcher */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows, and the sending side */
+    pthread_mutex_t lock; /* guards what follows; sending needs none */
     pthread_cond_t changed;
     bool has_started;
     struct control start;
@@ -96,7 +96,7 @@ static void *run_thread(void *arg)
 
 static int handle_signals(struct errmsg *msg)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
     if (sigaction(SIGTERM, &action, NULL) < 0 || sigaction(SIGINT, &action, NULL) < 0) {
         return errmsg_set(msg, -errno, "sigaction: %s", err_text(-errno));
@@ -148,13 +148,16 @@ void control_client_close(struct control_client *c)
 static void send_packet(struct control_client *c, const struct control *m, int flags)
 {
     struct buf packet;
+    ssize_t n;
 
     if (c->fd < 0) {
         return;
     }
     buf_init(&packet, CONTROL_MAX);
     if (control_encode(m, &packet) == 0) {
-        (void)send(c->fd, buf_bytes(&packet), buf_len(&packet), flags | MSG_NOSIGNAL);
+        do {
+            n = send(c->fd, buf_bytes(&packet), buf_len(&packet), flags | MSG_NOSIGNAL);
+        } while (n < 0 && errno == EINTR);
     }
     buf_release(&packet);
 }

@@ -10,11 +10,14 @@
 
 enum { TOKEN_TIMEOUT_MS = 60000, TEXT_MAX = 1024 * 1024 };
 
-static uint32_t n_batches(const struct trainer *t)
+uint32_t evaluate_batches(const struct trainer *t)
 {
-    uint64_t available =
-        dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
+    uint64_t available;
 
+    if (!t->val_data) {
+        return 0;
+    }
+    available = dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
     return (uint32_t)MIN(available, (uint64_t)t->config->eval.batches);
 }
 
@@ -43,7 +46,7 @@ int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
 {
     size_t seq_len = (size_t)t->config->train.seq_len;
     int32_t *row = mem_array(seq_len + 1, sizeof(*row));
-    uint32_t n = n_batches(t);
+    uint32_t n = evaluate_batches(t);
     uint32_t world = (uint32_t)t->launch->world_size;
     uint32_t end = tree_run_begin(n, world, (uint32_t)t->launch->rank + 1);
     unsigned flags;

@@ -7,6 +7,9 @@
 
 #include "worker/trainer.h"
 
+/* How many those are: fewer when data.val has no more, 0 without it. */
+uint32_t evaluate_batches(const struct trainer *t);
+
 int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg) MUST_CHECK;
 
 /* Prints a text that the model continues from sample.prompt; rank 0 alone calls it. */

@@ -8,8 +8,8 @@
 #include "worker/comm/comm.h"
 
 enum {
-    LOSSES_LEAVE = 1,      /* this rank was asked to leave after the step */
-    LOSSES_UNANSWERED = 2, /* its last commit is still without an answer */
+    LOSSES_LEAVE = 1,  /* this rank was asked to leave after the step */
+    LOSSES_SAVING = 2, /* its last checkpoint is still in work */
 };
 
 struct losses;

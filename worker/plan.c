@@ -1,5 +1,12 @@
 #include "worker/plan.h"
 
+#include "worker/checkpoint/file.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
+#include "worker/evaluate.h"
+
+#include "common/mem.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +14,16 @@
 struct arena {
     const char *name;
     size_t bytes;
+};
+
+enum { ARENAS_MAX = 16 };
+
+/* What one rank takes. */
+struct rank_plan {
+    int rank;
+    struct arena arena[ARENAS_MAX];
+    size_t n;
+    size_t total;
 };
 
 /* Resident bytes of this process, 0 when /proc does not tell. */
@@ -32,56 +49,106 @@ static double mib(size_t bytes)
     return (double)bytes / (1024 * 1024);
 }
 
-/* What rank 0 sends in a step: its blocks' parts to their owners, then its shard to
- * all. */
-static size_t bytes_per_step(const struct trainer *t)
+/* The comm is not open yet, so the other nodes are taken to have as many ranks as this
+ * one if that comes out even. */
+static struct parallel_config parallel_of(const struct trainer *t, int rank)
 {
-    struct block blocks[TREE_MAX_BLOCKS];
-    uint32_t world = (uint32_t)t->launch->world_size;
-    size_t gradient = (t->layout.size +
-                       (size_t)t->config->model.vocab * (size_t)t->config->model.dim) *
-                      sizeof(float);
-    size_t n = (size_t)tree_blocks(0, tree_run_begin(t->n_leaves, world, 1), blocks);
+    struct parallel_config ret = trainer_parallel_config(t);
+    int local = t->launch->local_world_size;
 
-    if (world == 1) {
-        return 0;
+    ret.rank = rank;
+    ret.node_size = t->launch->world_size % local == 0 ? local : 0;
+    return ret;
+}
+
+/* One leaf's tokens and targets. */
+static size_t leaf_bytes(const struct gpt2_config *model)
+{
+    return 2 * (size_t)model->batch * (size_t)model->seq_len * sizeof(int32_t);
+}
+
+static size_t all_losses_bytes(const struct trainer *t)
+{
+    uint32_t n_val = evaluate_batches(t);
+
+    return losses_bytes(t->n_leaves, t->launch->world_size) +
+           (n_val > 0 ? losses_bytes(n_val, t->launch->world_size) : 0);
+}
+
+static void add_arena(struct rank_plan *p, const char *name, size_t bytes)
+{
+    ASSERT(p->n < ARENAS_MAX);
+    p->arena[p->n++] = (struct arena){name, bytes};
+    p->total += bytes;
+}
+
+static void plan_rank(const struct trainer *t, int rank, size_t program,
+                      struct rank_plan *p)
+{
+    struct gpt2_config model = trainer_model_config(t->config);
+    struct parallel_config parallel = parallel_of(t, rank);
+    struct adamw_config adamw = trainer_adamw_config(t);
+    struct loader_config loader = trainer_loader_config(t);
+    const struct launch *l = t->launch;
+
+    *p = (struct rank_plan){.rank = rank};
+    add_arena(p, "parameters", t->layout.size * sizeof(float));
+    add_arena(p, "gradients and reduction", t->strategy->bytes(&parallel));
+    add_arena(p, "optimizer state", adamw_bytes(&adamw));
+    add_arena(p, "activations of one leaf", gpt2_arena_bytes(&model));
+    add_arena(p, "tokens of one leaf", leaf_bytes(&model));
+    add_arena(p, "losses of all leaves", all_losses_bytes(t));
+    add_arena(p, "batches read ahead", loader_bytes(&loader));
+    add_arena(p, "order of the samples", sampler_bytes(t->sampler));
+    add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, rank, l->world_size));
+    add_arena(p, "checkpoint file", FILE_STAGE);
+    add_arena(p, "collectives", comm_bytes(t->config->comm.kind, l->local_world_size));
+    add_arena(p, "program and libraries", program);
+}
+
+static void print_memory(const struct rank_plan *p, const char *remark)
+{
+    (void)printf("memory of rank %d%s:\n", p->rank, remark);
+    for (size_t i = 0; i < p->n; i++) {
+        (void)printf("  %-26s %12.2f MiB\n", p->arena[i].name, mib(p->arena[i].bytes));
     }
-    if (!trainer_parallel_config(t).exact) {
-        n = 1;
+    (void)printf("  %-26s %12.2f MiB\n", "total", mib(p->total));
+}
+
+/* The first of those that take most: how many blocks of the tree a rank holds differs.
+ */
+static void find_largest(const struct trainer *t, size_t program, struct rank_plan *ret)
+{
+    struct rank_plan p;
+
+    plan_rank(t, 0, program, ret);
+    for (int rank = 1; rank < t->launch->world_size; rank++) {
+        plan_rank(t, rank, program, &p);
+        if (p.total > ret->total) {
+            *ret = p;
+        }
     }
-    return (n + 1) * gradient / world * (world - 1);
 }
 
 static void print_plan(const struct trainer *t)
 {
-    struct gpt2_config model = trainer_model_config(t->config);
-    struct parallel_config parallel = trainer_parallel_config(t);
-    struct adamw_config adamw = trainer_adamw_config(t);
-    struct loader_config loader = trainer_loader_config(t);
-    const struct arena arenas[] = {
-        {"parameters", t->layout.size * sizeof(float)},
-        {"gradients and reduction", t->strategy->bytes(&parallel)},
-        {"optimizer state", adamw_bytes(&adamw)},
-        {"activations of one leaf", gpt2_arena_bytes(&model)},
-        {"batches read ahead", loader_bytes(&loader)},
-        {"checkpoint snapshot",
-         saver_bytes(&t->layout, t->launch->rank, t->launch->world_size)},
-        {"collectives", comm_bytes(t->config->comm.kind, t->launch->local_world_size)},
-        {"program and libraries", resident_bytes()},
-    };
-    size_t total = 0;
+    struct parallel_config parallel = parallel_of(t, t->launch->rank);
+    size_t program = resident_bytes();
+    struct rank_plan own;
+    struct rank_plan largest;
 
+    plan_rank(t, t->launch->rank, program, &own);
+    find_largest(t, program, &largest);
     (void)printf("mesh: dp_replicate=%d dp_shard=1 tp=1 pp=1 (%s), %u leaves a step\n",
                  t->launch->world_size, t->config->parallel.strategy, t->n_leaves);
     (void)printf("parameters: %zu in %d units\n", t->layout.n_params,
                  t->layout.n_units);
-    (void)printf("memory of rank %d:\n", t->launch->rank);
-    for (size_t i = 0; i < ARRAY_LEN(arenas); i++) {
-        total += arenas[i].bytes;
-        (void)printf("  %-26s %12.2f MiB\n", arenas[i].name, mib(arenas[i].bytes));
+    print_memory(&own, "");
+    if (largest.total > own.total) {
+        print_memory(&largest, ", the largest");
     }
-    (void)printf("  %-26s %12.2f MiB\n", "total", mib(total));
-    (void)printf("sent per step: %.2f MiB\n", mib(bytes_per_step(t)));
+    (void)printf("sent per step: %.2f MiB by rank %d\n",
+                 mib(t->strategy->sent(&parallel)), t->launch->rank);
 }
 
 int plan_run(struct trainer *t, struct errmsg *msg)

@@ -7,7 +7,8 @@
 
 #include "worker/trainer.h"
 
-/* Prints mesh, parameters, memory per arena and bytes communicated per step (rank 0).
+/* Prints mesh, parameters, memory per arena of rank 0 and of the rank that takes most
+ * if that is more, and the bytes that rank 0 sends per step (losses and checks aside).
  * Nothing is written. Errors are those of trainer_open. */
 int plan_run(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 

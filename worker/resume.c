@@ -36,18 +36,24 @@ static void on_rejected(void *arg, const char *line)
 
 /* --- rank 0 chooses --- */
 
-static void finish_last_commit(const char *dir, const struct control *start)
+/* Neither .tmp nor directory is there: a newer start has dealt with it, or it was
+ * deleted. Any other failure is the storage's: the accepted commit must not be swept
+ * away. */
+static int finish_last_commit(const char *dir, const struct control *start,
+                              struct errmsg *msg)
 {
-    struct errmsg msg;
+    int rv;
 
     if (start->hash[0] == '\0') {
-        return;
+        return 0;
     }
-    if (checkpoint_commit(dir, start->step, (int)start->run, &msg) < 0) {
-        log_warn("the last commit is not here any more",
-                 "step=%" PRIu64 " run=%u why=\"%s\"", start->step, start->run,
-                 msg.text);
+    rv = checkpoint_commit(dir, start->step, (int)start->run, msg);
+    if (rv != -ENOENT) {
+        return rv;
     }
+    log_warn("the last commit is not here any more", "step=%" PRIu64 " run=%u",
+             start->step, start->run);
+    return 0;
 }
 
 /* Says in one line which keys differ from the run that wrote the checkpoint. */
@@ -109,25 +115,57 @@ static int check_meta(const struct trainer *t, const struct checkpoint_meta *met
     return 0;
 }
 
-/* checkpoint.resume: never, a path, or auto. A restart inside the job goes on in any
- * case. */
+/* The newest of run generation `lowest` or later that verifies. */
+static int newest_since(const char *dir, int lowest, struct checkpoint_entry *ret,
+                        struct checkpoint_meta *meta, struct errmsg *msg)
+{
+    struct checkpoint_entry *entries = NULL;
+    int found = ERR_MISSING;
+    size_t n = 0;
+    int rv;
+
+    rv = checkpoint_list(dir, &entries, &n, msg);
+    for (size_t i = 0; rv == 0 && found < 0 && i < n; i++) {
+        if (entries[i].run_generation < lowest) {
+            break; /* newest first */
+        }
+        *ret = entries[i];
+        found = checkpoint_verify(ret->path, meta, msg);
+        if (found < 0) {
+            on_rejected(NULL, msg->text);
+        }
+    }
+    mem_free(entries);
+    return rv < 0 ? rv : found < 0 ? ERR_MISSING : 0;
+}
+
+static int verify_given(const char *path, struct checkpoint_entry *entry,
+                        struct checkpoint_meta *meta, struct errmsg *msg)
+{
+    int rv = checkpoint_verify(path, meta, msg);
+
+    (void)snprintf(entry->path, sizeof(entry->path), "%s", path);
+    return rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "checkpoint.resume=%s", path) : 0;
+}
+
+/* checkpoint.resume: auto takes the newest; never and a path begin there, but a restart
+ * inside the job goes on from what the job itself has written. */
 static int find_checkpoint(const struct trainer *t, const struct control *start,
                            struct checkpoint_entry *entry, struct checkpoint_meta *meta,
                            struct errmsg *msg)
 {
     const char *dir = t->config->checkpoint.dir;
     const char *resume = t->config->checkpoint.resume;
-    bool is_restart = start->hash[0] != '\0';
     int rv = ERR_MISSING;
 
-    if (is_restart || strcmp(resume, "never") != 0) {
-        rv = checkpoint_newest(dir, on_rejected, NULL, entry, meta, msg);
+    if (strcmp(resume, "auto") == 0) {
+        return checkpoint_newest(dir, on_rejected, NULL, entry, meta, msg);
     }
-    if (rv == ERR_MISSING && strcmp(resume, "never") != 0 &&
-        strcmp(resume, "auto") != 0) {
-        (void)snprintf(entry->path, sizeof(entry->path), "%s", resume);
-        rv = checkpoint_verify(resume, meta, msg);
-        rv = rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "checkpoint.resume=%s", resume) : 0;
+    if (start->hash[0] != '\0') {
+        rv = newest_since(dir, (int)start->run, entry, meta, msg);
+    }
+    if (rv == ERR_MISSING && strcmp(resume, "never") != 0) {
+        rv = verify_given(resume, entry, meta, msg);
     }
     return rv;
 }
@@ -141,9 +179,9 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
     int rv;
 
     control_client_start(t->control, &start);
-    finish_last_commit(dir, &start);
-    rv = checkpoint_sweep(dir, 0, msg);
-    if (rv < 0 && rv != -ENOENT) {
+    rv = finish_last_commit(dir, &start, msg);
+    rv = rv < 0 ? rv : checkpoint_sweep(dir, t->run_dir.run_generation, msg);
+    if (rv < 0) {
         return rv;
     }
     rv = find_checkpoint(t, &start, &entry, &meta, msg);

@@ -5,8 +5,9 @@
  *
  * Rank 0 takes the lock (flock on .lock, whose text names cluster and job), claims the
  * run generation R by mkdir of log/<R> (at least the job's generation, above all
- * found), writes config.yaml and a token; every rank then reads the token: one file
- * system for all nodes. The lock lives as long as the process. Blocking; any thread. */
+ * found) and writes a token there; every rank then reads the token: one file system
+ * for all nodes. What else lies in the directory is others' (run_dir_write). The lock
+ * lives as long as the process. Blocking; any thread. */
 
 #include "common/err.h"
 

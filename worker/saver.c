@@ -3,7 +3,6 @@
 #include "worker/shares.h"
 #include "worker/store_client.h"
 
-#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/wire.h"
@@ -28,11 +27,10 @@ struct saver {
     size_t staging_bytes;
     struct ticket snapshot;
 
-    _Atomic uint64_t asked_ms; /* when the commit was asked for; 0: not waiting */
-
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
+    atomic_bool is_fenced; /* a commit was refused: read without the lock */
     bool has_work;
     bool is_closing;
     struct checkpoint_meta meta; /* of the work in hand */
@@ -119,21 +117,28 @@ static int write_shard(struct saver *s, const char *tmp, struct checkpoint_file 
                                            s->share.n_boxes, ret, msg);
 }
 
-/* All ranks' files, in rank order; the first error of any rank. */
+/* All ranks' files, in rank order. Waits for every rank, also after an error: those
+ * that still write would make the folder anew. The first error of any. */
 static int collect_files(struct saver *s, struct checkpoint_file *files,
                          struct errmsg *msg)
 {
+    struct errmsg why = {""};
     char key[64];
-    int rv = 0;
+    int first = 0;
 
-    for (int rank = 1; rank < s->config.launch->world_size && rv == 0; rank++) {
+    for (int rank = 1; rank < s->config.launch->world_size; rank++) {
+        int rv;
+
         format_key(key, sizeof(key), s->meta.step, "shard", rank);
-        rv = collect(s, key, &files[rank], msg);
-        if (rv < 0) {
-            (void)errmsg_wrap(msg, rv, "rank %d", rank);
+        rv = collect(s, key, &files[rank], &why);
+        if (rv < 0 && first == 0) {
+            first = errmsg_set(msg, rv, "rank %d: %s", rank, why.text);
+        }
+        if (rv == ERR_TIMEOUT || rv == ERR_CLOSED) {
+            break; /* the store does not answer: nor will it for the others */
         }
     }
-    return rv;
+    return first;
 }
 
 /* The manifest, then the question; *ret_accepted once the service has said yes. */
@@ -151,16 +156,23 @@ static int commit(struct saver *s, const char *tmp, const struct checkpoint_file
     rv = checkpoint_write_manifest(tmp, &s->meta, files,
                                    (size_t)s->config.launch->world_size, hash, msg);
     rv = rv < 0 ? rv : metrics_sync(s->config.metrics, msg);
-    if (rv == 0) {
-        atomic_store(&s->asked_ms, clock_ms());
-        rv = control_client_commit(s->config.control, run, s->meta.step, hash, msg);
-        atomic_store(&s->asked_ms, 0);
-    }
+    rv = rv < 0
+             ? rv
+             : control_client_commit(s->config.control, run, s->meta.step, hash, msg);
     *ret_accepted = rv == 0;
-    rv = rv < 0 ? rv
-                : checkpoint_commit(s->config.dir, s->meta.step, s->meta.run_generation,
-                                    msg);
-    return rv < 0 ? rv : checkpoint_prune(s->config.dir, s->config.keep, msg);
+    return rv < 0 ? rv
+                  : checkpoint_commit(s->config.dir, s->meta.step,
+                                      s->meta.run_generation, msg);
+}
+
+/* What is kept too long harms nobody. */
+static void prune(const struct saver *s)
+{
+    struct errmsg msg;
+
+    if (checkpoint_prune(s->config.dir, s->config.keep, &msg) < 0) {
+        log_warn("an old checkpoint was not deleted", "why=\"%s\"", msg.text);
+    }
 }
 
 /* Rank 0: everything after its own shard, whose outcome is `rv`. */
@@ -182,6 +194,9 @@ static int lead(struct saver *s, const char *tmp, const struct checkpoint_file *
     }
     rv = rv < 0 ? rv : commit(s, tmp, files, &is_accepted, msg);
     mem_free(files);
+    if (rv == 0) {
+        prune(s);
+    }
     /* an accepted commit is the next generation's to finish */
     if (rv < 0 && !is_accepted &&
         checkpoint_discard(s->config.dir, s->meta.step, s->meta.run_generation,
@@ -191,11 +206,32 @@ static int lead(struct saver *s, const char *tmp, const struct checkpoint_file *
     return rv;
 }
 
+/* Every other rank after its own shard, whose outcome is `rv`. Waits for rank 0 also
+ * after an own failure: it cleans up, and must not be stopped while it does. */
+static int follow(struct saver *s, int rv, struct checkpoint_file *file,
+                  struct errmsg *msg)
+{
+    struct errmsg other = {""};
+    char key[64];
+    int outcome;
+
+    format_key(key, sizeof(key), s->meta.step, "shard", s->config.launch->rank);
+    if (publish(s, key, rv, file, msg, &other) < 0) {
+        return errmsg_set(msg, ERR_PEER_LOST, "%s", other.text);
+    }
+    format_key(key, sizeof(key), s->meta.step, "done", 0);
+    outcome = collect(s, key, file, &other);
+    if (rv == 0 && outcome < 0) {
+        *msg = other;
+    }
+    return rv < 0 ? rv : outcome;
+}
+
 static int save(struct saver *s, struct errmsg *msg)
 {
     int rank = s->config.launch->rank;
     struct checkpoint_file file = {0};
-    struct errmsg ignored;
+    struct errmsg other = {""};
     char tmp[CHECKPOINT_PATH_MAX];
     char key[64];
     int rv;
@@ -204,16 +240,13 @@ static int save(struct saver *s, struct errmsg *msg)
                     s->meta.run_generation, true);
     rv = write_shard(s, tmp, &file, msg);
     if (rank != 0) {
-        format_key(key, sizeof(key), s->meta.step, "shard", rank);
-        rv = publish(s, key, rv, &file, msg, &ignored) < 0 ? ERR_PEER_LOST : rv;
-        format_key(key, sizeof(key), s->meta.step, "done", 0);
-        return rv < 0 ? rv : collect(s, key, &file, msg);
+        return follow(s, rv, &file, msg);
     }
     rv = lead(s, tmp, &file, rv, msg);
     if (s->store) {
         format_key(key, sizeof(key), s->meta.step, "done", 0);
-        if (publish(s, key, rv, NULL, msg, &ignored) < 0 && rv == 0) {
-            rv = errmsg_set(msg, ERR_PEER_LOST, "%s", ignored.text);
+        if (publish(s, key, rv, NULL, msg, &other) < 0 && rv == 0) {
+            rv = errmsg_set(msg, ERR_PEER_LOST, "%s", other.text);
         }
     }
     return rv;
@@ -238,6 +271,9 @@ static void *run_thread(void *arg)
         rv = save(s, &msg);
         (void)pthread_mutex_lock(&s->lock);
         s->outcome = rv;
+        if (rv == ERR_REFUSED) {
+            atomic_store(&s->is_fenced, true);
+        }
         s->outcome_msg = msg;
         s->has_work = false;
         (void)pthread_cond_broadcast(&s->changed);
@@ -363,6 +399,9 @@ int saver_begin(struct saver *s, const float *const state[3],
     struct device *d = s->config.device;
     int rv = saver_wait(s, msg);
 
+    if (rv == ERR_REFUSED) {
+        return rv;
+    }
     device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
     for (size_t i = 0; i < STATES; i++) {
         device_copy(d, QUEUE_COPY, s->staging + i * n, state[i] + s->share.begin,
@@ -382,9 +421,17 @@ struct ticket saver_snapshot_ticket(const struct saver *s)
     return s->snapshot;
 }
 
-bool saver_is_unanswered(const struct saver *s)
+bool saver_is_busy(struct saver *s)
 {
-    uint64_t asked_ms = atomic_load(&s->asked_ms);
+    bool is_busy;
 
-    return asked_ms != 0 && clock_ms() > asked_ms + UNANSWERED_MS;
+    (void)pthread_mutex_lock(&s->lock);
+    is_busy = s->has_work;
+    (void)pthread_mutex_unlock(&s->lock);
+    return is_busy;
+}
+
+bool saver_is_fenced(const struct saver *s)
+{
+    return atomic_load(&s->is_fenced);
 }

@@ -3,18 +3,20 @@
 
 /* Saving in the background: a snapshot on the copy queue, a thread that writes it.
  *
- *   training thread        saver thread of every rank          saver thread of rank 0
- *   saver_begin ──────────► wait for the snapshot's ticket
- *   (goes on)               write + fsync the shard
- *                           publish size and hash (store) ───► collect all ranks'
- * hashes write + fsync the manifest, the folder, metrics.jsonl ask the service: commit?
- *                                                              rename, fsync, prune
- *                           ◄──────────────────────────────── publish the outcome
+ *   training thread      saver thread of every rank       saver thread of rank 0
+ *   saver_begin ───────► wait for the snapshot's ticket
+ *   (goes on)            write + fsync the shard
+ *                        publish size and hash ─────────► collect all ranks' hashes
+ *                          (through the store)            write + fsync the manifest,
+ *                                                           folder, metrics.jsonl
+ *                                                         ask the service: commit?
+ *                                                         rename, fsync, prune
+ *                        ◄─────────────────────────────── publish the outcome
  *
- * One checkpoint is in work at a time: a second saver_begin waits for the first. A
- * checkpoint that cannot be written (disk full …) costs one line and its own temporary,
- * never the last good one, and training goes on; a refused commit means that this
- * process is fenced. */
+ * One checkpoint is in work at a time: a second saver_begin waits for the first (the
+ * trainer asks saver_is_busy before). A checkpoint that cannot be written (disk full …)
+ * costs one line and its own temporary, never the last good one, and training goes on;
+ * a refused commit means that this process is fenced. */
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/control_client.h"
@@ -48,7 +50,7 @@ void saver_close(struct saver *s);
 /* Takes the snapshot of params, exp_avg, exp_avg_sq (flat, device memory) after what is
  * on the compute queue now. `meta` is copied. The compute queue must not change the
  * state before saver_snapshot_ticket's ticket. Returns the outcome of the save before,
- * as saver_wait does. */
+ * as saver_wait does; after ERR_REFUSED nothing is begun. */
 int saver_begin(struct saver *s, const float *const state[3],
                 const struct checkpoint_meta *meta, struct errmsg *msg) MUST_CHECK;
 struct ticket saver_snapshot_ticket(const struct saver *s);
@@ -57,8 +59,12 @@ struct ticket saver_snapshot_ticket(const struct saver *s);
  * fenced; any other error: not written, with the text. On every rank. */
 int saver_wait(struct saver *s, struct errmsg *msg) MUST_CHECK;
 
-/* True while the service owes an answer on a commit for over a second: the checkpoint
- * stays pending, training goes on and no second one is begun. */
-bool saver_is_unanswered(const struct saver *s);
+/* True while a checkpoint is in work: written, or without the service's answer yet. The
+ * trainer then puts the next one off, so that training goes on however long that
+ * takes. */
+bool saver_is_busy(struct saver *s);
+
+/* True once the service has refused a commit: this generation is over. */
+bool saver_is_fenced(const struct saver *s);
 
 #endif

@@ -453,6 +453,12 @@ int store_client_open(const char *host, int port, int timeout_ms,
     return 0;
 }
 
+void store_client_set_timeout(struct store_client *s, int timeout_ms)
+{
+    ASSERT(timeout_ms > 0);
+    s->timeout_ms = timeout_ms;
+}
+
 void store_client_close(struct store_client *s)
 {
     if (!s) {

@@ -17,6 +17,9 @@ int store_client_open(const char *host, int port, int timeout_ms,
                       struct store_client **ret, struct errmsg *msg) MUST_CHECK;
 void store_client_close(struct store_client *s); /* NULL allowed */
 
+/* Of each call from now on; the one given to open holds until then. */
+void store_client_set_timeout(struct store_client *s, int timeout_ms);
+
 int store_client_set(struct store_client *s, const char *key, const void *value,
                      size_t size, struct errmsg *msg) MUST_CHECK;
 

@@ -31,6 +31,7 @@ struct loop {
     struct trainer *t;
     uint64_t line_ms; /* when the last progress line was printed */
     bool warned_non_finite;
+    bool is_save_due; /* a checkpoint was put off */
 };
 
 static void on_unit(void *arg, int unit)
@@ -73,7 +74,7 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
 static unsigned own_flags(const struct trainer *t)
 {
     return (control_client_should_leave(t->control) ? LOSSES_LEAVE : 0U) |
-           (saver_is_unanswered(t->saver) ? LOSSES_UNANSWERED : 0U);
+           (saver_is_busy(t->saver) ? LOSSES_SAVING : 0U);
 }
 
 /* One optimizer step. Fills loss, norm, lr of `line`; *ret_flags is every rank's. */
@@ -154,12 +155,23 @@ static bool is_due(int64_t every, uint64_t step)
     return every > 0 && step % (uint64_t)every == 0;
 }
 
-static bool should_save(const struct trainer *t, unsigned flags)
+/* A checkpoint that is due while the last one is in work (on any rank) is put off to
+ * the next step at which it is not. All ranks see the same flags, so they decide
+ * alike. */
+static bool should_save(struct loop *loop, unsigned flags)
 {
+    const struct trainer *t = loop->t;
+
     if (is_last(t) || (flags & LOSSES_LEAVE)) {
         return true;
     }
-    return is_due(t->config->checkpoint.every, t->step) && !(flags & LOSSES_UNANSWERED);
+    loop->is_save_due =
+        loop->is_save_due || is_due(t->config->checkpoint.every, t->step);
+    if (!loop->is_save_due || (flags & LOSSES_SAVING)) {
+        return false;
+    }
+    loop->is_save_due = false;
+    return true;
 }
 
 /* --- telling --- */
@@ -215,12 +227,15 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     int rv;
 
     rv = run_step(t, &line, ret_flags, msg);
-    if (rv == 0 && t->val_losses &&
+    if (rv == 0 && saver_is_fenced(t->saver)) {
+        return saver_wait(t->saver, msg);
+    }
+    if (rv == 0 && t->val_losses && t->config->eval.every > 0 &&
         (is_due(t->config->eval.every, t->step) || is_last(t))) {
         rv = evaluate(t, &line.val_loss, msg);
     }
     rv = rv < 0 ? rv : report(loop, &line, began_us, msg);
-    if (rv == 0 && should_save(t, *ret_flags)) {
+    if (rv == 0 && should_save(loop, *ret_flags)) {
         rv = begin_save(t, msg);
     }
     if (rv == 0 && trainer_leads(t) && t->config->sample.every > 0 &&

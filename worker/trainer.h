@@ -3,9 +3,10 @@
 
 /* Everything one rank needs to train, in the order it comes to life:
  *
- *   trainer_open    data, device, store, agreement of ranks, run directory, comm,
- * arenas trainer_resume  the newest verified checkpoint, or fresh weights;
- * metrics.jsonl train           the loop (train.c) trainer_close
+ *   trainer_open    data, device, store, agreement, run directory, comm, arenas
+ *   trainer_resume  the newest verified checkpoint, or fresh weights; metrics.jsonl
+ *   train           the loop (train.c)
+ *   trainer_close
  *
  * One thread (the main one) drives it; beside it run the device's queues and pool, the
  * loader's, the saver's and the control channel's thread. */
@@ -57,8 +58,7 @@ struct trainer {
     uint64_t step;               /* done */
     uint64_t data_step;          /* position / global_batch */
     int timeout_ms;
-    bool has_begun; /* the first step: from here on an error is a failure, not a refusal
-                     */
+    bool has_begun; /* the first step: from here on an error is a failure, no refusal */
 };
 
 /* The exit code of an error: of a peer, of storage, of the configuration. What goes

@@ -9,8 +9,8 @@
 #include <string.h>
 
 static const struct rank_setup setups[] = {
-    {"shm", RANKS_MAX, 0}, {"tcp", RANKS_MAX, 0}, {"auto", RANKS_MAX, 0},
-    {"auto", 2, 0},        {"auto", 1, 0},
+    {"shm", RANKS_MAX}, {"tcp", RANKS_MAX}, {"auto", RANKS_MAX},
+    {"auto", 2},        {"auto", 1},
 };
 
 static const size_t sizes[] = {0, 1, 3, 17, 1023, 2048, 2049, 16385, 300001};

@@ -98,8 +98,7 @@ static void push_failure(struct device *d, enum queue q, int err)
     device_enqueue(d, q, on_failure, &err, sizeof(err));
 }
 
-/* ---- order
- * ------------------------------------------------------------------------------- */
+/* --- order --- */
 
 static void a_queue_keeps_its_order_also_when_the_ring_overflows(void **state)
 {
@@ -248,8 +247,7 @@ static void close_runs_what_is_left(void **state)
     assert_int_equal(atomic_load(&length), N);
 }
 
-/* ---- errors
- * ------------------------------------------------------------------------------ */
+/* --- errors --- */
 
 static void a_time_out_names_the_queue_and_harms_nothing(void **state)
 {
@@ -333,8 +331,7 @@ static void an_error_without_a_text_gets_one(void **state)
     device_close(d);
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------ */
+/* --- memory --- */
 
 static void memory_is_aligned_and_zero(void **state)
 {
@@ -381,8 +378,7 @@ static void copy_and_fill_work_on_every_queue(void **state)
     device_close(d);
 }
 
-/* ---- opening
- * ----------------------------------------------------------------------------- */
+/* --- opening --- */
 
 static void what_is_not_there_is_refused_with_a_remedy(void **state)
 {

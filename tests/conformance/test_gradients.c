@@ -95,8 +95,7 @@ static void assert_gradient(const struct model *m, const float *in, const float 
     free(x);
 }
 
-/* ---- the second opinions
- * ----------------------------------------------------------------- */
+/* --- the second opinions --- */
 
 static double gelu_again(double x)
 {
@@ -216,8 +215,7 @@ static void linear_forward(const struct model *m, const double *in, double *out)
     }
 }
 
-/* ---- the tests
- * --------------------------------------------------------------------------- */
+/* --- the tests --- */
 
 static void gelu_is_the_tanh_form_and_has_its_derivative(void **state)
 {

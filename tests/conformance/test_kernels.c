@@ -13,8 +13,7 @@ struct kernel_case {
     double tolerance;
 };
 
-/* ---- the cases
- * --------------------------------------------------------------------------- */
+/* --- the cases --- */
 
 static const int matmul_dims[][5] =
     {/* m, n, k, transpose flags */
@@ -266,8 +265,7 @@ static const struct kernel_case cases[] = {
 /* The widest vectors first: the first device decides what oneDNN may use. */
 static const char *const isas[] = {"scalar", "avx512", "avx2"};
 
-/* ---- the tests
- * --------------------------------------------------------------------------- */
+/* --- the tests --- */
 
 static struct run run_case(const struct kernel_case *c, const int *dim,
                            struct device *d)

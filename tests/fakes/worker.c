@@ -6,22 +6,30 @@
  * by RANK, LOCAL_RANK, GROUP_RANK, CTRUN_GENERATION, TORCHELASTIC_RESTART_COUNT.
  *
  * ACTION (in every TEXT and FILE, %r is the rank, %l the local rank, %g the generation,
- * %p the process id, %% a percent sign): exit=N          end with this code signal=N
- * die by this signal hang            wait for ever ignore=N        ignore this signal
- * from now on on=N:CODE       end with CODE when this signal comes print=TEXT      a
- * line on stdout        part=TEXT    the same without the line's end err=TEXT        a
- * line on stderr        errpart=TEXT flood=BYTES     lines "rank R line I …" of
- * differing lengths on stdout, BYTES in all env             the environment, as one
- * JSON object in one line on stdout fds             the open descriptors, as "fds: 0 1
- * 2 …" stdin           copies stdin to stdout error=TEXT      writes error.json
- * (torch's form) to $TORCHELASTIC_ERROR_FILE child=KIND      starts a process that
- * hangs: plain (same session), group (own group), setsid (own session), double (setsid,
- * and its parent ends) pid=FILE        appends the own process id and those of the
- * children so far, one per line touch=FILE      makes the file         wait=FILE waits
- * until it exists progress=N      "step N" on the progress channel hello=FOLDER control
- * channel: says hello, which makes this an engine step=N          control channel:
- * progress refuse=CODE:TEXT  control channel: refuses, then ends with CODE obey control
- * channel: waits for abort (ends with 80), leave (83), its end (80)
+ * %p the process id, %% a percent sign):
+ *   exit=N            end with this code
+ *   signal=N          die by this signal
+ *   hang              wait for ever
+ *   ignore=N          ignore this signal from now on
+ *   on=N:CODE         end with CODE when this signal comes
+ *   print=TEXT        a line on stdout        part=TEXT     without the line's end
+ *   err=TEXT          a line on stderr        errpart=TEXT  without the line's end
+ *   flood=BYTES       lines "rank R line I …" of differing lengths on stdout, BYTES
+ *                     in all
+ *   env               the environment, as one JSON object in one line on stdout
+ *   fds               the open descriptors, as "fds: 0 1 2 …"
+ *   stdin             copies stdin to stdout
+ *   error=TEXT        writes error.json (torch's form) to $TORCHELASTIC_ERROR_FILE
+ *   child=KIND        starts a process that hangs: plain (same session), group (own
+ *                     group), setsid (own session), double (setsid, its parent ends)
+ *   pid=FILE          appends the own process id and those of the children so far
+ *   touch=FILE        makes the file          wait=FILE     waits until it exists
+ *   progress=N        "step N" on the progress channel
+ *   hello=FOLDER      control channel: says hello, which makes this an engine
+ *   step=N            control channel: progress
+ *   refuse=CODE:TEXT  control channel: refuses, then ends with CODE
+ *   obey              control channel: waits for abort (ends with 80), leave (83), its
+ *                     end (80)
  *
  * A mistake in the arguments ends it with 99. */
 

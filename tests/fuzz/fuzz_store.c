@@ -16,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { CLIENTS = 4, MAX_BYTES = 4096, MAX_WAITERS = 16 };
 
 struct rig {
+    struct store_budget budget;
     struct store *store;
     uint64_t waits[CLIENTS]; /* number of the parked request; 0: none */
     uint64_t seq;            /* of the request being executed */
@@ -83,7 +84,7 @@ static void step(struct rig *rig, struct wire_reader *r)
 {
     uint8_t choice = wire_get_u8(r);
     struct tcpstore_request request = {.op = (enum tcpstore_op)(choice & 31)};
-    size_t before = store_bytes(rig->store);
+    size_t before = rig->budget.used;
     struct buf body;
     int rv;
 
@@ -103,7 +104,7 @@ static void step(struct rig *rig, struct wire_reader *r)
     request.size = buf_len(&body);
     rv = store_execute(rig->store, rig->client, rig->seq, &request);
     if (rv < 0) {
-        ASSERT(rig->n_answers == 0 && store_bytes(rig->store) == before);
+        ASSERT(rig->n_answers == 0 && rig->budget.used == before);
         store_drop_client(rig->store, rig->client);
         rig->waits[rig->client] = 0;
     } else if (request.op == TCPSTORE_CANCEL_WAIT) {
@@ -114,7 +115,7 @@ static void step(struct rig *rig, struct wire_reader *r)
     }
     ASSERT(rv < 0 || rig->waits[rig->client] == rig->seq ||
            rig->n_answers == tcpstore_has_reply(request.op));
-    ASSERT(store_bytes(rig->store) <= MAX_BYTES);
+    ASSERT(rig->budget.used <= MAX_BYTES);
     buf_release(&body);
 }
 
@@ -123,7 +124,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct rig rig = {0};
     struct wire_reader r;
 
-    rig.store = store_new(&(struct store_config){.max_bytes = MAX_BYTES,
+    rig.budget.max = MAX_BYTES;
+    rig.store = store_new(&(struct store_config){.budget = &rig.budget,
                                                  .max_waiters = MAX_WAITERS,
                                                  .reply = on_reply,
                                                  .reply_arg = &rig});

@@ -50,6 +50,8 @@ static void trace_message(struct agent_rig *rig, const struct msg *m)
               m->u.hello.generation);
     } else if (m->type == MSG_JOIN) {
         trace(rig, " after=%" PRIu64 " port=%u", m->u.join.after, m->u.join.port);
+    } else if (m->type == MSG_RANK_ENDED && m->u.rank_ended.tail[0] != '\0') {
+        trace(rig, " rank=%u tail", m->u.rank_ended.rank);
     } else if (m->type == MSG_RANK_ENDED) {
         trace(rig, " rank=%u code=%d signal=%d stopped=%u", m->u.rank_ended.rank,
               m->u.rank_ended.exit_code, m->u.rank_ended.signal,
@@ -299,7 +301,7 @@ static void end(struct agent_rig *rig, uint32_t slot, int status)
 {
     struct agent_end last = {.message = "why", .tail = "last line", .log_path = ""};
 
-    agent_exited(rig->agent, slot, status, rig->now_ms);
+    agent_exited(rig->agent, slot, status, 0, rig->now_ms);
     agent_drained(rig->agent, slot, &last, rig->now_ms);
 }
 

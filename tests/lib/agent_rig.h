@@ -21,6 +21,12 @@ struct agent_rig {
 void agent_rig_init(struct agent_rig *rig, uint32_t nproc, bool is_engine);
 void agent_rig_release(struct agent_rig *rig);
 
+/* In a test's declarations. */
+#define WITH_RIG(nproc, is_engine) \
+    struct agent_rig rig;          \
+    (void)state;                   \
+    agent_rig_init(&rig, nproc, is_engine)
+
 /* Fails unless the trace since the last call is exactly `lines` ("a; b; c"). */
 void agent_rig_expect(struct agent_rig *rig, const char *lines);
 void agent_rig_skip(struct agent_rig *rig); /* forgets the trace */

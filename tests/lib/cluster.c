@@ -3,6 +3,7 @@
 
 #include "tests/lib/cluster.h"
 
+#include "common/exit_code.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -13,7 +14,6 @@
 
 enum {
     PATIENCE_MS = 1800000, /* after the last fault; the join time-out is 600 s */
-    EXIT_RENDEZVOUS = 94,
 };
 
 void cluster_violate(struct cluster *c, const char *fmt, ...)

@@ -6,8 +6,10 @@
  * made of sim events. Workers follow a script: hello, resume, steps with store traffic
  * and commits, and an end.
  *
- *   worker (cluster_worker.c) ─ node: agent, relay (cluster_node.c) ─ connection,
- * server (cluster_net.c); faults, invariants and the end: cluster.c
+ *   worker ───────────── node: agent, relay ─ connection, server
+ *   (cluster_worker.c)   (cluster_node.c)     (cluster_net.c)
+ *
+ * Faults, invariants and the end: cluster.c.
  *
  * An invariant that does not hold stops the run: cluster_result.violation names it. */
 

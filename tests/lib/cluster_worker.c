@@ -4,6 +4,7 @@
 
 #include "tests/lib/cluster.h"
 
+#include "common/exit_code.h"
 #include "common/tcpstore.h"
 #include "common/wire.h"
 
@@ -14,8 +15,6 @@
 
 enum {
     COMMIT_EVERY = 5,
-    EXIT_LOST_PEER = 80,
-    EXIT_LEFT = 83,
     BUF_MAX = 65536,
     VALUE_SIZE = 8,
     HANG_PERCENT = 5,
@@ -66,7 +65,7 @@ static void on_exited(void *arg, uint64_t tag)
         return;
     }
     sim_after(sim, sim_between(sim, 1, 20), on_drained, w, w->life);
-    agent_exited(w->node->agent, w->slot, (int)(tag & 0xffff), sim->now_ms);
+    agent_exited(w->node->agent, w->slot, (int)(tag & 0xffff), 0, sim->now_ms);
     node_after_call(w->node);
 }
 

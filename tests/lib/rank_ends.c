@@ -25,7 +25,7 @@ void rank_ends_open(struct rank_ends *e, const struct rank *self,
     expect(device_open("cpu", &device, &e->device, &msg), &msg);
     if (setup->kind) {
         comm.store = e->store;
-        comm.timeout_ms = setup->timeout_ms > 0 ? setup->timeout_ms : RANK_TIMEOUT_MS;
+        comm.timeout_ms = RANK_TIMEOUT_MS;
         expect(comm_open(setup->kind, &comm, e->device, &e->comm, &msg), &msg);
     }
 }

@@ -12,9 +12,8 @@ enum { RANK_TIMEOUT_MS = 60000 };
 
 struct rank_setup {
     const char *kind;
-    int node_size;  /* ranks of a pretended node: they say that they have different
-                       agents */
-    int timeout_ms; /* of the comm; 0: RANK_TIMEOUT_MS */
+    int node_size; /* ranks of a pretended node: they say that they have different
+                      agents */
 };
 
 struct rank_ends {

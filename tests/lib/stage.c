@@ -44,6 +44,9 @@ static int describe_report(const struct msg_report *m, char *ret, size_t size)
         n += snprintf(ret + n, size - (size_t)n, " rank %d on %s code=%d signal=%d",
                       m->rank, m->host, m->code, m->signal);
     }
+    if (m->tail[0] != '\0') {
+        n += snprintf(ret + n, size - (size_t)n, " (%s)", m->tail);
+    }
     return n + snprintf(ret + n, size - (size_t)n, ": %s", m->text);
 }
 

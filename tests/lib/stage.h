@@ -8,8 +8,9 @@
  *   shape nodes=2:4 restarts=3     of the hellos from here on (nproc=, call=ms)
  *   a enters                       connects, says HELLO and JOIN (options below)
  *   b enters
- *   wait 3000                      time passes; agents that are not mute send
- * heartbeats > a,b ROUND g=1 a b failures=0 a ended rank=0 code=1          RANK_ENDED
+ *   wait 3000                      time passes; who is not mute sends heartbeats
+ *   > a,b ROUND g=1 a b failures=0
+ *   a ended rank=0 code=1          RANK_ENDED
  *   > a,b STOP g=1 abort: rank 0 on a failed
  *
  * Verbs of an agent: opens (connects), hello, enters, join, ended, stopped, done,
@@ -20,8 +21,8 @@
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * group= failures= commit=RUN:STEP:HASH version= id= (agent id) again (on the same
- * connection); join: after= world= addr=; ended: rank= code= signal= step= at= engine
- * stopped; others: gen=, run=, step=, hash=, request=, code=, text= (with _ for
+ * connection); join: after= world= addr=; ended: rank= code= signal= step= at= tail=
+ * engine stopped; others: gen=, run=, step=, hash=, request=, code=, text= (with _ for
  * spaces). */
 
 #include "tests/lib/cmocka.h"

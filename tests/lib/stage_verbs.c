@@ -160,6 +160,7 @@ static void act_ended(struct stage *st, struct actor *a, const char *words)
     e->ended_ms = number_of(words, "at", st->now_ms);
     e->engine = has_flag(words, "engine");
     e->stopped = has_flag(words, "stopped");
+    text_of(words, "tail", "", e->tail, sizeof(e->tail));
     say(st, a, &m);
 }
 

@@ -17,6 +17,7 @@ struct store_reply {
 };
 
 struct store_rig {
+    struct store_budget budget;
     struct store *store;
     uint64_t seq;
     size_t n_replies; /* not looked at yet */

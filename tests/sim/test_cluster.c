@@ -1,8 +1,8 @@
 /* The whole control plane on a virtual clock: hundreds of seeds, each with its own
  * number of nodes and kinds of fault, each run twice.
  *
- *   SIM_SEED=123 …/test_cluster            that one alone (SIM_TRACE=1: with every
- * event) SIM_SEEDS=100000 …/test_cluster        more of them */
+ *   SIM_SEED=123 …/test_cluster       that one alone (SIM_TRACE=1: with every event)
+ *   SIM_SEEDS=100000 …/test_cluster   more of them */
 
 #include "tests/lib/cluster.h"
 #include "tests/lib/cmocka.h"

@@ -1,37 +1,103 @@
-"""--dry-run prints the memory plan, and the process keeps to it."""
+"""--dry-run prints the memory plan, and the processes keep to it."""
 
-import os
+import pathlib
 import re
 import subprocess
 
 import pytest
 import training
 
-MEDIUM = ["model.layers=6", "model.dim=512", "model.heads=8", "model.context=128",
-          "model.vocab=8192", "train.micro_batch=2", "train.global_batch=2",
-          "train.steps=2", "eval.every=0"]
+SHAPES = {
+    "one rank": ["model.layers=6", "model.dim=512", "model.heads=8", "model.context=64",
+                 "model.vocab=8192", "train.micro_batch=2", "train.global_batch=2"],
+    "two ranks": ["model.layers=2", "model.dim=512", "model.heads=8", "model.context=32",
+                  "model.vocab=8192", "train.micro_batch=1", "train.global_batch=2"],
+    "three ranks, of which one has two leaves": [
+        "model.layers=2", "model.dim=512", "model.heads=8", "model.context=32",
+        "model.vocab=8192", "train.micro_batch=1", "train.global_batch=4"],
+    "the order of the samples": [
+        "model.layers=6", "model.dim=512", "model.heads=8", "model.context=2",
+        "model.vocab=8192", "train.micro_batch=1", "train.global_batch=1",
+        "data.sampler=torch"],
+}
+COMMON = ["train.steps=3", "optim.warmup=1", "eval.every=2", "checkpoint.every=1"]
+RANKS = [("one rank", 1), ("two ranks", 2), ("three ranks, of which one has two leaves", 3),
+         ("the order of the samples", 1)]
 
 
-def plan(bin_dir, corpus, run_dir):
-    out = subprocess.run(
-        [bin_dir / "ctrun-worker", *training.overrides(corpus, run_dir, *MEDIUM), "--dry-run"],
+def dry_run(bin_dir, corpus, run_dir, nproc, *extra):
+    return subprocess.run(
+        [bin_dir / "ctrun", f"--nproc-per-node={nproc}", "ctrun-worker",
+         *training.overrides(corpus, run_dir, *extra), "--dry-run"],
         check=True, capture_output=True, text=True,
     ).stdout
-    return float(re.search(r"total +([\d.]+) MiB", out)[1])
+
+
+def totals(plan):
+    """The MiB of each rank that the plan names."""
+    found = re.findall(r"memory of rank (\d+)[^:]*:\n(?:  .*\n)*?  total +([\d.]+) MiB", plan)
+    return {int(rank): float(total) for rank, total in found}
+
+
+def sent_floats(plan):
+    return float(re.search(r"sent per step: ([\d.]+) MiB by rank 0", plan)[1]) * (1 << 18)
+
+
+def rank_and_peak(pid):
+    """The rank of a live worker, and the MiB it had at most until now; None when gone."""
+    proc = pathlib.Path(f"/proc/{pid}")
+    try:
+        environment = (proc / "environ").read_bytes()
+        status = (proc / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    rank = re.search(rb"(?:^|\0)RANK=(\d+)\0", environment)
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)  # a zombie has none
+    return (int(rank[1]), int(peak[1]) / 1024) if rank and peak else None
 
 
 def test_dry_run_writes_nothing(bin_dir, corpus, tmp_path):
-    plan(bin_dir, corpus, tmp_path / "run")
+    dry_run(bin_dir, corpus, tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.release_only  # sanitizers have memory of their own
-def test_process_keeps_to_the_plan(bin_dir, corpus, tmp_path):
-    planned = plan(bin_dir, corpus, tmp_path / "run")
-    worker = subprocess.Popen(
-        [bin_dir / "ctrun-worker", *training.overrides(corpus, tmp_path / "run", *MEDIUM)],
-        stdout=subprocess.DEVNULL,
-    )
-    _, status, usage = os.wait4(worker.pid, 0)
-    assert status == 0
-    assert usage.ru_maxrss / 1024 == pytest.approx(planned, rel=0.05)
+@pytest.mark.parametrize("shape,nproc", RANKS, ids=[shape for shape, _ in RANKS])
+def test_processes_keep_to_the_plan(bin_dir, corpus, train, tmp_path, wait_for, shape, nproc):
+    extra = [*SHAPES[shape], *COMMON]
+    planned = totals(dry_run(bin_dir, corpus, tmp_path / "run", nproc, *extra))
+    assert min(planned.values()) > 150, "too small for 5 % to say much"
+    assert list(planned) == ([0, 2] if nproc == 3 else [0])  # rank 2 holds more
+    run = train(tmp_path / "run", *extra, nproc=nproc)
+    peaks = {}
+
+    def ended():
+        for pid in training.workers(run.pid):
+            seen = rank_and_peak(pid)
+            if seen:
+                peaks[seen[0]] = max(peaks.get(seen[0], 0), seen[1])
+        return run.popen.poll() is not None
+
+    wait_for(ended, 60)
+    assert run.wait() == 0, run.err()
+    assert sorted(peaks) == list(range(nproc))
+    for rank, peak in peaks.items():
+        # a rank that is not named has as many blocks as rank 0
+        assert peak == pytest.approx(planned.get(rank, planned[0]), rel=0.05), (rank, planned)
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+@pytest.mark.parametrize("nproc", [1, 2, 4])
+def test_sent_per_step(bin_dir, corpus, tmp_path, reduction, nproc):
+    """One leaf each. exact: every other owner's part of the gradient and of the tied head's,
+    then the own part of the sum to all; the head's sum does not travel. fast: the head
+    does not travel at all."""
+    # sizes that are whole chunks, so that parts come out even: no padding to reckon with
+    plan = dry_run(bin_dir, corpus, tmp_path / "run", nproc, "model.dim=512", "model.heads=8",
+                   "model.layers=2", "model.vocab=8192", "train.micro_batch=1",
+                   f"train.global_batch={nproc}", f"train.reduction={reduction}")
+    gradient = int(re.search(r"parameters: (\d+) in", plan)[1])
+    head = 8192 * 512
+    others = (nproc - 1) / nproc
+    expected = others * ((gradient + head if reduction == "exact" else gradient) + gradient)
+    assert sent_floats(plan) == pytest.approx(expected, rel=0.01)

@@ -179,13 +179,15 @@ def test_a_barrier_of_many_connections(server):
         c.close()
 
 
-def test_a_vanished_waiter_does_not_take_a_queue_element(server):
+def test_a_vanished_waiter_does_not_take_a_queue_element(server, wait_for):
     with server.client() as gone, server.client() as stays, server.client() as pusher:
         gone.send(request(WAIT, ["/q"]))
         assert gone.ping()
         stays.send(request(WAIT, ["/q"]))
-        assert stays.ping()
+        assert stays.ping() and pusher.ping()
+        fds = server.n_fds()
         gone.close()
+        wait_for(lambda: server.n_fds() < fds)  # its end has been noticed
         pusher.send(request(QUEUE_PUSH, "/q", "x"))
         assert stays.read(1) == b"\0"
         stays.send(request(QUEUE_POP, "/q"))

@@ -67,6 +67,10 @@ def checkpoints(run_dir):
     return sorted(found, key=lambda p: [int(n) for n in re.findall(r"\d+", p.name)][::-1])
 
 
+def step_of(checkpoint):
+    return int(checkpoint.name.split("-")[1])
+
+
 def state_hash(bin_dir, run_dir, step=STEPS):
     path = [p for p in checkpoints(run_dir) if p.name.startswith(f"step-{step:08d}-")][-1]
     out = subprocess.run(

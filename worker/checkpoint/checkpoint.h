@@ -114,9 +114,10 @@ int checkpoint_state_hash(const char *path, char ret_hash[CHECKPOINT_HASH_HEX],
 
 /* --- housekeeping (rank 0) --- */
 
-/* Renames what crashes left to trash-* and deletes it: step-* that is not committed,
- * *.tmp, trash-*; names that are nothing of ours stay. `keep_run_generation` > 0 keeps
- * that run generation's own step-N-gR.tmp. */
+/* Removes what is not committed: *.tmp, trash-* and other step-* names, each renamed to
+ * trash-* first. Temporaries of run generation `keep_run_generation` and younger ones
+ * stay: a late start must not touch its successor's (0: none stay). A missing `dir` is
+ * fine; a user's own files are left alone. */
 int checkpoint_sweep(const char *dir, int keep_run_generation,
                      struct errmsg *msg) MUST_CHECK;
 

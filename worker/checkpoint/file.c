@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_STAGE = 4 << 20, FILE_ALIGN = 4096 };
+enum { FILE_ALIGN = 4096 };
 
 int file_error(struct errmsg *msg, int err, const char *verb, const char *path)
 {

@@ -13,6 +13,8 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/digest.h"
 
+enum { FILE_STAGE = 4 << 20 }; /* bytes of the staging buffer */
+
 struct file_writer {
     char path[CHECKPOINT_PATH_MAX];
     int fd;

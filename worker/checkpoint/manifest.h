@@ -6,15 +6,23 @@
  * file:
  *
  *   {
- *     "hash": "32 hex digits",       XXH3-128 of the whole file with these digits as
- * zeros "format": 1, "step": 100, "run_generation": 3, "position": 3200, "seed": 1337,
- * "world_size": 2, "signature": "…", "model": {…}, "config": {…}, "data": {…},
- * verbatim, each on one line "files": [ {"name": "shard-…", "bytes": 1234, "xxh3_128":
- * "32 hex digits"}, … ]
+ *     "hash": "32 hex digits",   XXH3-128 of the file with these digits as zeros
+ *     "format": 1,
+ *     "step": 100,
+ *     "run_generation": 3,
+ *     "position": 3200,
+ *     "seed": 1337,              as the signed number that the configuration has
+ *     "world_size": 2,
+ *     "signature": "…",
+ *     "model": {…},              verbatim, in one line; so are the next two
+ *     "config": {…},
+ *     "data": {…},
+ *     "files": [
+ *       {"name": "shard-…", "bytes": 1234, "xxh3_128": "32 hex digits"}, …
+ *     ]
  *   }
  *
- * (each member on a line of its own; the seed is written as the signed number that the
- * configuration has). A file that is written in any other way is damaged. */
+ * Each file has a line of its own. A manifest written in any other way is damaged. */
 
 #include "worker/checkpoint/checkpoint.h"
 

@@ -75,7 +75,7 @@ static bool is_leftover(const char *name, int keep_run_generation)
     int run_generation;
 
     if (retention_parse(name, true, &step, &run_generation)) {
-        return keep_run_generation <= 0 || run_generation != keep_run_generation;
+        return keep_run_generation <= 0 || run_generation < keep_run_generation;
     }
     if (retention_parse(name, false, &step, &run_generation)) {
         return false;

@@ -3,10 +3,10 @@
 
 /* The safetensors format, byte for byte.
  *
- *   u64 little-endian N | N bytes of JSON, padded with spaces | the tensors, back to
- * back
+ *   u64 little-endian N | N bytes of JSON, padded with spaces | tensors, back to back
  *
- *   {"__metadata__":{"k":"v"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},…}
+ *   {"__metadata__":{"k":"v"},
+ *    "name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},…}     (in one line)
  *
  * Offsets count from the end of the JSON; the end is exclusive. The tensors fill the
  * rest of the file exactly: no hole, no overlap, nothing after the last. Files are

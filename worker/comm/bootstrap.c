@@ -1,9 +1,10 @@
 /* How the ranks of a group find each other.
  *
  *   1  everybody stores node/<rank>; from all of them follow the teams and each link's
- * kind 2  everybody stores link/<rank>: token, pid and descriptor of its segment,
- * address and port of its listener (what is not needed is absent) 3  segments are
- * opened, connections made; a barrier ends it
+ *      kind
+ *   2  everybody stores link/<rank>: token, pid and descriptor of its segment, address
+ *      and port of its listener (what is not needed is absent)
+ *   3  segments are opened, connections made; a barrier ends it
  *
  * A record is read with bounds: other ranks are trusted no more than other input. */
 

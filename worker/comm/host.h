@@ -4,10 +4,11 @@
 /* Collectives of processes on CPUs, private to this folder. The kinds shm, tcp and auto
  * differ in the links between ranks alone:
  *
- *   host.c        open (store, segments, connections), close, abort; operations as
- * tasks collective.c  every collective as a few exchanges exchange.c    one exchange:
- * moves all sends and receives of it forward together, so that nothing can deadlock,
- * and waits where nothing moves link.h        two byte streams to one other rank
+ *   host.c        open (store, segments, connections), close, abort; tasks
+ *   collective.c  every collective as a few exchanges
+ *   exchange.c    one exchange: moves all its sends and receives forward together, so
+ *                 that nothing can deadlock, and waits where nothing moves
+ *   link.h        two byte streams to one other rank
  *
  * One operation runs at a time, on its queue's thread; only `abort` and `poll` come
  * from others. Sums are taken in rank order, so they are the same bits on all ranks and

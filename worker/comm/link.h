@@ -5,7 +5,7 @@
  * connection. Nothing here blocks; used by the thread of the operation alone.
  *
  * Data travel in pieces whose ends both sides know; `is_first` tells that a call begins
- * a piece. Errors mean that the peer is lost; link_why has the words. */
+ * a piece. Errors mean that the peer is lost; `why` has the words. */
 
 #include "worker/comm/shm.h"
 

@@ -145,6 +145,11 @@ void sampler_free(struct sampler *s)
     }
 }
 
+size_t sampler_bytes(const struct sampler *s)
+{
+    return s->is_torch ? s->n_samples * sizeof(*s->order) : 0;
+}
+
 uint64_t sampler_at(struct sampler *s, uint64_t position)
 {
     uint64_t epoch = position / s->per_epoch;

@@ -5,13 +5,14 @@
  * (from 0) takes positions [s·global_batch, (s+1)·global_batch); leaf m of a step is
  * the m-th run of micro_batch consecutive positions. The position is the whole state.
  *
- * permute: endless; position k = perm(seed, ⌊k/N⌋)[k mod N], a keyed Feistel
- * permutation with cycle walking, O(1) memory. torch:   epoch e is torch.randperm(N)
- * seeded with seed + e (MT19937), its incomplete last global batch dropped; keeps one
- * epoch's indices in memory. */
+ *   permute  endless; position k = perm(seed, ⌊k/N⌋)[k mod N], a keyed Feistel
+ *            permutation with cycle walking, O(1) memory
+ *   torch    epoch e is torch.randperm(N) seeded with seed + e (MT19937), its
+ *            incomplete last global batch dropped; keeps one epoch's indices */
 
 #include "common/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct sampler;
@@ -21,6 +22,9 @@ int sampler_new(const char *kind, uint64_t seed, uint64_t n_samples,
                 uint64_t global_batch, struct sampler **ret,
                 struct errmsg *msg) MUST_CHECK;
 void sampler_free(struct sampler *s); /* NULL allowed */
+
+/* Of the order that it keeps in memory. */
+size_t sampler_bytes(const struct sampler *s);
 
 /* The sample at a position. Not thread-safe ("torch" keeps an epoch). */
 uint64_t sampler_at(struct sampler *s, uint64_t position);

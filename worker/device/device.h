@@ -101,7 +101,9 @@ void device_close(struct device *d); /* NULL allowed; finishes the queues first 
 int device_alloc(struct device *d, size_t bytes, void **ret) MUST_CHECK;
 void device_free(struct device *d, void *ptr, size_t bytes);
 
-/* Any direction; ranges must not overlap. */
+/* Any direction; ranges must not overlap. Both must live, and `src` stay as it is,
+ * until the copy is done (a ticket tells); on the CPU's compute queue that is when the
+ * call returns. */
 void device_copy(struct device *d, enum queue q, void *dst, const void *src,
                  size_t bytes);
 void device_fill(struct device *d, enum queue q, void *dst, int byte, size_t bytes);

@@ -149,6 +149,14 @@ static void plan_ranges(struct ddp *p)
     }
 }
 
+static int node_size_of(const struct parallel_config *c)
+{
+    if (!c->comm) {
+        return c->node_size;
+    }
+    return c->comm->uniform ? c->comm->node_size : 0;
+}
+
 static struct reduction_config reduction_of(const struct parallel_config *c,
                                             const struct bucket_list *buckets)
 {
@@ -156,6 +164,7 @@ static struct reduction_config reduction_of(const struct parallel_config *c,
                                      .comm = c->comm,
                                      .rank = c->rank,
                                      .world_size = c->world_size,
+                                     .node_size = node_size_of(c),
                                      .n_leaves = c->n_leaves,
                                      .buckets = buckets};
 }
@@ -183,6 +192,34 @@ static size_t ddp_bytes(const struct parallel_config *c)
     bytes = slots_bytes(c) + staging_bytes(c, &buckets);
     bucket_list_release(&buckets);
     return bytes;
+}
+
+/* Elements of all buckets that travel in fast: the head's do not. */
+static size_t count_travelling(const struct bucket_list *l)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < l->n; i++) {
+        if (!l->bucket[i].is_head) {
+            n += l->bucket[i].end - l->bucket[i].begin;
+        }
+    }
+    return n;
+}
+
+/* An all-reduce sends each of world − 1 parts twice, however it is arranged. */
+static size_t ddp_sent(const struct parallel_config *c)
+{
+    struct bucket_list buckets;
+    struct reduction_config r;
+    size_t world = (size_t)c->world_size, floats;
+
+    bucket_list_init(&buckets, c->layout, c->tied_size, c->bucket_cap_bytes);
+    r = reduction_of(c, &buckets);
+    floats = c->exact ? reduction_sent(&r)
+                      : 2 * (world - 1) * count_travelling(&buckets) / world;
+    bucket_list_release(&buckets);
+    return floats * sizeof(float);
 }
 
 /* ---- life ------------------------------------------------------------------------ */
@@ -381,6 +418,7 @@ static const float *ddp_finish(struct parallel *base)
 const struct parallel_ops ddp_ops = {
     .name = "ddp",
     .bytes = ddp_bytes,
+    .sent = ddp_sent,
     .open = ddp_open,
     .close = ddp_close,
     .leaf = ddp_leaf,

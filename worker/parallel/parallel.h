@@ -4,9 +4,9 @@
 /* How the gradient of a global step is summed over leaves and ranks: the strategy
  * vtable.
  *
- * One step:  for each local leaf { grads = parallel_leaf(p, leaf, &head);
- *              backward … parallel_on_unit(p, unit) after each unit, last to first }
- *            grads = parallel_finish(p)
+ * One step:  for each local leaf { grads = ops->leaf(p, leaf, &head);
+ *              backward … ops->on_unit(p, unit) after each unit, last to first }
+ *            grads = ops->finish(p)
  *
  * The reduction of a bucket (a run of units, or a part of one, of about bucket_cap
  * bytes) goes out on QUEUE_REDUCE as soon as the last local leaf's backward has filled
@@ -28,6 +28,7 @@ struct parallel_config {
     struct comm *comm; /* NULL for world size 1 */
     int rank;
     int world_size;
+    int node_size; /* ranks of every node, 0: not all alike; asked only without comm */
     uint32_t n_leaves; /* M = global_batch / micro_batch; ≥ world_size */
     size_t bucket_cap_bytes;
     bool exact;
@@ -37,8 +38,11 @@ struct parallel_config {
 
 struct parallel_ops {
     const char *name;
-    size_t (*bytes)(
-        const struct parallel_config *config); /* of all its arenas, exact */
+    /* Of all its arenas, exact; comm need not be open. */
+    size_t (*bytes)(const struct parallel_config *config);
+    /* What the rank gives to the comm for others in a step, in bytes; as above. */
+    size_t (*sent)(const struct parallel_config *config);
+    /* ERR_INVALID: more ranks than leaves. */
     int (*open)(const struct parallel_config *config, struct parallel **ret,
                 struct errmsg *msg);
     void (*close)(struct parallel *p);
@@ -52,8 +56,7 @@ struct parallel {
     uint32_t leaf_begin, leaf_end; /* this rank's leaves of every step */
 };
 
-/* strategy: "ddp". ERR_UNSUPPORTED names any other; ERR_INVALID when world_size >
- * n_leaves. */
+/* strategy: "ddp". ERR_UNSUPPORTED names any other. */
 int parallel_find(const char *strategy, const struct parallel_ops **ret,
                   struct errmsg *msg) MUST_CHECK;
 

@@ -57,8 +57,8 @@ static struct grid grid_of(const struct reduction_config *c)
 {
     int lanes = 1;
 
-    if (c->comm && c->comm->uniform && c->comm->node_size < c->world_size) {
-        lanes = c->comm->node_size;
+    if (c->node_size > 0 && c->node_size < c->world_size) {
+        lanes = c->node_size;
     }
     return (struct grid){.lanes = lanes,
                          .nodes = c->world_size / lanes,
@@ -144,6 +144,39 @@ size_t reduction_staging(const struct reduction_config *c)
     }
     mem_free(bounds);
     return most;
+}
+
+/* Steps 1 and 2 send each block's part for every other owner that they reach; step 3
+ * the own shard to everybody, by whichever way. */
+static size_t bucket_sent(const struct reduction_config *c, const struct grid *g,
+                          const size_t *bounds, bool is_head)
+{
+    size_t own = shard_size(bounds, c->rank);
+    size_t of_lane = lane_size(g, bounds);
+    size_t all = bounds[c->world_size] - bounds[0];
+    size_t n =
+        (size_t)count_blocks(c, rank_at(g, g->node, 0), g->lanes) * (of_lane - own);
+
+    if (g->lanes > 1) {
+        n += (size_t)count_blocks(c, c->rank, 1) * (all - of_lane);
+    }
+    return is_head ? n : n + own * (size_t)(c->world_size - 1);
+}
+
+size_t reduction_sent(const struct reduction_config *c)
+{
+    struct grid g = grid_of(c);
+    size_t *bounds = mem_array((size_t)c->world_size + 1, sizeof(*bounds));
+    size_t n = 0;
+
+    for (int i = 0; i < c->buckets->n; i++) {
+        const struct bucket *b = &c->buckets->bucket[i];
+
+        bucket_bounds(b, c->world_size, bounds);
+        n += bucket_sent(c, &g, bounds, b->is_head);
+    }
+    mem_free(bounds);
+    return n;
 }
 
 /* ---- the plan of a bucket -------------------------------------------------------- */

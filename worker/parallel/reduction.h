@@ -8,10 +8,11 @@
  * Per bucket, rank r owns shard r:
  *
  *   1  inside the node: each block's part for local rank j goes to j, which merges the
- *      node's blocks as far as the tree allows        (only where all nodes have as
- * many ranks, more than one, and there are several nodes) 2  between the ranks of equal
- * place in the nodes: each block's shard goes to its owner, which folds all blocks: the
- * complete sum 3  all-gather of the shards
+ *      node's blocks as far as the tree allows (only where there are several nodes, and
+ *      all have the same number of ranks, more than one)
+ *   2  between the ranks of equal place in the nodes: each block's shard goes to its
+ *      owner, which folds all blocks: the complete sum
+ *   3  all-gather of the shards
  *
  * The tree does not know who carries out which of its additions, so the bits are the
  * same with and without step 1, and on one rank. */
@@ -26,6 +27,7 @@ struct reduction_config {
     struct device *device;
     struct comm *comm; /* NULL: one rank */
     int rank, world_size;
+    int node_size; /* ranks of every node; 0: not all alike */
     uint32_t n_leaves;
     const struct bucket_list *buckets; /* borrowed */
     const struct counter *held; /* borrowed; the own blocks, slot = gradient buffer */
@@ -33,8 +35,10 @@ struct reduction_config {
     float *staging;             /* reduction_staging() floats */
 };
 
-/* Floats of staging that it needs; looks at ranks, leaves, buckets and comm alone. */
+/* Floats of staging that it needs, and floats that it sends in a step; they look at
+ * ranks, nodes, leaves and buckets alone. */
 size_t reduction_staging(const struct reduction_config *config);
+size_t reduction_sent(const struct reduction_config *config);
 
 struct reduction *reduction_new(const struct reduction_config *config);
 void reduction_free(struct reduction *r); /* NULL allowed */

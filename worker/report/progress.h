@@ -1,9 +1,8 @@
 #ifndef WORKER_REPORT_PROGRESS_H
 #define WORKER_REPORT_PROGRESS_H
 
-/* What a person sees: the progress line (step, loss, tokens/s, ETA) on stdout,
- * rewritten in place on a terminal and one line per report otherwise; and the loss
- * curve drawn in text. */
+/* What a person sees, as text: the progress line (step, loss, tokens/s, ETA), and the
+ * loss curve. The caller prints them. */
 
 #include "worker/report/metrics.h"
 

@@ -233,7 +233,8 @@ static void files_hold_a_map_or_nothing(void **state)
     assert_int_equal(yaml_read_file(tree, scratch_path(&s, "none"), &root, &msg),
                      -ENOENT);
     assert_non_null(strstr(msg.text, "none: No such file or directory"));
-    assert_int_equal(yaml_read_file(tree, s.dir, &root, &msg), -EISDIR);
+    assert_int_equal(yaml_read_file(tree, s.dir, &root, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, ": not a file"));
     scratch_close(&s);
 }
 

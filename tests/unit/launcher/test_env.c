@@ -2,6 +2,7 @@
  * substitution's expected texts were made by Python 3.11:
  *   string.Template(arg).safe_substitute(local_rank=3) */
 
+#include "launcher/command.h"
 #include "launcher/env.h"
 #include "tests/lib/cmocka.h"
 
@@ -269,6 +270,28 @@ static void modules_and_other_interpreters_are_run_as_asked(void **state)
         &c, "pkg.train",
         "! cannot find the interpreter 'python9' in PATH; set PYTHON_EXEC, or give "
         "--no-python for a program that is not Python");
+}
+
+static void without_a_named_interpreter_python3_is_taken_then_python(void **state)
+{
+    struct worker_command c = command_of_test();
+    char path[PATH_MAX];
+
+    (void)state;
+    c.module = true;
+    c.python = NULL; /* PYTHON_EXEC is not set */
+    assert_command(&c, "pkg", "@/path/python3 -u -m pkg x");
+    c.python = "";
+    assert_command(&c, "pkg", "@/path/python3 -u -m pkg x");
+    assert_true(str_format(path, sizeof(path), "%s/old:%s/path", folder, folder));
+    c.path = path;
+    assert_command(&c, "pkg", "@/path/python3 -u -m pkg x"); /* python3 wins */
+    assert_true(str_format(path, sizeof(path), "%s/old", folder));
+    assert_command(&c, "pkg", "@/old/python -u -m pkg x");
+    c.path = "/nonexistent";
+    assert_command(&c, "pkg",
+                   "! cannot find python3 or python in PATH; set PYTHON_EXEC, or give "
+                   "--no-python for a program that is not Python");
     c.module = false;
     assert_command(&c, in_folder("tool"), "@/tool x"); /* needs none */
 }
@@ -338,6 +361,7 @@ static const struct {
     {"path/both", "\177ELF", 0755},
     {"path/inpath", "\177ELF", 0755},
     {"path/nothing", "\177ELF", 0644},
+    {"old/python", "\177ELF", 0755},
     {"path/python3", "\177ELF", 0755},
 };
 
@@ -345,7 +369,7 @@ static int set_up(void **state)
 {
     (void)state;
     if (!mkdtemp(folder) || mkdir(in_folder("self"), 0700) < 0 ||
-        mkdir(in_folder("path"), 0700) < 0) {
+        mkdir(in_folder("path"), 0700) < 0 || mkdir(in_folder("old"), 0700) < 0) {
         return -1;
     }
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
@@ -361,6 +385,7 @@ static int tear_down(void **state)
         (void)unlink(in_folder(files[i].name));
     }
     (void)rmdir(in_folder("self"));
+    (void)rmdir(in_folder("old"));
     (void)rmdir(in_folder("path"));
     return rmdir(folder);
 }
@@ -373,6 +398,7 @@ int main(void)
         cmocka_unit_test(programs_are_executed_and_everything_else_is_pythons),
         cmocka_unit_test(bare_names_are_found_beside_ctrun_then_in_path),
         cmocka_unit_test(modules_and_other_interpreters_are_run_as_asked),
+        cmocka_unit_test(without_a_named_interpreter_python3_is_taken_then_python),
         cmocka_unit_test(arguments_are_substituted_as_by_pythons_template),
         cmocka_unit_test(engine_is_known_by_its_base_name),
     };

@@ -67,7 +67,6 @@ static void one_node_without_options_gets_a_free_port_and_a_random_id(void **sta
     assert_int_equal(o.nproc_kind, NPROC_NUMBER);
     assert_int_equal(o.nproc, 1);
     assert_string_equal(o.rdzv_id, "");
-    assert_string_equal(o.rdzv_backend, "c10d");
     assert_string_equal(o.rdzv_host, "");
     assert_int_equal(o.rdzv_port, 0);
     assert_true(o.join_timeout_ms == 600000);

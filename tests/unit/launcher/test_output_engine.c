@@ -87,6 +87,30 @@ static void mistake_that_all_ranks_find_before_hello_is_seen_once(void **state)
     output_rig_run(failed_start);
 }
 
+static void refusal(void)
+{
+    struct output_rig r;
+
+    output_rig_open(&r, true, NULL);
+    for (uint32_t generation = 1; generation <= 2; generation++) {
+        output_rig_start(&r, 0, 0, generation);
+        output_rig_say(r.err[0], "no such key\n");
+        if (generation == 1) {
+            output_has_refused(r.output, 0);
+        }
+        output_rig_end(&r, 0);
+        CHECK(strcmp(output_tail(r.output, 0), "no such key\n") == 0);
+    }
+    output_rig_close(&r);
+    CHECK_FILE("console.err", "no such key\n"); /* of the second, which did not */
+}
+
+static void words_of_a_worker_that_refused_are_left_to_the_service(void **state)
+{
+    (void)state;
+    output_rig_run(refusal);
+}
+
 static void no_engine(void)
 {
     char line[1024];
@@ -166,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(mistake_that_all_ranks_find_before_hello_is_seen_once),
+        CASE(words_of_a_worker_that_refused_are_left_to_the_service),
         CASE(after_64_kilobytes_without_hello_it_is_another_program),
         CASE(hung_log_file_holds_neither_loop_nor_end),
         CASE(stop_flushes_and_closes_what_is_open),

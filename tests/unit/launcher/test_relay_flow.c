@@ -210,7 +210,14 @@ static void half_a_reply_cannot_be_asked_again(void **state)
     put_get(&rig);
     pump(&rig);
     assert_int_equal(answer(&rig, 1, "half", true, false), 0);
+    put_set(&rig, 1);
+    pump(&rig);
+    expect_sent(&rig, "3:1 1:2 ");
     assert_int_equal(relay_flow_resend(rig.flow), ERR_CLOSED);
+    expect_sent(&rig, "1:2 "); /* writes are not lost with the connection */
+    assert_int_equal(answer(&rig, 2, "", false, false), 0);
+    assert_true(relay_flow_is_idle(rig.flow));
+    assert_int_equal(relay_flow_held(rig.flow), 0);
     teardown(&rig);
 }
 
@@ -333,6 +340,27 @@ static void broken_requests_cost_the_connection(void **state)
     teardown(&rig);
 }
 
+static void connection_that_the_service_closes_holds_nothing(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    setup(&rig);
+    put_set(&rig, BIG);
+    put_set(&rig, BIG);
+    put_get(&rig);
+    pump(&rig);
+    assert_true(relay_flow_held(rig.flow) > BIG);
+    assert_int_equal(answer(&rig, 1, "", false, true), ERR_CLOSED);
+    assert_true(relay_flow_is_idle(rig.flow));
+    assert_int_equal(relay_flow_held(rig.flow), 0);
+    buf_clear(&rig.sent);
+    relay_flow_end(rig.flow);
+    assert_int_equal(relay_flow_resend(rig.flow), 0);
+    expect_sent(&rig, "close:0 ");
+    teardown(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +375,7 @@ int main(void)
         cmocka_unit_test(full_flow_takes_no_more_until_it_is_acknowledged),
         cmocka_unit_test(end_withdraws_waits_but_not_writes),
         cmocka_unit_test(broken_requests_cost_the_connection),
+        cmocka_unit_test(connection_that_the_service_closes_holds_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

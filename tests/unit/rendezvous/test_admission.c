@@ -103,6 +103,39 @@ static const struct scene scenes[] = {
      "> b (closed)\n"
      "c hello rank=0\n"},
 
+    {"a_node_that_came_back_takes_the_place_of_its_silent_session", NULL,
+     "shape nodes=2\n"
+     "a enters rank=0\n"
+     "b enters rank=1\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "b mute\n" /* its power fails; it boots faster than the lease ends */
+     "wait 1501\n"
+     "c enters host=b rank=1\n"
+     "> b (closed)\n"
+     "> a STOP g=1 abort: node b was lost: it was started anew\n"
+     "a stopped\n"
+     "> a,c REPORT g=1 again failures=0/0: node b was lost: it was started anew; "
+     "re-forming (not counted as a failure)\n"
+     "a join\n"
+     "> a,c ROUND g=2 a b failures=0\n"},
+
+    {"a_node_rank_is_not_taken_from_a_node_that_speaks", NULL,
+     "shape nodes=2\n"
+     "a enters rank=0\n"
+     "wait 1600\n"
+     "c hello host=a rank=0\n"
+     "> c REFUSED 2: job job: --node-rank=0 is taken by a; give every node its own\n"
+     "> c (closed)\n"},
+
+    {"a_node_rank_is_not_taken_by_another_host", NULL,
+     "shape nodes=2\n"
+     "a enters rank=0\n"
+     "a mute\n"
+     "wait 1600\n"
+     "c hello rank=0\n"
+     "> c REFUSED 2: job job: --node-rank=0 is taken by a; give every node its own\n"
+     "> c (closed)\n"},
+
     {"the_node_rank_of_a_node_that_left_is_free", NULL,
      "shape nodes=2\n"
      "a hello rank=1\n"
@@ -275,6 +308,8 @@ static const struct scene scenes[] = {
      "b enters\n"
      "> b STANDBY this node was lost again and again without a checkpoint between: it "
      "stands by, to be taken in 1000 ms at the earliest, and only if the job needs it\n"
+     "a resumed\n"
+     "> a DECISION g=6 #1 accepted\n"
      "a commit step=5 hash=h5\n"
      "> a DECISION g=6 #2 accepted\n"
      "> a STOP g=6 leave: node b joined\n"},

@@ -65,13 +65,13 @@ static const struct cause_case cases[] = {
      {{0, 0, SIGTERM, 100, 0, 1}, {1, 80, 0, 150, 1, 0}},
      1,
      true,
-     80},
-    {"reactions_alone_are_a_consequence",
+     1},
+    {"reactions_alone_never_give_their_code",
      {{2, 80, 0, 100, 1, 0}, {1, 81, 0, 90, 1, 0}},
      1,
      true,
-     81},
-    {"a_left_engine_is_a_consequence", {{2, 83, 0, 100, 1, 0}}, 2, true, 83},
+     1},
+    {"a_left_engine_is_a_consequence", {{2, 83, 0, 100, 1, 0}}, 2, true, 1},
     {"an_end_sent_again_counts_once",
      {{0, 5, 0, 100, 0, 0}, {0, 6, 0, 50, 0, 0}},
      0,
@@ -223,6 +223,43 @@ static void the_report_lists_the_others_line_by_line(void **state)
     mem_free(c);
 }
 
+static void add_words(struct cause *c, uint32_t rank, uint64_t ended_ms,
+                      const char *words)
+{
+    struct msg_rank_ended *m = mem_zalloc(sizeof(*m));
+
+    m->rank = rank;
+    m->exit_code = 1;
+    m->ended_ms = ended_ms;
+    (void)snprintf(m->tail, sizeof(m->tail), "%s", words);
+    (void)snprintf(m->message, sizeof(m->message), "%s", words);
+    (void)snprintf(m->log_path, sizeof(m->log_path), "%s", words);
+    cause_add(c, m, "host");
+    mem_free(m);
+}
+
+/* An end is told at once, and again when the rank's output has been read. */
+static void the_first_causes_words_may_come_later(void **state)
+{
+    struct cause *c = mem_zalloc(sizeof(*c));
+    struct msg_report *r = mem_zalloc(sizeof(*r));
+
+    (void)state;
+    add_words(c, 4, 100, "");
+    add_words(c, 5, 90, "");
+    add_words(c, 4, 100, "four");
+    add_words(c, 5, 90, "five");
+    add_words(c, 4, 100, "four");
+    cause_report(c, r);
+    assert_int_equal(r->rank, 5);
+    assert_string_equal(r->tail, "five");
+    assert_string_equal(r->message, "five");
+    assert_string_equal(r->log_path, "five");
+    assert_string_equal(r->others, "rank 4 on host: exit code 1\n");
+    mem_free(r);
+    mem_free(c);
+}
+
 static void without_a_rank_the_report_names_none(void **state)
 {
     struct cause *c = mem_zalloc(sizeof(*c));
@@ -246,12 +283,13 @@ static void ten_thousand_ends_are_bounded_and_counted(void **state)
     char *more;
 
     (void)state;
-    for (uint32_t i = 0; i < N; i++) {
-        struct end e = {i, 80, 0, 100, true, false};
+    for (uint32_t i = 0; i < 2 * N; i++) { /* each twice, as agents do */
+        struct end e = {i / 2, 80, 0, 100, true, false};
 
         add(c, &e, 0);
     }
     add(c, &(struct end){N, 5, 0, 900, true, false}, 0);
+    add(c, &(struct end){UINT32_MAX, 5, 0, 1, true, false}, 0); /* no such rank */
     cause_report(c, r);
     assert_int_equal(r->rank, N);
     assert_int_equal(r->code, 5);
@@ -263,13 +301,14 @@ static void ten_thousand_ends_are_bounded_and_counted(void **state)
     assert_true(n_lines > 0);
     assert_int_equal(strtoul(more + 4, NULL, 10) + n_lines, N);
     assert_string_equal(strchr(more, 'm'), "more\n");
+    cause_release(c);
     mem_free(r);
     mem_free(c);
 }
 
 int main(void)
 {
-    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 4];
+    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 5];
     size_t n = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -287,5 +326,7 @@ int main(void)
         (struct CMUnitTest)cmocka_unit_test(without_a_rank_the_report_names_none);
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(ten_thousand_ends_are_bounded_and_counted);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(the_first_causes_words_may_come_later);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,14 +91,43 @@ static const struct scene scenes[] = {
      "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=0 signal=9: restarting (1 of "
      "3)\n"},
 
-    {"if_there_is_nothing_else_a_reaction_counts", two_nodes,
+    {"reactions_alone_count_as_a_failure_of_nobody", two_nodes,
      "b ended code=81 engine\n"
      "> a,b STOP g=1 abort: rank 1 on b failed\n"
      "a ended code=80 engine stopped\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=81 signal=0: restarting (1 of "
-     "3)\n"},
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=81 signal=0: no rank failed by "
+     "itself (all lost a peer or timed out); restarting (1 of 3)\n"},
+
+    {"reactions_alone_do_not_give_the_job_their_code", NULL,
+     "shape nodes=2 restarts=0\n"
+     "a enters\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "b ended code=80 engine\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a ended code=81 engine\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 1 on b code=80 signal=0: no rank "
+     "failed by itself (all lost a peer or timed out); not restarting: --max-restarts is "
+     "0\n"
+     "> a,b CLOSED 1\n"},
+
+    {"an_end_told_again_with_its_last_lines_counts_once_and_they_are_reported", NULL,
+     "shape nodes=2 restarts=0\n"
+     "a enters\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "a ended code=7\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b stopped\n"
+     "a ended code=7 tail=division_by_zero\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=7 rank 0 on a code=7 signal=0 (division by "
+     "zero): not restarting: --max-restarts is 0\n"
+     "> a,b CLOSED 7\n"},
 
     {"the_same_crash_three_times_running_ends_the_job_with_93", NULL,
      "shape nodes=1 restarts=9\n"

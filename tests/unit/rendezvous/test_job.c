@@ -10,6 +10,22 @@ static const char two_nodes[] = "shape nodes=2 restarts=3\n"
                                 "b enters\n"
                                 "> a,b ROUND g=1 a b failures=0\n";
 
+/* One failure is counted; what comes next runs as generation 2. */
+static const char failed_once[] =
+    "shape nodes=1 restarts=1\n"
+    "a enters\n"
+    "> a ROUND g=1 a failures=0\n"
+    "a ended code=1 step=5 engine\n"
+    "> a STOP g=1 abort: rank 0 on a failed\n"
+    "a stopped\n"
+    "> a REPORT g=1 again failures=1/1 rank 0 on a code=1 signal=0: restarting (1 of 1)\n"
+    "a join\n"
+    "> a ROUND g=2 a failures=1\n"
+    "a resumed\n"
+    "> a DECISION g=2 #1 accepted\n"
+    "a commit step=5\n"
+    "> a DECISION g=2 #2 accepted\n";
+
 static const struct scene scenes[] = {
     /* --- the end --- */
 
@@ -147,6 +163,34 @@ static const struct scene scenes[] = {
      "a ping\n"
      "wait 9000\n"},
 
+    {"a_job_that_was_told_to_stop_begins_anew_without_its_failures", failed_once,
+     "a leave\n"
+     "a stopped\n"
+     "> a REPORT g=2 again failures=1/1: node a leaves; re-forming (not counted as a "
+     "failure)\n"
+     "a gone\n"
+     "b enters\n" /* the same command again: it knows nothing */
+     "> b ROUND g=3 b failures=0 commit=1:5:h\n"},
+
+    {"a_job_whose_node_was_lost_keeps_its_failures", failed_once,
+     "a gone\n"
+     "b enters\n"
+     "> b ROUND g=3 b failures=1 commit=1:5:h\n"},
+
+    {"a_node_lost_on_the_way_keeps_the_failures_of_those_who_left", NULL,
+     "shape nodes=1:2 restarts=2\n"
+     "a enters failures=1\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=1\n"
+     "b leave\n"
+     "> a STOP g=1 leave: node b leaves\n"
+     "b stopped\n"
+     "b gone\n"
+     "a gone\n"
+     "c enters\n"
+     "wait 3000\n"
+     "> c ROUND g=2 c failures=1\n"},
+
     /* --- generations --- */
 
     {"the_highest_generation_that_agents_bring_is_surpassed", NULL,
@@ -166,6 +210,8 @@ static const struct scene scenes[] = {
      "wait 3000\n"
      "> a ROUND g=1 a failures=0\n"
      "b hello gen=40\n"
+     "a resumed\n"
+     "> a DECISION g=1 #1 accepted\n"
      "a commit step=5\n" /* generation 1 is still the current one */
      "> a DECISION g=1 #2 accepted\n"
      "b join\n"
@@ -304,6 +350,8 @@ static const struct scene scenes[] = {
     {"commits_are_accepted_while_draining", two_nodes,
      "b ended code=1\n"
      "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a resumed\n"
+     "> a DECISION g=1 #1 accepted\n"
      "a commit step=50\n"
      "> a DECISION g=1 #2 accepted\n"
      "b stopped\n"
@@ -325,6 +373,8 @@ static const struct scene scenes[] = {
      "> a DECISION g=1 #2 refused: generation 1 is over\n"
      "a resumed step=50 gen=1\n"
      "> a DECISION g=1 #1 refused: generation 1 is over\n"
+     "a resumed\n"
+     "> a DECISION g=2 #1 accepted\n"
      "a commit step=50\n"
      "> a DECISION g=2 #2 accepted\n"},
 
@@ -336,6 +386,8 @@ static const struct scene scenes[] = {
      "> c DECISION g=1 #2 refused: generation 1 is over\n"},
 
     {"a_hello_with_a_newer_commit_does_not_stop_the_running_ones", two_nodes,
+     "a resumed\n"
+     "> a DECISION g=1 #1 accepted\n"
      "a commit step=50\n"
      "> a DECISION g=1 #2 accepted\n"
      "c hello commit=9:9999:zz\n"

@@ -1,11 +1,13 @@
 /* Sessions, leases, several jobs, hostile orders; and ten thousand agents. */
 
 #include "rendezvous/service.h"
+#include "tests/lib/body.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/stage.h"
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/tcpstore.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -174,6 +176,8 @@ static const struct scene scenes[] = {
      "shape nodes=1 restarts=2\n"
      "a enters\n"
      "> a ROUND g=1 a failures=0\n"
+     "a resumed\n"
+     "> a DECISION g=1 #1 accepted\n"
      "a commit step=5 hash=h5\n"
      "> a DECISION g=1 #2 accepted\n"
      "a gone\n"
@@ -239,7 +243,9 @@ static const struct scene scenes[] = {
 struct crowd {
     struct service *service;
     uint64_t n_rounds, n_stops, n_reports, n_closed, n_refused, n_bytes;
+    uint64_t n_stored, n_denied;
     uint64_t generation;
+    uint32_t exit_code; /* of the last refusal */
 };
 
 static void on_send(void *arg, uint64_t conn, const struct msg *m)
@@ -252,6 +258,11 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     crowd->n_reports += m->type == MSG_REPORT;
     crowd->n_closed += m->type == MSG_CLOSED;
     crowd->n_refused += m->type == MSG_REFUSED;
+    crowd->n_stored += m->type == MSG_STORE_REPLY && !m->u.store_reply.close;
+    crowd->n_denied += m->type == MSG_STORE_REPLY && m->u.store_reply.close;
+    if (m->type == MSG_REFUSED) {
+        crowd->exit_code = m->u.refused.exit_code;
+    }
     if (m->type == MSG_ROUND) {
         crowd->generation = m->u.round.generation;
         crowd->n_bytes = m->u.round.nodes.size;
@@ -264,13 +275,21 @@ static void on_close(void *arg, uint64_t conn)
     (void)conn;
 }
 
-static struct crowd *crowd_new(void)
+static struct crowd *crowd_with_store(size_t store_max_bytes)
 {
     struct crowd *crowd = mem_zalloc(sizeof(*crowd));
 
-    crowd->service = service_new(&(struct service_config){
-        .lease_ms = 3000, .seed = 9, .sink = {crowd, on_send, on_close}});
+    crowd->service =
+        service_new(&(struct service_config){.lease_ms = 3000,
+                                             .store_max_bytes = store_max_bytes,
+                                             .seed = 9,
+                                             .sink = {crowd, on_send, on_close}});
     return crowd;
+}
+
+static struct crowd *crowd_new(void)
+{
+    return crowd_with_store(0);
 }
 
 static void crowd_free(struct crowd *crowd)
@@ -422,28 +441,106 @@ static void a_node_whose_address_does_not_fit_is_turned_away(void **state)
     crowd_free(crowd);
 }
 
+/* Joins a job of its own, which runs at once. */
+static void begin_job(const struct crowd *crowd, uint64_t conn)
+{
+    struct msg m = {.type = MSG_HELLO};
+
+    m.u.hello = (struct msg_hello){.version = MSG_VERSION,
+                                   .agent_id = conn,
+                                   .min_nodes = 1,
+                                   .max_nodes = 1,
+                                   .nproc = 1,
+                                   .node_rank = -1};
+    (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "job%d", (int)conn);
+    service_opened(crowd->service, conn, "10.1.2.3", 1000);
+    say(crowd, conn, &m);
+    say_join(crowd, conn, "10.1.2.3");
+}
+
+static void a_job_that_was_told_to_stop_is_not_active(void **state)
+{
+    struct crowd *crowd = crowd_new();
+    struct msg leave = {.type = MSG_LEAVE, .u.leave = {.signal = 15}};
+
+    (void)state;
+    begin_job(crowd, 1);
+    begin_job(crowd, 2);
+    assert_int_equal(service_active_jobs(crowd->service), 2);
+    say(crowd, 1, &leave);
+    service_closed(crowd->service, 1, 1000);
+    service_closed(crowd->service, 2, 1000); /* lost: it may come back */
+    assert_int_equal(service_active_jobs(crowd->service), 1);
+    crowd_free(crowd);
+}
+
 static void idle_jobs_are_bounded(void **state)
 {
     enum { N = 1000 };
     struct crowd *crowd = crowd_new();
-    struct msg m = {.type = MSG_HELLO};
 
     (void)state;
     for (uint64_t i = 1; i <= N; i++) {
-        m.u.hello = (struct msg_hello){.version = MSG_VERSION,
-                                       .agent_id = i,
-                                       .min_nodes = 1,
-                                       .max_nodes = 1,
-                                       .nproc = 1,
-                                       .node_rank = -1};
-        (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "job%d", (int)i);
-        service_opened(crowd->service, i, "10.1.2.3", 1000);
-        say(crowd, i, &m);
-        say_join(crowd, i, "10.1.2.3");
+        begin_job(crowd, i);
         service_closed(crowd->service, i, 1000);
     }
     assert_int_equal(crowd->n_rounds, N);
     assert_int_equal(service_active_jobs(crowd->service), 256);
+    crowd_free(crowd);
+}
+
+static void jobs_are_bounded_and_one_too_many_is_refused_with_94(void **state)
+{
+    enum { MAX_JOBS = 1024 };
+    struct crowd *crowd = crowd_new();
+
+    (void)state;
+    for (uint64_t i = 1; i <= MAX_JOBS; i++) {
+        begin_job(crowd, i);
+    }
+    assert_int_equal(crowd->n_refused, 0);
+    begin_job(crowd, MAX_JOBS + 1);
+    assert_int_equal(crowd->n_refused, 1);
+    assert_int_equal(crowd->exit_code, 94);
+    service_closed(crowd->service, 7, 1000); /* idle now: it makes room */
+    begin_job(crowd, MAX_JOBS + 2);
+    assert_int_equal(crowd->n_refused, 1);
+    assert_int_equal(crowd->n_rounds, MAX_JOBS + 1);
+    crowd_free(crowd);
+}
+
+/* A key of 50,000 bytes' value into the job's store. */
+static void store_much(const struct crowd *crowd, uint64_t conn, uint64_t generation)
+{
+    char value[50000] = "";
+    struct msg m = {.type = MSG_STORE};
+    struct buf body;
+
+    body_make(&body, "sb", "/k", value, sizeof(value));
+    m.u.store = (struct msg_store){.generation = generation,
+                                   .client = 1,
+                                   .seq = 1,
+                                   .op = TCPSTORE_SET,
+                                   .body = {buf_bytes(&body), buf_len(&body)}};
+    say(crowd, conn, &m);
+    buf_release(&body);
+}
+
+static void all_jobs_share_one_store_budget(void **state)
+{
+    struct crowd *crowd = crowd_with_store(120000);
+
+    (void)state;
+    for (uint64_t i = 1; i <= 3; i++) {
+        begin_job(crowd, i);
+        store_much(crowd, i, 1);
+    }
+    assert_int_equal(crowd->n_stored, 2);
+    assert_int_equal(crowd->n_denied, 1);
+    service_closed(crowd->service, 1, 1000); /* its key space goes, and makes room */
+    begin_job(crowd, 4);
+    store_much(crowd, 4, 1);
+    assert_int_equal(crowd->n_stored, 3);
     crowd_free(crowd);
 }
 
@@ -481,7 +578,10 @@ int main(void)
         cmocka_unit_test(ten_thousand_agents_form_fail_and_form_again),
         cmocka_unit_test(nodes_that_do_not_fit_into_a_rounds_table_are_refused),
         cmocka_unit_test(a_node_whose_address_does_not_fit_is_turned_away),
+        cmocka_unit_test(a_job_that_was_told_to_stop_is_not_active),
         cmocka_unit_test(idle_jobs_are_bounded),
+        cmocka_unit_test(jobs_are_bounded_and_one_too_many_is_refused_with_94),
+        cmocka_unit_test(all_jobs_share_one_store_budget),
         cmocka_unit_test(without_sessions_there_is_nothing_to_wait_for),
         cmocka_unit_test(messages_of_a_connection_that_is_gone_are_ignored),
     };

@@ -171,7 +171,7 @@ static void thousands_of_keys_are_all_found_again(void **state)
         OK(1, TCPSTORE_DELETE_KEY, "s", key);
         expect_i64(rig, 1, 1);
     }
-    assert_int_equal(store_bytes(rig->store), 0);
+    assert_int_equal(rig->budget.used, 0);
 }
 
 /* ---- COMPARE_SET ---- */
@@ -325,7 +325,7 @@ static void no_op_can_fill_it_past_the_cap(void **state)
         for (; rv == 0 && n < 1000; n++) {
             (void)snprintf(key, sizeof(key), "/%d", n);
             rv = try_op(rig, 1, ops[i], "ss", key, "");
-            assert_true(store_bytes(rig->store) <= 20000);
+            assert_true(rig->budget.used <= 20000);
         }
         assert_int_equal(rv, ERR_TOO_LARGE);
         OK(1, TCPSTORE_CHECK, "ns", 1, "/0");
@@ -386,7 +386,7 @@ static void malformed_bodies_change_nothing(void **state)
     FAILS(ERR_PROTOCOL, 1, TCPSTORE_OP_COUNT, "");
     FAILS(ERR_TOO_LARGE, 1, TCPSTORE_WAIT, "n", -1);
     expect_keys(rig, 0);
-    assert_int_equal(store_bytes(rig->store), 0);
+    assert_int_equal(rig->budget.used, 0);
 }
 
 static void an_appended_value_may_pass_the_limit_of_one_request(void **state)

@@ -432,6 +432,7 @@ static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
     assert_int_equal(tiny_write(&f->tiny, f->dir, 9, 1, 2, &f->msg), 0);
     assert_int_equal(tiny_write(&f->tiny, f->dir, 9, 2, 2, &f->msg), 0);
     assert_int_equal(tiny_write(&f->tiny, f->dir, 9, 3, 2, &f->msg), 0);
+    assert_int_equal(tiny_write(&f->tiny, f->dir, 9, 4, 2, &f->msg), 0);
     make_dir(f, "trash-step-00000001-g1.0");
     touch(f, "trash-step-00000001-g1.0/shard");
     make_dir(f, "step-9-g1");
@@ -444,6 +445,7 @@ static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
         assert_false(exists(f, gone[i]));
     }
     assert_true(exists(f, "step-00000009-g3.tmp"));
+    assert_true(exists(f, "step-00000009-g4.tmp")); /* a successor's */
     assert_true(exists(f, "notes.txt"));
     assert_true(exists(f, ".lock"));
     assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 0);

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TIMEOUT_MS = 20000, SHORT_MS = 200 };
+enum { TIMEOUT_MS = 20000, SHORT_MS = 200, GENEROUS_MS = 1000 };
 
 /* ---- a scripted server ----------------------------------------------------------- */
 
@@ -163,7 +163,8 @@ static void late_wake_up_after_cancelling_counts_as_success(void **state)
     pthread_t thread = start_script(&s, &port);
 
     (void)state;
-    assert_int_equal(store_client_open("127.0.0.1", port, SHORT_MS, &c, &msg), 0);
+    assert_int_equal(store_client_open("127.0.0.1", port, TIMEOUT_MS, &c, &msg), 0);
+    store_client_set_timeout(c, GENEROUS_MS); /* the answer to GET must be in time */
     assert_int_equal(store_client_get(c, "k", NULL, 0, &size, &msg), 0);
     assert_int_equal(size, 0);
     end_script(&s, thread);
@@ -244,10 +245,12 @@ static int survive_misfortune(const struct rank *self)
     char value[4];
     size_t size;
 
-    RANK_CHECK(store_client_open("127.0.0.1", self->store_port, SHORT_MS, &s, &msg) ==
+    RANK_CHECK(store_client_open("127.0.0.1", self->store_port, TIMEOUT_MS, &s, &msg) ==
                0);
+    store_client_set_timeout(s, SHORT_MS);
     RANK_CHECK(store_client_get(s, "never", value, sizeof(value), &size, &msg) ==
                ERR_TIMEOUT);
+    store_client_set_timeout(s, TIMEOUT_MS);
     RANK_CHECK(strstr(msg.text, "\"never\" did not appear within 200 ms"));
     RANK_CHECK(store_client_set(s, "long", "12345", 5, &msg) == 0);
     RANK_CHECK(store_client_get(s, "long", value, sizeof(value), &size, &msg) ==

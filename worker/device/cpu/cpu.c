@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- work on the compute queue
- * ----------------------------------------------------------- */
+/* --- work on the compute queue --- */
 
 bool cpu_compute_failed(struct cpu *c)
 {
@@ -45,8 +44,7 @@ void cpu_spread(struct device *d, tile_fn fn, const void *args, size_t n, size_t
     }
 }
 
-/* ---- copy, fill
- * -------------------------------------------------------------------------- */
+/* --- copy, fill --- */
 
 enum { COPY_PIECE = 1 << 20 };
 
@@ -97,8 +95,7 @@ static void fill(struct device *d, enum queue q, void *dst, int byte, size_t byt
     transfer(d, q, &(struct transfer){.dst = dst, .byte = byte, .bytes = bytes});
 }
 
-/* ---- order
- * ------------------------------------------------------------------------------- */
+/* --- order --- */
 
 static struct ticket mark(struct device *d, enum queue q)
 {
@@ -149,8 +146,7 @@ static void enqueue(struct device *d, enum queue q, device_task task, const void
     cpu_queue_push(&cpu_of(d)->queue[q], task, arg, size);
 }
 
-/* ---- memory
- * ------------------------------------------------------------------------------ */
+/* --- memory --- */
 
 static int alloc(struct device *d, size_t bytes, void **ret)
 {
@@ -164,8 +160,7 @@ static void release(struct device *d, void *ptr, size_t bytes)
     arena_unmap(ptr, bytes);
 }
 
-/* ---- the instruction set
- * ----------------------------------------------------------------- */
+/* --- the instruction set --- */
 
 static bool has_any(void)
 {
@@ -277,8 +272,7 @@ static void sign(struct cpu *c, const struct choice *choice)
                    v->minor, v->patch, onednn_isa_name(), KERNELS_VERSION);
 }
 
-/* ---- open, close
- * ------------------------------------------------------------------------- */
+/* --- open, close --- */
 
 static void describe(struct device *d, char *text, size_t size)
 {

@@ -17,8 +17,7 @@ static size_t rows_of(size_t width)
     return MAX(1, PIECE / width);
 }
 
-/* ---- a kernel on a helper queue: one piece, on its thread
- * -------------------------------- */
+/* --- a kernel on a helper queue: one piece, on its thread --- */
 
 struct queued {
     tile_fn fn;
@@ -49,8 +48,7 @@ static void spread_on(struct device *d, enum queue q, const struct queued *t,
     }
 }
 
-/* ---- embedding
- * --------------------------------------------------------------------------- */
+/* --- embedding --- */
 
 static void check_ids(const int32_t *ids, size_t n, int limit)
 {
@@ -106,8 +104,7 @@ static void embedding_backward(struct device *d, float *dwte, float *dwpe,
     cpu_spread(d, on_zero, &rest, ((size_t)P - a.T) * a.C, ZERO_PIECE);
 }
 
-/* ---- norms, attention
- * -------------------------------------------------------------------- */
+/* --- norms, attention --- */
 
 static void layernorm(struct device *d, float *out, float *mean, float *rstd,
                       const float *x, const float *gamma, const float *beta, int rows,
@@ -222,8 +219,7 @@ static void adamw(struct device *d, float *p, float *m, float *v, const float *g
     cpu_spread(d, cpu_of(d)->tiles->adamw, &a, n, PIECE);
 }
 
-/* ---- element by element, and sums
- * -------------------------------------------------------- */
+/* --- element by element, and sums --- */
 
 static void gelu(struct device *d, float *out, const float *x, size_t n)
 {

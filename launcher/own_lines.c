@@ -1,0 +1,84 @@
+#include "launcher/own_lines.h"
+
+#include "launcher/writer.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    QUEUE_MAX = 1024 * 1024,
+    STILL_MS = 2000, /* a reader that stands still so long takes nothing more */
+    SLOW_MS = 30000, /* … nor is a slow one waited for any longer */
+    PAUSE_MS = 2,
+};
+
+/* One per process, as stderr is. */
+static struct {
+    struct writer *writer; /* owned */
+    struct writer_file *console;
+} own;
+
+/* By any thread. Lost when nobody has read for so long: there is no place to say so. */
+static void put(const char *line, size_t size)
+{
+    (void)writer_offer(own.writer, own.console, line, size);
+}
+
+static void drop(const char *line, size_t size)
+{
+    (void)line;
+    (void)size;
+}
+
+void own_lines_start(void)
+{
+    ASSERT(!own.writer);
+    own.writer = writer_new(QUEUE_MAX, NULL, NULL);
+    own.console = writer_borrow(own.writer, STDERR_FILENO);
+    log_set_sink(put);
+}
+
+void own_lines_put(const char *text)
+{
+    put(text, strlen(text));
+}
+
+/* True when all is written. */
+static bool flush(struct writer *w)
+{
+    uint64_t progress = writer_progress(w);
+    uint64_t start_ms = clock_ms();
+    uint64_t since_ms = start_ms;
+
+    while (!writer_is_finished(w) && clock_ms() - since_ms < STILL_MS &&
+           clock_ms() - start_ms < SLOW_MS) {
+        (void)poll(NULL, 0, PAUSE_MS);
+        if (writer_progress(w) != progress) {
+            progress = writer_progress(w);
+            since_ms = clock_ms();
+        }
+    }
+    return writer_is_finished(w);
+}
+
+void own_lines_stop(void)
+{
+    bool is_flushed;
+
+    log_set_sink(drop); /* nothing comes any more: the writer is given back */
+    writer_close(own.writer, own.console);
+    writer_end(own.writer);
+    is_flushed = flush(own.writer);
+    writer_free(own.writer);
+    own.writer = NULL;
+    own.console = NULL;
+    if (is_flushed) {
+        log_set_sink(NULL);
+    }
+}

@@ -1,0 +1,67 @@
+"""Where training goes on: with a silent service, with checkpoint.resume, after a kill."""
+
+import os
+import signal
+
+import pytest
+import training
+
+STEPS = "train.steps=400"
+
+
+@pytest.fixture
+def service(start, bin_dir, free_port, wait_for):
+    process = start(bin_dir / "ctrun-rendezvous", "--listen", f"127.0.0.1:{free_port}")
+    wait_for(lambda: "listening" in process.out() + process.err())
+    process.endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port}"
+    yield process
+    process.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_training_goes_on_and_ends_the_same_when_the_service_wakes_up(
+    bin_dir, train, service, tmp_path, wait_for, nproc
+):
+    run_dir, alone = tmp_path / "run", tmp_path / "alone"
+    run = train(run_dir, STEPS, nproc=nproc, options=["--rdzv-id=s", service.endpoint])
+    wait_for(lambda: training.last_step(run_dir) >= 6)
+    service.signal(signal.SIGSTOP)
+    asleep_at = training.last_step(run_dir)
+    wait_for(lambda: training.last_step(run_dir) >= asleep_at + 40)  # ten intervals
+    service.signal(signal.SIGCONT)
+    assert run.wait(120) == 0, run.err()
+    assert train(alone, STEPS, nproc=1).wait(120) == 0
+    assert training.loss_column(run_dir) == training.loss_column(alone)
+    hashes = {training.state_hash(bin_dir, d, step=400) for d in (run_dir, alone)}
+    assert len(hashes) == 1
+
+
+def test_resume_never_and_path_begin_there(bin_dir, train, tmp_path):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "train.steps=12", "checkpoint.keep=0").wait(60) == 0
+    given = training.checkpoints(run_dir)[0]
+    path = train(run_dir, "train.steps=13", f"checkpoint.resume={given}")
+    assert path.wait(60) == 0, path.err()
+    assert f"resumed from {given.name}" in path.out()
+    never = train(run_dir, "train.steps=3", "checkpoint.resume=never")
+    assert never.wait(60) == 0, never.err()
+    assert "resumed" not in never.out()
+    assert [m["step"] for m in training.metrics(run_dir)] == [1, 2, 3]
+
+
+def test_resume_never_still_goes_on_after_a_kill(bin_dir, train, golden, tmp_path, wait_for):
+    run_dir = tmp_path / "run"
+    run = train(run_dir, "checkpoint.resume=never", options=["--max-restarts=1"])
+    wait_for(lambda: training.last_step(run_dir) >= 14)
+    os.kill(training.workers(run.pid)[0], signal.SIGKILL)
+    assert run.wait(60) == 0, run.err()
+    assert "resumed from" in run.out()
+    training.assert_same_answer(bin_dir, run_dir, golden())
+
+
+@pytest.mark.parametrize("prompt", ["hello"])
+def test_prompt_beyond_the_vocabulary_is_refused(train, tmp_path, prompt):
+    run = train(tmp_path / "run", "model.vocab=64", "data.format=u16", "sample.every=5",
+                f"sample.prompt={prompt}")
+    assert run.wait(60) == 2, run.err()
+    assert "sample.prompt" in run.err()

@@ -1,0 +1,263 @@
+/* The agent's connection: lost, found again, refused. */
+
+#include "launcher/agent_core.h"
+#include "tests/lib/agent_rig.h"
+#include "tests/lib/cmocka.h"
+
+#include "common/err.h"
+
+#include <string.h>
+
+static void end_of_an_ephemeral_server_aborts_the_generation(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, true);
+    agent_disconnected(rig.agent, false, rig.now_ms);
+    agent_rig_expect(&rig, "relay close; abort 0; abort 1");
+    agent_rig_pass(&rig, 20);
+    agent_rig_expect(&rig, "connect");
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_expect(&rig, "send hello session=7 g=1");
+    agent_rig_welcome(&rig, 9, true);
+    agent_rig_skip(&rig);
+    agent_rig_exit(&rig, 0, 80);
+    agent_rig_exit(&rig, 1, 80);
+    agent_rig_expect(&rig, "send join after=1 port=1002"); /* nothing of the old one */
+    agent_rig_release(&rig);
+}
+
+static void workers_gone_before_a_server_is_back_join_then(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, true);
+    agent_disconnected(rig.agent, false, rig.now_ms);
+    agent_rig_exit(&rig, 0, 80);
+    agent_rig_exit(&rig, 1, 80);
+    assert_int_equal(rig.agent->state, AGENT_CONNECTING);
+    agent_rig_pass(&rig, 20);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 9, true);
+    agent_rig_expect(&rig, "send join after=1 port=1002");
+    agent_rig_release(&rig);
+}
+
+static void silence_leaves_the_workers_alone(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, true);
+    agent_disconnected(rig.agent, true, rig.now_ms);
+    agent_rig_expect(&rig, "say lost the rendezvous at t");
+    agent_rig_pass(&rig, 59000);
+    assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_skip(&rig);
+    agent_rig_pass(&rig, 2000); /* the join time-out, alone */
+    assert_int_equal(rig.agent->state, AGENT_STOPPING);
+    agent_rig_exit(&rig, 0, 80);
+    agent_rig_exit(&rig, 1, 80);
+    assert_int_equal(rig.exit_code, 94);
+    agent_rig_release(&rig);
+}
+
+static void durable_service_that_returns_hears_everything_again(void **state)
+{
+    struct control commit = {.type = CONTROL_COMMIT, .run = 1, .step = 10, .hash = "h"};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, false, rig.now_ms);
+    agent_control(rig.agent, 0, &commit, rig.now_ms);
+    agent_rig_exit(&rig, 1, 0);
+    agent_rig_pass(&rig, 20);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "say the rendezvous at there:; "
+                           "send rank_ended rank=1 tail; "
+                           "send commit step=10; relay resend");
+    agent_rig_release(&rig);
+}
+
+static void unknown_session_means_that_the_generation_is_over(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, false, rig.now_ms);
+    agent_rig_pass(&rig, 20);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 8, false);
+    agent_rig_expect(&rig,
+                     "say the rendezvous at there:; relay close; abort 0; abort 1");
+    agent_rig_release(&rig);
+}
+
+static void foreign_or_older_durable_service_is_refused(void **state)
+{
+    struct msg m = {.type = MSG_WELCOME,
+                    .u.welcome = {.session = 7, .cluster = 6, .boot = 1}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    for (int i = 0; i < 2; i++) {
+        agent_disconnected(rig.agent, false, rig.now_ms);
+        agent_rig_pass(&rig, 1000);
+        agent_connected(rig.agent, "", rig.now_ms);
+        agent_rig_skip(&rig);
+        agent_rig_tell(&rig, &m);
+        agent_rig_expect(&rig, i == 0 ? "say another service answers ; disconnect"
+                                      : "say an older state of the se; disconnect");
+        agent_rig_pass(&rig, 1000);
+        agent_connected(rig.agent, "", rig.now_ms);
+        agent_rig_welcome(&rig, 7, false);
+        m.u.welcome.cluster = 5;
+        m.u.welcome.boot = 0;
+    }
+    assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+static void foreign_service_does_not_keep_the_agent_waiting(void **state)
+{
+    struct msg m = {.type = MSG_WELCOME,
+                    .u.welcome = {.session = 7, .cluster = 6, .boot = 1}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, false, rig.now_ms);
+    while (rig.agent->state == AGENT_RUNNING && rig.now_ms < 200000) {
+        agent_rig_pass(&rig, 1000);
+        agent_connected(rig.agent, "", rig.now_ms);
+        agent_rig_tell(&rig, &m); /* again and again */
+    }
+    assert_int_equal(rig.agent->state, AGENT_STOPPING);
+    assert_in_range(rig.now_ms, 60000, 63000);
+    agent_rig_exit(&rig, 0, 80);
+    agent_rig_exit(&rig, 1, 80);
+    assert_int_equal(rig.exit_code, 94);
+    agent_rig_release(&rig);
+}
+
+static void nobody_answers_one_line_then_exit_94(void **state)
+{
+    unsigned n_lines = 0;
+    WITH_RIG(2, false);
+
+    while (rig.exit_code < 0 && rig.now_ms < 100000) {
+        agent_rig_pass(&rig, 10);
+        agent_connect_failed(rig.agent, "connection refused", rig.now_ms);
+        n_lines += memmem(buf_bytes(&rig.trace), buf_len(&rig.trace), "waiting for",
+                          11) != NULL;
+        if (rig.now_ms == 1000 + 5000) {
+            assert_int_equal(n_lines, 1);
+        }
+        if (rig.exit_code < 0) {
+            agent_rig_skip(&rig);
+        }
+    }
+    assert_int_equal(n_lines, 1);
+    assert_int_equal(rig.exit_code, 94);
+    assert_int_equal(rig.now_ms, 1000 + 60000);
+    agent_rig_release(&rig);
+}
+
+static void reconnects_within_a_second(void **state)
+{
+    WITH_RIG(2, false);
+    for (int i = 0; i < 40; i++) {
+        agent_connect_failed(rig.agent, "connection refused", rig.now_ms);
+        agent_rig_skip(&rig);
+        agent_rig_pass(&rig, 1000);
+        assert_non_null(
+            memmem(buf_bytes(&rig.trace), buf_len(&rig.trace), "connect", 7));
+    }
+    agent_rig_release(&rig);
+}
+
+static void port_taken_by_a_stranger_is_a_mistake(void **state)
+{
+    WITH_RIG(2, false);
+    for (int i = 0; i < 3; i++) {
+        agent_connected(rig.agent, "port 1 is held by nc (pid 9)", rig.now_ms);
+        agent_disconnected(rig.agent, false, rig.now_ms);
+        agent_rig_pass(&rig, 100);
+    }
+    assert_int_equal(rig.exit_code, 2);
+    agent_rig_release(&rig);
+}
+
+static void mute_stranger_on_our_port_is_a_mistake_too(void **state)
+{
+    WITH_RIG(2, false);
+    agent_connected(rig.agent, "port 1 is held by nc (pid 9)", rig.now_ms);
+    agent_rig_pass(&rig, 4500);
+    assert_int_equal(rig.exit_code, 2);
+    agent_rig_release(&rig);
+}
+
+static void stopped_ctrun_on_our_port_is_waited_for(void **state)
+{
+    WITH_RIG(2, false);
+    agent_connected(rig.agent, "port 1 is held by ctrun (pid 9)", rig.now_ms);
+    agent_rig_pass(&rig, 4500);
+    assert_int_equal(rig.exit_code, -1);
+    agent_rig_release(&rig);
+}
+
+static void what_only_agents_say_breaks_the_protocol(void **state)
+{
+    static const enum msg_type types[] = {MSG_HELLO, MSG_JOIN, MSG_STORE, MSG_WELCOME};
+    struct msg m = {0};
+    WITH_RIG(2, false);
+
+    m.type = MSG_PONG;
+    agent_connected(rig.agent, "", rig.now_ms);
+    assert_int_equal(agent_message(rig.agent, &m, rig.now_ms), ERR_PROTOCOL);
+    agent_rig_welcome(&rig, 7, true);
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        m.type = types[i];
+        assert_int_equal(agent_message(rig.agent, &m, rig.now_ms), ERR_PROTOCOL);
+    }
+    agent_rig_release(&rig);
+}
+
+static void ends_carry_the_services_time(void **state)
+{
+    struct msg pong = {.type = MSG_PONG};
+    WITH_RIG(2, false);
+
+    agent_rig_run(&rig, true);
+    pong.u.pong.sent_ms = rig.now_ms;
+    pong.u.pong.service_ms = 500000;
+    agent_rig_pass(&rig, 100); /* there and back: the service answered half-way */
+    agent_rig_tell(&rig, &pong);
+    pong.u.pong.sent_ms = rig.now_ms;
+    pong.u.pong.service_ms = 9;
+    agent_rig_pass(&rig, 200); /* a slower one says less */
+    agent_rig_tell(&rig, &pong);
+    agent_rig_exit(&rig, 0, 1);
+    assert_int_equal(rig.ended.ended_ms, 500000 + 50 + 200);
+    agent_rig_release(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(end_of_an_ephemeral_server_aborts_the_generation),
+        cmocka_unit_test(workers_gone_before_a_server_is_back_join_then),
+        cmocka_unit_test(silence_leaves_the_workers_alone),
+        cmocka_unit_test(durable_service_that_returns_hears_everything_again),
+        cmocka_unit_test(unknown_session_means_that_the_generation_is_over),
+        cmocka_unit_test(foreign_or_older_durable_service_is_refused),
+        cmocka_unit_test(foreign_service_does_not_keep_the_agent_waiting),
+        cmocka_unit_test(nobody_answers_one_line_then_exit_94),
+        cmocka_unit_test(reconnects_within_a_second),
+        cmocka_unit_test(port_taken_by_a_stranger_is_a_mistake),
+        cmocka_unit_test(mute_stranger_on_our_port_is_a_mistake_too),
+        cmocka_unit_test(stopped_ctrun_on_our_port_is_waited_for),
+        cmocka_unit_test(what_only_agents_say_breaks_the_protocol),
+        cmocka_unit_test(ends_carry_the_services_time),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
