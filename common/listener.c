@@ -52,7 +52,7 @@ static int bind_error(const struct sockaddr *addr, const char *text, int port, i
         return errmsg_set(
             msg, err,
             "port %d on %s%s%s is taken by a process that cannot be looked "
-            "at: choose another port",
+            "at (another user's, or one that does not listen): choose another port",
             port, left, text, right);
     }
     return errmsg_set(msg, err, "cannot listen on %s%s%s:%d: %s%s", left, text, right,

@@ -1,5 +1,5 @@
-/* 1. /proc/net/tcp and tcp6 give the inode of the listening socket; 2. the process that
- * has it open is found in /proc/<pid>/fd, as far as they may be read. */
+/* 1. /proc/net/tcp and tcp6 give the inode of the listening socket, else of one that is
+ * connected from the port; 2. the process that has it open is found in /proc/<pid>/fd, as far as they may be read. */
 
 #include "common/portowner.h"
 
@@ -23,6 +23,7 @@ struct target {
     char v6[HEX_ADDR];
     unsigned port;
     bool is_any;
+    bool listens;
 };
 
 static void describe_v4(const struct in_addr *addr, struct target *t)
@@ -80,7 +81,7 @@ static bool is_in_the_way(char *line, const struct target *t, bool is_v6)
     size_t digits = is_v6 ? 32 : 8;
 
     if (!local || !state || strlen(local) < digits + 5 || local[digits] != ':' ||
-        strtoul(state, NULL, 16) != STATE_LISTEN ||
+        (strtoul(state, NULL, 16) == STATE_LISTEN) != t->listens ||
         strtoul(local + digits + 1, NULL, 16) != t->port) {
         return false;
     }
@@ -104,6 +105,18 @@ static unsigned long find_inode(const char *path, const struct target *t, bool i
     }
     if (file) {
         (void)fclose(file); /* it was only read */
+    }
+    return inode;
+}
+
+static unsigned long find_holder(struct target *t)
+{
+    unsigned long inode = 0;
+
+    for (int i = 0; i < 2 && inode == 0; i++) {
+        t->listens = i == 0;
+        inode = find_inode("/proc/net/tcp", t, false);
+        inode = inode ? inode : find_inode("/proc/net/tcp6", t, true);
     }
     return inode;
 }
@@ -164,8 +177,7 @@ bool portowner_find(const struct sockaddr *addr, char *text, size_t size)
     if (!describe(addr, &target)) {
         return false;
     }
-    inode = find_inode("/proc/net/tcp", &target, false);
-    inode = inode ? inode : find_inode("/proc/net/tcp6", &target, true);
+    inode = find_holder(&target);
     if (inode == 0 || !str_format(socket, sizeof(socket), "socket:[%lu]", inode)) {
         return false;
     }

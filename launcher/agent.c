@@ -56,6 +56,14 @@ void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
     a->config.actions.say(a->config.actions.arg, level, text);
 }
 
+void agent_explain(struct agent *a, const char *text)
+{
+    agent_say(a, LOG_LEVEL_WARN, "generation %llu ends here: %s%s%s",
+              (unsigned long long)a->generation, text,
+              a->why[0] != '\0' && text[0] != '\0' ? "; before that: " : "", a->why);
+    a->why[0] = '\0';
+}
+
 void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms)
 {
     a->timer[timer] = MAX(a->now_ms + delay_ms, 1);
@@ -208,6 +216,9 @@ static void start_round(struct agent *a, const void *detail)
 {
     const struct msg_round *round = detail;
 
+    if (a->why[0] != '\0') {
+        agent_explain(a, "");
+    }
     if (workers_start(a, round) < 0) {
         return;
     }
@@ -235,6 +246,7 @@ static void on_stop(struct agent *a, const void *detail)
 {
     const struct msg_stop *m = detail;
 
+    memcpy(a->why, m->text, sizeof(a->why));
     stop(a, m->mode == STOP_LEAVE ? STOP_LEAVE : STOP_ABORT, SIGTERM);
 }
 
@@ -244,12 +256,12 @@ static void on_failed(struct agent *a, const void *detail)
     stop(a, STOP_ABORT, SIGTERM);
 }
 
-/* The service does not know the generation any more: its sockets close, nothing of it
- * is sent again. */
+/* The service does not know the generation any more (`detail` says why): its sockets
+ * close, nothing of it is sent again. */
 static void abandon(struct agent *a, const void *detail)
 {
-    (void)detail;
     if (!a->is_over) {
+        agent_explain(a, detail);
         a->is_over = true;
         a->config.actions.relay_close(a->config.actions.arg);
     }
@@ -258,7 +270,7 @@ static void abandon(struct agent *a, const void *detail)
 
 static void abandon_waiting(struct agent *a, const void *detail)
 {
-    (void)detail;
+    agent_explain(a, detail);
     a->is_over = true;
     a->config.actions.relay_close(a->config.actions.arg);
     join_or_reconnect(a);

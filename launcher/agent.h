@@ -59,7 +59,7 @@ struct agent_relay {
 struct agent_actions {
     void *arg;
     void (*connect)(
-        void *arg); /* answered by agent_connected or agent_connect_failed */
+        void *arg); /* answered by agent_connected or one of the failures below it */
     void (*disconnect)(void *arg); /* drop the connection; nothing more comes from it */
     void (*send)(void *arg, const struct msg *m);
     /* A fresh listener for the next generation; the old one and its connections go. */
@@ -104,6 +104,11 @@ void agent_start(struct agent *a, uint64_t now_ms);
  * this host's and its port could not be bound, who holds it. */
 void agent_connected(struct agent *a, const char *taken, uint64_t now_ms);
 void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms);
+/* … and on our own port, that somebody else holds (`taken`, as above). */
+void agent_port_taken(struct agent *a, const char *text, const char *taken,
+                      uint64_t now_ms);
+/* … and waiting does not help: this host itself is at fault. */
+void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms);
 
 /* The connection has ended; `is_silent`: by a time-out, not by the other side. */
 void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms);

@@ -86,6 +86,7 @@ struct agent {
     uint64_t clock_trip_ms, clock_sample_ms;
     char trouble[512]; /* the last failure to connect, for people */
     char taken[256];
+    uint64_t taken_ms; /* since when nobody answers on our port, that another holds */
 
     /* the generation */
     uint64_t generation; /* the highest seen */
@@ -97,7 +98,8 @@ struct agent {
     uint32_t commit_run;
     uint64_t commit_step;
     char commit_hash[MSG_HASH_MAX];
-    bool has_stopped; /* STOPPED was sent for it */
+    char why[MSG_TEXT_MAX]; /* STOP's text, until a report has told it; "" */
+    bool has_stopped;       /* STOPPED was sent for it */
     bool was_done;
     struct agent_relay relay; /* for the next; port 0: none open */
 
@@ -115,6 +117,8 @@ void agent_fire(struct agent *a, enum agent_event event, const void *detail);
 void agent_finish(struct agent *a, int exit_code);
 void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
+/* Once for a generation that ends without a report: why. */
+void agent_explain(struct agent *a, const char *text);
 void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms);
 void agent_disarm(struct agent *a, enum agent_timer timer);
 

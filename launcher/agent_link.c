@@ -8,6 +8,7 @@
 #include "launcher/agent_core.h"
 
 #include "common/err.h"
+#include "common/exit_code.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@ enum {
     HELLO_TIMEOUT_MS = 4000,
     DEFAULT_LEASE_MS = 3000,
     MAX_STRANGERS = 3,
+    TAKEN_MS = 5000,        /* a rendezvous that only starts answers within it */
     CLOCK_KEEP_MS = 300000, /* an old sample yields to a slower, newer one */
 };
 
@@ -95,10 +97,61 @@ void agent_connected(struct agent *a, const char *taken, uint64_t now_ms)
         return;
     }
     a->link = LINK_HELLO;
+    a->taken_ms = 0;
     (void)snprintf(a->taken, sizeof(a->taken), "%s", taken);
     (void)snprintf(a->trouble, sizeof(a->trouble), "connected, but no answer");
     agent_arm(a, TIMER_HELLO, HELLO_TIMEOUT_MS);
     send_hello(a);
+}
+
+/* Our own port is held by somebody who does not answer there. */
+static void on_taken(struct agent *a)
+{
+    if (a->taken_ms == 0) {
+        a->taken_ms = MAX(a->now_ms, 1);
+        agent_say(
+            a, LOG_LEVEL_WARN,
+            "%s (nobody answers there; waiting %u s for a rendezvous that starts)",
+            a->taken, TAKEN_MS / 1000);
+    }
+    if (a->now_ms - a->taken_ms < TAKEN_MS) {
+        go_down(a);
+        return;
+    }
+    agent_say(a, LOG_LEVEL_ERROR,
+              "the rendezvous cannot be served at %s, and nobody answers there: %s",
+              a->config.endpoint, a->taken);
+    agent_finish(a, EXIT_MISTAKE);
+}
+
+void agent_port_taken(struct agent *a, const char *text, const char *taken,
+                      uint64_t now_ms)
+{
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->link != LINK_OPENING) {
+        return;
+    }
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s; %s", text, taken);
+    (void)snprintf(a->taken, sizeof(a->taken), "%s", taken);
+    if (a->session != 0) {
+        go_down(a); /* of a job that runs: the other may go again */
+    } else {
+        on_taken(a);
+    }
+}
+
+void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms)
+{
+    if (a->session != 0) {
+        agent_connect_failed(a, text, now_ms);
+        return;
+    }
+    a->now_ms = now_ms;
+    if (a->state != AGENT_CLOSED && a->link == LINK_OPENING) {
+        agent_say(a, LOG_LEVEL_ERROR, "cannot connect to the rendezvous at %s: %s",
+                  a->config.endpoint, text);
+        agent_finish(a, EXIT_MISTAKE);
+    }
 }
 
 void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms)
@@ -107,6 +160,7 @@ void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms)
     if (a->state == AGENT_CLOSED || a->link != LINK_OPENING) {
         return;
     }
+    a->taken_ms = 0;
     (void)snprintf(a->trouble, sizeof(a->trouble), "%s", text);
     go_down(a);
 }
@@ -114,10 +168,10 @@ void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms)
 static void blame_stranger(struct agent *a)
 {
     agent_say(a, LOG_LEVEL_ERROR,
-              "the rendezvous cannot be served at %s: %s, which does not speak ctrun's "
-              "protocol; choose another port in --rdzv-endpoint",
+              "the rendezvous cannot be served at %s, and what answers there does not "
+              "speak ctrun's protocol: %s",
               a->config.endpoint, a->taken);
-    agent_finish(a, 2);
+    agent_finish(a, EXIT_MISTAKE);
 }
 
 /* A connection that never came to WELCOME. On this host's own port, that somebody else
@@ -141,6 +195,7 @@ static void lost_stranger(struct agent *a, bool is_mute)
 void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms)
 {
     enum agent_link was = a->link;
+    char text[1024];
 
     a->now_ms = now_ms;
     if (a->state == AGENT_CLOSED || was == LINK_DOWN) {
@@ -154,7 +209,10 @@ void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms)
                    is_silent ? "it does not answer" : "it closed the connection");
     go_down(a);
     if (a->is_ephemeral && !is_silent) {
-        agent_fire(a, EVENT_GONE, NULL);
+        (void)snprintf(text, sizeof(text),
+                       "the connection to the rendezvous at %s has ended (%s)",
+                       a->config.endpoint, a->trouble);
+        agent_fire(a, EVENT_GONE, text);
     } else if (a->state == AGENT_RUNNING) {
         agent_say(a, LOG_LEVEL_WARN,
                   "lost the rendezvous at %s (%s); the workers go on without it",
@@ -248,7 +306,8 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
                   a->config.endpoint);
     }
     be_patient(a);
-    agent_fire(a, is_known ? EVENT_ATTACHED : EVENT_NEW_SESSION, NULL);
+    agent_fire(a, is_known ? EVENT_ATTACHED : EVENT_NEW_SESSION,
+               "the rendezvous does not know it any more");
     return 0;
 }
 
@@ -327,6 +386,7 @@ static int on_message(struct agent *a, const struct msg *m)
         workers_decide(a, &m->u.decision);
         return 0;
     case MSG_REPORT:
+        a->why[0] = '\0'; /* the report has it */
         a->config.actions.report(a->config.actions.arg, &m->u.report);
         return 0;
     case MSG_REFUSED:

@@ -28,7 +28,7 @@ int embed_start(struct uv_loop_s *loop, const char *addr, int port, struct embed
                 struct errmsg *msg)
 {
     struct embed *e = mem_zalloc(sizeof(*e));
-    struct server_config config = {.loop = loop};
+    struct server_config config = {.loop = loop, .store_max_bytes = (size_t)256 << 20};
     int rv;
 
     rv = server_new(&config, &e->server, msg);

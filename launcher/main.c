@@ -12,6 +12,7 @@
 #include "common/version.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,18 @@ static void print_warnings(void)
     mem_free(text);
 }
 
+/* Whoever closed a standard stream gets /dev/null there: else the next descriptor that
+ * is opened would take its number, and our lines would go into it. */
+static bool open_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+            return false; /* and nowhere to say so, maybe */
+        }
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     struct launch_options options;
@@ -58,6 +71,9 @@ int main(int argc, char **argv)
         getenv("CTRUN_LOG"); /* NOLINT(concurrency-mt-unsafe): one thread */
     int exit_code;
 
+    if (!open_standard_streams()) {
+        return EXIT_MISTAKE;
+    }
     log_setup("ctrun", "", log_level_parse(level ? level : "", LOG_LEVEL_INFO));
     if (launch_options_parse(argc, argv, &options, &msg) < 0) {
         log_error(msg.text, "%s", "");

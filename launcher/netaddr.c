@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
+#include <uv.h>
 
 /* An address with its port, v4-mapped ones turned into IPv4. */
 struct endpoint {
@@ -206,4 +207,52 @@ int netaddr_peer_uid(const struct sockaddr *peer, const struct sockaddr *local,
     rv = ask(fd, &q, ret);
     (void)close(fd);
     return rv;
+}
+
+int netaddr_port(const struct sockaddr *addr)
+{
+    struct sockaddr_in6 v6;
+    struct sockaddr_in v4;
+
+    if (addr->sa_family == AF_INET) {
+        memcpy(&v4, addr, sizeof(v4));
+        return ntohs(v4.sin_port);
+    }
+    if (addr->sa_family == AF_INET6) {
+        memcpy(&v6, addr, sizeof(v6));
+        return ntohs(v6.sin6_port);
+    }
+    return 0;
+}
+
+int netaddr_listen(const char *addr, int port, int *ret_fd, int *ret_port)
+{
+    struct sockaddr_storage ss = {0};
+    socklen_t size = sizeof(struct sockaddr_in);
+    const int on = 1;
+    int fd;
+    int rv;
+
+    rv = uv_ip4_addr(addr, port, (struct sockaddr_in *)&ss);
+    if (rv < 0) {
+        rv = uv_ip6_addr(addr, port, (struct sockaddr_in6 *)&ss);
+        size = sizeof(struct sockaddr_in6);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(fd, (struct sockaddr *)&ss, size) < 0 || listen(fd, NETADDR_BACKLOG) < 0 ||
+        getsockname(fd, (struct sockaddr *)&ss, &size) < 0) {
+        rv = -errno;
+        (void)close(fd);
+        return rv;
+    }
+    *ret_fd = fd;
+    *ret_port = netaddr_port((struct sockaddr *)&ss);
+    return 0;
 }

@@ -28,4 +28,11 @@ void netaddr_public(char *ret, size_t size);
 /* The numeric address, v4-mapped ones as IPv4; "" when there is none. */
 void netaddr_format(const struct sockaddr *addr, char *ret, size_t size);
 
+enum { NETADDR_BACKLOG = 4096 }; /* the kernel cuts it to somaxconn */
+
+/* A listening socket on a numeric address; port 0 picks one. */
+int netaddr_listen(const char *addr, int port, int *ret_fd, int *ret_port) MUST_CHECK;
+
+int netaddr_port(const struct sockaddr *addr); /* 0 when there is none */
+
 #endif

@@ -39,7 +39,8 @@ struct rdzv_client {
     struct embed *embed;    /* owned; NULL: served elsewhere, or not yet */
     bool is_wildcard;       /* the embedded one listens everywhere */
     char taken[256];
-    char trouble[256]; /* why the last address failed */
+    char trouble[256];  /* why the last address failed */
+    bool is_impossible; /* … and this host is at fault */
     uint64_t linger_until_ms;
     bool is_stopping;
     void (*on_stopped)(void *arg);
@@ -94,7 +95,30 @@ static void fail(struct rdzv_client *c, const char *text)
 {
     c->is_wanted = false;
     (void)uv_timer_stop(&c->timer); /* always 0 */
-    c->config.on_failed(c->config.arg, text);
+    if (c->is_impossible) {
+        c->config.on_impossible(c->config.arg, text);
+    } else if (c->taken[0] != '\0') {
+        c->config.on_port_taken(c->config.arg, text, c->taken);
+    } else {
+        c->config.on_failed(c->config.arg, text);
+    }
+}
+
+/* What to make of the failure to reach one address. */
+static void note_trouble(struct rdzv_client *c, const struct sockaddr *addr, int error)
+{
+    c->is_impossible = true;
+    if (error == -EMFILE) {
+        (void)snprintf(c->trouble, sizeof(c->trouble),
+                       "no file descriptor is left: raise the limit (ulimit -n)");
+    } else if ((error == -ENETUNREACH || error == -EADDRNOTAVAIL) &&
+               netaddr_is_loopback(addr)) {
+        (void)snprintf(c->trouble, sizeof(c->trouble),
+                       "the loopback interface is down: ip link set lo up");
+    } else {
+        c->is_impossible = false;
+        (void)snprintf(c->trouble, sizeof(c->trouble), "%s", err_text(error));
+    }
 }
 
 static void on_attempt_timeout(uv_timer_t *timer)
@@ -127,7 +151,7 @@ static void try_next(struct rdzv_client *c)
             (void)uv_timer_start(&c->timer, on_attempt_timeout, CONNECT_TIMEOUT_MS, 0);
             return;
         }
-        (void)snprintf(c->trouble, sizeof(c->trouble), "%s", err_text(rv));
+        note_trouble(c, (const struct sockaddr *)addr, rv);
     }
     fail(c, c->trouble);
 }
@@ -160,7 +184,7 @@ static void on_conn_end(void *arg, int status)
         return;
     }
     (void)uv_timer_stop(&c->timer); /* always 0 */
-    (void)snprintf(c->trouble, sizeof(c->trouble), "%s", err_text(status));
+    note_trouble(c, (const struct sockaddr *)&c->addrs[c->next_addr - 1], status);
     try_next(c);
 }
 
@@ -348,6 +372,7 @@ void rdzv_client_connect(struct rdzv_client *c)
     c->n_addrs = 0;
     c->next_addr = 0;
     c->taken[0] = '\0';
+    c->is_impossible = false;
     (void)snprintf(c->trouble, sizeof(c->trouble), "no address");
     (void)uv_timer_start(&c->timer, on_begin, 0, 0); /* 0 with a callback */
 }

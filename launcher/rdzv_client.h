@@ -27,6 +27,8 @@ struct rdzv_client_config {
     /* `taken`: as agent_connected has it. */
     void (*on_connected)(void *arg, const char *taken);
     void (*on_failed)(void *arg, const char *text);
+    void (*on_port_taken)(void *arg, const char *text, const char *taken);
+    void (*on_impossible)(void *arg, const char *text);
     int (*on_message)(void *arg, const struct msg *m); /* < 0: drop the connection */
     void (*on_disconnected)(void *arg, bool is_silent);
     void (*on_pause)(void *arg, bool is_paused); /* so many bytes wait to be sent */

@@ -1,7 +1,8 @@
 /* Happy path: accept → admit → bytes in → relay_flow → STORE; STORE_REPLY → bytes out.
  * Failures: a stranger or a broken request → its connection is closed; a worker that
- * sends faster than the service answers, or does not read → is not read. A connection
- * that has ended stays in the list until the service has acknowledged its writes. */
+ * sends faster than the service answers, or does not read → is not read; one that lets
+ * too many replies lie → is closed, the service is read in any case. A connection that
+ * has ended stays in the list until the service has acknowledged its writes. */
 
 #include "launcher/relay.h"
 
@@ -22,12 +23,13 @@
 
 enum {
     MAX_LISTENERS = 2,
-    MAX_HELD = 4 * 1024 * 1024,      /* unacknowledged, of a connection */
-    MAX_HELD_ALL = 64 * 1024 * 1024, /* of all together */
-    MAX_QUEUED = 16 * 1024 * 1024,   /* replies that the worker has not read */
+    MAX_HELD = 4 * 1024 * 1024,         /* unacknowledged, of a connection */
+    MAX_HELD_ALL = 64 * 1024 * 1024,    /* of all together */
+    MAX_QUEUED = 16 * 1024 * 1024,      /* replies that the worker has not read: … */
+    MAX_UNREAD = 64 * 1024 * 1024,      /* … then it is closed, … */
+    MAX_UNREAD_ALL = 256 * 1024 * 1024, /* … or the one with most of all together */
     MAX_CONNS = 65536,
     READ_SIZE = 64 * 1024,
-    BACKLOG = 4096, /* the kernel cuts it to somaxconn */
     PORT_TRIES = 16,
 };
 
@@ -56,7 +58,8 @@ struct relay {
     struct relay_conn *conns; /* owned */
     uint32_t n_conns;
     uint32_t last_client;
-    size_t held; /* unacknowledged bytes of all connections */
+    size_t held;   /* unacknowledged bytes of all connections */
+    size_t queued; /* … and those on their way to the workers */
     struct closer closer;
     bool is_served;
     bool is_paused;
@@ -71,40 +74,6 @@ struct relay_write {
 
 /* --- listening --- */
 
-static int bind_one(const char *addr, int port, int *ret_fd, int *ret_port)
-{
-    struct sockaddr_storage ss = {0};
-    socklen_t size = sizeof(struct sockaddr_in);
-    const int on = 1;
-    int fd;
-    int rv;
-
-    rv = uv_ip4_addr(addr, port, (struct sockaddr_in *)&ss);
-    if (rv < 0) {
-        rv = uv_ip6_addr(addr, port, (struct sockaddr_in6 *)&ss);
-        size = sizeof(struct sockaddr_in6);
-    }
-    if (rv < 0) {
-        return rv;
-    }
-    fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return -errno;
-    }
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-        bind(fd, (struct sockaddr *)&ss, size) < 0 || listen(fd, BACKLOG) < 0 ||
-        getsockname(fd, (struct sockaddr *)&ss, &size) < 0) {
-        rv = -errno;
-        (void)close(fd);
-        return rv;
-    }
-    *ret_fd = fd;
-    *ret_port =
-        ntohs(ss.ss_family == AF_INET ? ((struct sockaddr_in *)&ss)->sin_port
-                                      : ((struct sockaddr_in6 *)&ss)->sin6_port);
-    return 0;
-}
-
 static bool is_local_only(const char *addr)
 {
     return addr[0] == '\0' || strcmp(addr, "127.0.0.1") == 0;
@@ -118,14 +87,14 @@ static int bind_all(struct relay *r)
 
     if (is_local_only(r->config.addr)) {
         r->n_listeners = 1;
-        return bind_one("127.0.0.1", 0, &r->fds[0], &r->port);
+        return netaddr_listen("127.0.0.1", 0, &r->fds[0], &r->port);
     }
     for (int i = 0; i < PORT_TRIES && rv == -EADDRINUSE; i++) {
-        rv = bind_one(r->config.addr, 0, &r->fds[0], &r->port);
+        rv = netaddr_listen(r->config.addr, 0, &r->fds[0], &r->port);
         if (rv < 0) {
             return rv;
         }
-        rv = bind_one("127.0.0.1", r->port, &r->fds[1], &port);
+        rv = netaddr_listen("127.0.0.1", r->port, &r->fds[1], &port);
         if (rv < 0) {
             (void)close(r->fds[0]);
             r->fds[0] = -1;
@@ -212,6 +181,7 @@ static void close_conn(struct relay_conn *c)
     }
     c->is_closing = true;
     c->is_reading = false;
+    r->queued -= c->queued;
     buf_release(&c->in);
     r->held -= relay_flow_held(c->flow);
     if (!r->closer.is_closing) {
@@ -309,6 +279,7 @@ static void on_written(uv_write_t *req, int status)
     struct relay_conn *c = w->conn;
 
     c->queued -= w->size;
+    c->relay->queued -= c->is_closing ? 0 : w->size;
     mem_free(w);
     if (status < 0) {
         close_conn(c);
@@ -338,6 +309,7 @@ static void on_flow_reply(void *arg, const uint8_t *bytes, size_t size)
         return;
     }
     c->queued += size;
+    c->relay->queued += size;
 }
 
 static void on_flow_send(void *arg, const struct msg *m)
@@ -444,7 +416,7 @@ static int serve_one(struct relay *r, int i)
         return rv;
     }
     r->fds[i] = -1; /* the handle's */
-    return uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
+    return uv_listen((uv_stream_t *)tcp, NETADDR_BACKLOG, on_connection);
 }
 
 int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nodes,
@@ -512,6 +484,45 @@ static void settle(struct relay_conn *c)
     }
 }
 
+static void close_unread(struct relay_conn *c)
+{
+    struct sockaddr_storage peer = {0};
+    char text[INET6_ADDRSTRLEN] = "";
+    int size = sizeof(peer);
+
+    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&peer, &size) == 0) {
+        netaddr_format((struct sockaddr *)&peer, text, sizeof(text));
+    }
+    log_warn("closed a worker's store connection: it does not read its replies",
+             "peer=%s:%d unread_mib=%zu", text, netaddr_port((struct sockaddr *)&peer),
+             c->queued >> 20);
+    close_conn(c);
+}
+
+static struct relay_conn *find_laziest(const struct relay *r)
+{
+    struct relay_conn *most = NULL;
+
+    for (struct relay_conn *c = r->conns; c; c = c->next) {
+        if (!c->is_closing && (!most || c->queued > most->queued)) {
+            most = c;
+        }
+    }
+    ASSERT(most); /* the bytes are those of open connections */
+    return most;
+}
+
+/* A worker that does not read costs itself its connection, not the node its memory. */
+static void limit_unread(struct relay *r, struct relay_conn *c)
+{
+    if (!c->is_closing && c->queued > MAX_UNREAD) {
+        close_unread(c);
+    }
+    while (r->queued > MAX_UNREAD_ALL) {
+        close_unread(find_laziest(r));
+    }
+}
+
 void relay_reply(struct relay *r, const struct msg_store_reply *m)
 {
     struct relay_conn *c = r->conns;
@@ -533,6 +544,7 @@ void relay_reply(struct relay *r, const struct msg_store_reply *m)
     if (rv < 0) {
         close_conn(c);
     }
+    limit_unread(r, c);
     settle(c);
     if (was_full && r->held <= MAX_HELD_ALL) {
         for (c = r->conns; c; c = c->next) {

@@ -170,3 +170,12 @@ char *report_format(const struct msg_report *r, const char *time)
     put_rule(&out, '=');
     return finish(&out);
 }
+
+char *report_escape(const char *text)
+{
+    struct buf out;
+
+    buf_init(&out, REPORT_MAX);
+    put_escaped(&out, text, NULL);
+    return finish(&out);
+}

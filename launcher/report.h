@@ -10,4 +10,7 @@
  * worker's lines are escaped, but tabs and newlines. */
 char *report_format(const struct msg_report *report, const char *time);
 
+/* Words of others as one line for the log: newlines are escaped, too. mem_alloc'ed. */
+char *report_escape(const char *text);
+
 #endif

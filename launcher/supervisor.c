@@ -26,6 +26,8 @@
 
 enum {
     LINGER_MS = 5000, /* the exit barrier of the node that serves the rendezvous */
+    FILES_OWN = 32,
+    FILES_PER_WORKER = 16, /* pipes, channels, connections to the store */
 };
 
 /* --- the agent's events --- */
@@ -42,6 +44,20 @@ static void on_connect_failed(void *arg, const char *text)
     const struct supervisor *s = arg;
 
     agent_connect_failed(s->agent, text, clock_ms());
+}
+
+static void on_port_taken(void *arg, const char *text, const char *taken)
+{
+    const struct supervisor *s = arg;
+
+    agent_port_taken(s->agent, text, taken, clock_ms());
+}
+
+static void on_impossible(void *arg, const char *text)
+{
+    const struct supervisor *s = arg;
+
+    agent_cannot_connect(s->agent, text, clock_ms());
 }
 
 static int on_message(void *arg, const struct msg *m)
@@ -214,6 +230,8 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .arg = s,
         .on_connected = on_connected,
         .on_failed = on_connect_failed,
+        .on_port_taken = on_port_taken,
+        .on_impossible = on_impossible,
         .on_message = on_message,
         .on_disconnected = on_disconnected,
         .on_pause = on_pause,
@@ -283,6 +301,34 @@ static void name_endpoint(struct supervisor *s)
     }
 }
 
+/* Many workers, each with a handful of descriptors. Workers keep the limit ctrun was
+ * given: they are the keeper's children. */
+static void raise_limits(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* else the old limit holds */
+    }
+}
+
+static int check_limits(uint32_t nproc, struct errmsg *msg)
+{
+    const rlim_t needed = FILES_OWN + (rlim_t)FILES_PER_WORKER * nproc;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= needed) {
+        return 0; /* RLIM_INFINITY is the largest */
+    }
+    return errmsg_set(
+        msg, ERR_INVALID,
+        "the workers here (%u) need %llu open files, and ctrun may have %llu: "
+        "raise the limit (ulimit -Hn %llu; LimitNOFILE= of systemd)",
+        nproc, (unsigned long long)needed, (unsigned long long)limit.rlim_cur,
+        (unsigned long long)needed);
+}
+
 /* Everything that may be the user's mistake, before anything starts. */
 static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
 {
@@ -306,6 +352,7 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
                                          .python = python,
                                          .path = path};
     rv = devices_count(s->options, visible, &s->nproc, msg);
+    rv = rv < 0 ? rv : check_limits(s->nproc, msg);
     rv = rv < 0 ? rv
                 : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
     mem_free(argv);
@@ -318,18 +365,6 @@ static void make_slots(struct supervisor *s)
     for (uint32_t i = 0; i < s->nproc; i++) {
         s->slots[i].supervisor = s;
         s->slots[i].number = i;
-    }
-}
-
-/* Many workers, each with five descriptors. Workers keep the limit ctrun was given:
- * they are the keeper's children. */
-static void raise_limits(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit); /* else the old limit holds */
     }
 }
 

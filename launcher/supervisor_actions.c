@@ -98,10 +98,20 @@ static void act_kill(void *arg, uint32_t number, int signal)
     supervisor_kill(arg, number, signal);
 }
 
+static void warn(const char *words, const char *pairs)
+{
+    char *line = report_escape(words);
+
+    log_warn(line, "%s", pairs);
+    mem_free(line);
+}
+
 /* What happened, in a line; why the job goes on, in another. */
 static void print_restart(const struct msg_report *r)
 {
     char what[1024] = "";
+    char pairs[MSG_TEXT_MAX];
+    char *log_path;
 
     if (r->rank >= 0 && r->signal != 0) {
         const char *name = sigabbrev_np(r->signal);
@@ -114,10 +124,15 @@ static void print_restart(const struct msg_report *r)
                        r->rank, r->host, r->code);
     }
     if (what[0] != '\0') {
-        log_warn(what, "pid=%u%s%s", r->pid, r->log_path[0] != '\0' ? " log=" : "",
-                 r->log_path);
+        log_path = report_escape(r->log_path);
+        (void)snprintf(pairs, sizeof(pairs), "pid=%u%s%s", r->pid,
+                       log_path[0] != '\0' ? " log=" : "", log_path);
+        warn(what, pairs);
+        mem_free(log_path);
     }
-    log_warn(r->text, "generation=%llu", (unsigned long long)r->generation);
+    (void)snprintf(pairs, sizeof(pairs), "generation=%llu",
+                   (unsigned long long)r->generation);
+    warn(r->text, pairs);
 }
 
 static void format_time(uint64_t wall_ms, char *text, size_t size)

@@ -20,11 +20,10 @@
 #include <unistd.h>
 
 enum {
-    READ_SIZE = 256 * 1024, /* of one connection and turn */
-    CHOKED_AT = 256 * 1024,
+    READ_SIZE = 256 * 1024,  /* of one connection and turn */
     KEEP_BUFFER = 64 * 1024, /* smaller ones are kept when they are empty */
     MAX_IN = 1 + TCPSTORE_MAX_REQUEST + READ_SIZE,
-    MAX_OUT = STORE_MAX_REPLY + 2 * CHOKED_AT,
+    MAX_OUT = STORE_MAX_REPLY + 2 * CONNECTION_CHOKED_AT,
     KEEPALIVE_S = 60,
     SWEEP_MS = 500,
     DRAIN_MS = 5000,
@@ -75,6 +74,14 @@ struct connection *pool_find(const struct connection_pool *p, uint64_t id)
         }
     }
     return NULL;
+}
+
+struct connection *pool_next(const struct connection_pool *p,
+                             const struct connection *c)
+{
+    struct table_node *n = table_next(&p->connections, c ? &c->node : NULL);
+
+    return n ? CONTAINER_OF(n, struct connection, node) : NULL;
 }
 
 static void mark_dirty(struct connection *c)
@@ -226,11 +233,6 @@ void pool_stop(struct connection_pool *p, uint64_t ms)
 
 static void on_written(uv_write_t *write, int status);
 
-bool connection_is_choked(const struct connection *c)
-{
-    return buf_len(&c->out) + buf_len(&c->sent) > c->choke_at;
-}
-
 void connection_set_limits(struct connection *c, size_t choke_at, size_t max)
 {
     c->choke_at = choke_at;
@@ -245,17 +247,21 @@ void connection_send(struct connection *c, const void *data, size_t size)
     if (buf_append(&c->out, data, size) < 0) {
         connection_fail(c, ERR_TOO_LARGE);
     }
+    c->n_queued += size;
     mark_dirty(c);
 }
 
 void connection_send_msg(struct connection *c, const struct msg *m)
 {
+    size_t before = buf_len(&c->out);
+
     if (c->state != CONN_OPEN || c->why != 0) {
         return;
     }
     if (msg_encode(m, &c->out) < 0) {
         connection_fail(c, ERR_TOO_LARGE);
     }
+    c->n_queued += buf_len(&c->out) - before;
     mark_dirty(c);
 }
 
@@ -472,24 +478,6 @@ static void flush(struct connection *c)
     }
 }
 
-/* Closes the connection that holds most. */
-static void shed(struct connection_pool *p)
-{
-    struct connection *largest = NULL;
-    struct table_node *n;
-
-    for (n = table_next(&p->connections, NULL); n; n = table_next(&p->connections, n)) {
-        struct connection *c = CONTAINER_OF(n, struct connection, node);
-
-        if (c->why == 0 && (!largest || c->charged > largest->charged)) {
-            largest = c;
-        }
-    }
-    if (largest) {
-        connection_fail(largest, ERR_TOO_LARGE);
-    }
-}
-
 void pool_flush(struct connection_pool *p)
 {
     while (p->dirty) {
@@ -499,7 +487,7 @@ void pool_flush(struct connection_pool *p)
         c->is_dirty = false;
         flush(c); /* may make others dirty, and itself again */
         if (!p->dirty && p->buffered > p->config.max_buffered) {
-            shed(p);
+            pool_shed(p);
         }
     }
 }
@@ -557,7 +545,7 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     peer_name(peer, c->peer, sizeof(c->peer));
     buf_init(&c->in, MAX_IN);
     buf_init(&c->out, MAX_OUT);
-    c->choke_at = CHOKED_AT;
+    c->choke_at = CONNECTION_CHOKED_AT;
     rv = uv_tcp_init(p->config.loop, &c->tcp);
     ASSERT(rv == 0); /* without a socket there is nothing to fail */
     c->tcp.data = c;

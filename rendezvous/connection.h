@@ -9,10 +9,11 @@
  *
  * Input is handed to on_input as it comes; what it does not take is kept and handed in
  * again with more. Whoever sends requests without reading replies is not read any more
- * (is choked), so one connection holds at most one request and one reply; when all
- * together hold too much, the one that holds most is closed. Nothing is closed inside
- * on_input: connection_fail marks, pool_flush (at the end of every turn) closes. The
- * loop's thread. */
+ * (is choked), so one connection holds at most one request and one reply beyond its
+ * limit, which is low for all once they hold half of what they may. When all together
+ * hold too much, the one that holds most is closed; an agent's only if no other holds
+ * anything. Nothing is closed inside on_input: connection_fail marks, pool_flush (at the
+ * end of every turn) closes. The loop's thread. */
 
 #include "rendezvous/table.h"
 
@@ -25,6 +26,7 @@
 
 struct connection;
 
+enum { CONNECTION_CHOKED_AT = 256 * 1024 };
 enum connection_kind { CONN_NEW, CONN_STORE, CONN_AGENT };
 enum connection_state { CONN_OPEN, CONN_DRAINING, CONN_CLOSING };
 
@@ -77,6 +79,8 @@ struct connection {
     bool is_shut;         /* DRAINING: our end was said; the peer's is awaited */
     size_t choke_at;      /* bytes of output */
     uint64_t deadline_ms; /* 0: none */
+    uint64_t n_queued;    /* bytes of output so far … */
+    uint64_t n_taken; /* … and how many the peer had when connection_took was asked */
     struct connection *next_dirty;
     struct buf in;   /* not taken yet */
     struct buf out;  /* not given to the socket yet */
@@ -97,8 +101,15 @@ void pool_flush(struct connection_pool *p);
 void pool_stop(struct connection_pool *p, uint64_t ms);
 void pool_release(struct connection_pool *p);
 
+/* Closes one connection that holds memory; pool_flush calls it. */
+void pool_shed(struct connection_pool *p);
+
 /* NULL when there is none (any more). */
 struct connection *pool_find(const struct connection_pool *p, uint64_t id);
+
+/* The next of all connections; NULL: the first. */
+struct connection *pool_next(const struct connection_pool *p,
+                             const struct connection *c);
 
 /* Takes the descriptor over, on errors too. When there are too many connections, the
  * oldest that has not sent anything yet makes room (it fails with ERR_BUSY); without
@@ -112,6 +123,10 @@ void connection_send(struct connection *c, const void *data, size_t size);
 void connection_send_msg(struct connection *c, const struct msg *m);
 
 bool connection_is_choked(const struct connection *c);
+
+/* True when it is not read, being choked, and its peer has taken some of its output
+ * since this was asked before. */
+bool connection_took(struct connection *c);
 
 /* From `choke_at` bytes of output it is not read; past `max` it fails. */
 void connection_set_limits(struct connection *c, size_t choke_at, size_t max);

@@ -468,15 +468,31 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
     go_on(j);
 }
 
+/* Its name alone does not tell people which node it is. */
+static bool shares_host(const struct job *j, const struct job_node *node)
+{
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        if (j->node[i] != node &&
+            strcmp(j->node[i]->hello.host, node->hello.host) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms)
 {
     bool had_workers = node->state == NODE_RUNNING && !job_is_over(j);
     bool is_leaving = node->is_leaving;
     bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
     char text[MSG_TEXT_MAX];
+    char which[32] = "";
 
     j->now_ms = now_ms;
-    (void)snprintf(text, sizeof(text), "node %s %s: %s", node->hello.host,
+    if (shares_host(j, node) && node->group_rank >= 0) {
+        (void)snprintf(which, sizeof(which), " (group rank %d)", node->group_rank);
+    }
+    (void)snprintf(text, sizeof(text), "node %s%s %s: %s", node->hello.host, which,
                    is_leaving ? "has left" : "was lost", why);
     if (j->keys) {
         keyspace_drop_session(j->keys, node->session);

@@ -27,6 +27,7 @@ enum {
     MAX_CONNECTIONS = 20000,
     GREETING_MS = 5000,    /* from the first byte until we know who it is … */
     HELLO_MAX = 64 * 1024, /* … and what an agent may send until then */
+    AGENT_CHOKED_AT = 32 * 1024 * 1024,
     AGENT_MAX_OUT = 512 * 1024 * 1024,
     STOP_MS = 1000,
     LOG_EVERY_MS = 1000, /* lines about peers; the others are counted */
@@ -83,10 +84,24 @@ static void arm_timer(struct server *s)
     ASSERT(rv == 0);
 }
 
+/* The heartbeats of an agent that is choked are not read: that it takes what we owe it
+ * says as much. */
+static void hear_choked_agents(struct server *s)
+{
+    struct connection *c = NULL;
+
+    while ((c = pool_next(&s->pool, c)) != NULL) {
+        if (c->kind == CONN_AGENT && connection_took(c)) {
+            service_heard(s->service, c->id, clock_ms());
+        }
+    }
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct server *s = timer->data;
 
+    hear_choked_agents(s);
     service_tick(s->service, clock_ms());
     pool_flush(&s->pool);
     arm_timer(s);
@@ -137,7 +152,7 @@ static int take_messages(struct server *s, struct connection *c, const uint8_t *
     struct msg m;
     int n = 1;
 
-    while (c->state == CONN_OPEN && c->why == 0) {
+    while (c->state == CONN_OPEN && c->why == 0 && !connection_is_choked(c)) {
         n = msg_decode(data + at, size - at, &m);
         if (n <= 0) {
             break;
@@ -212,7 +227,7 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
 static int begin_agent(struct server *s, struct connection *c)
 {
     c->kind = CONN_AGENT;
-    connection_set_limits(c, SIZE_MAX, AGENT_MAX_OUT); /* its heartbeats must be read */
+    connection_set_limits(c, AGENT_CHOKED_AT, AGENT_MAX_OUT);
     connection_watch_closely(c);
     service_opened(s->service, c->id, c->peer, clock_ms());
     return MSG_MAGIC_SIZE;

@@ -1,5 +1,6 @@
 #include "rendezvous/service.h"
 
+#include "rendezvous/finished.h"
 #include "rendezvous/job.h"
 #include "rendezvous/store.h"
 #include "rendezvous/table.h"
@@ -48,6 +49,7 @@ struct service {
     struct table jobs;                   /* of entries, owned … */
     struct entry **entry;                /* … and listed */
     size_t n_jobs, n_idle;
+    struct finished finished;      /* jobs that are over and gone */
     uint64_t n_numbers, n_idlings; /* given so far */
     uint64_t jobs_due_ms;          /* no job wants a tick before */
     uint64_t tick_ms;              /* the last tick */
@@ -82,6 +84,7 @@ void service_free(struct service *s)
         job_free(s->entry[i]->job);
         mem_free(s->entry[i]);
     }
+    finished_release(&s->finished);
     table_release(&s->conns);
     table_release(&s->numbers);
     table_release(&s->agents);
@@ -240,15 +243,18 @@ static struct entry *take_job(struct service *s, const char *id)
     return s->n_jobs < MAX_JOBS ? new_job(s, id, hash) : NULL;
 }
 
-/* A job without sessions is forgotten when it is over or has never run; else its nodes
- * may come back. They bring along what they know of it, so that it does no harm to
+/* A job without sessions is forgotten when it is over (but not that it was) or has never
+ * run; else its nodes may come back. They bring along what they know of it, so that it does no harm to
  * forget those that have waited longest. */
-static void review_job(struct service *s, struct entry *entry)
+static void review_job(struct service *s, struct entry *entry, uint64_t now_ms)
 {
     const struct job *job = entry->job;
 
     if (job->n_nodes > 0) {
         return;
+    }
+    if (job_is_over(job)) {
+        finished_note(&s->finished, job, now_ms);
     }
     if (job_is_over(job) || job->generation == 0) {
         forget_job(s, entry);
@@ -292,7 +298,7 @@ static void end_session(struct service *s, struct session *session, const char *
     if (entry) {
         job_lost(entry->job, node, why, now_ms);
         note_deadline(s, entry);
-        review_job(s, entry);
+        review_job(s, entry, now_ms);
     }
 }
 
@@ -309,6 +315,16 @@ void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
     (void)snprintf(session->peer_addr, sizeof(session->peer_addr), "%s", peer_addr);
     table_insert(&s->conns, &session->by_conn, hash_of(s, conn));
     link_session(s, session, now_ms);
+}
+
+void service_heard(struct service *s, uint64_t conn, uint64_t now_ms)
+{
+    struct session *session = find_conn(s, conn);
+
+    if (session) {
+        unlink_session(s, session);
+        link_session(s, session, now_ms);
+    }
 }
 
 void service_closed(struct service *s, uint64_t conn, uint64_t now_ms)
@@ -402,12 +418,21 @@ static void begin_session(struct service *s, struct session *session,
     welcome(s, session);
 }
 
+/* The node was in that job, and away when it ended. */
+static bool is_survivor(const struct service *s, const struct msg_hello *hello,
+                        const struct finished_job *past)
+{
+    return past && hello->cluster == s->config.cluster && hello->generation > 0 &&
+           hello->generation <= past->generation;
+}
+
 static void on_hello(struct service *s, struct session *session,
                      const struct msg_hello *hello, uint64_t now_ms)
 {
     struct job_guest guest = {new_number(s), hello, session->peer_addr};
     struct errmsg msg = {""};
     uint32_t exit_code = 0;
+    const struct finished_job *past;
     struct entry *entry;
 
     if (hello->version != MSG_VERSION) {
@@ -420,6 +445,11 @@ static void on_hello(struct service *s, struct session *session,
         return;
     }
     replace_old_session(s, hello, now_ms);
+    past = finished_find(&s->finished, hello->job, now_ms);
+    if (is_survivor(s, hello, past)) {
+        refuse(s, session, past->exit_code, past->text, now_ms);
+        return;
+    }
     entry = take_job(s, hello->job);
     if (!entry) {
         (void)errmsg_set(&msg, ERR_REFUSED,
@@ -430,8 +460,11 @@ static void on_hello(struct service *s, struct session *session,
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
+    if (past) { /* begun anew by a user: its generations are told from the old ones */
+        entry->job->highest = MAX(entry->job->highest, past->generation);
+    }
     if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
-        review_job(s, entry);
+        review_job(s, entry, now_ms);
         refuse(s, session, exit_code, msg.text, now_ms);
         return;
     }

@@ -36,6 +36,8 @@ void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
 /* ERR_PROTOCOL: the shell closes the connection and calls service_closed. */
 int service_message(struct service *s, uint64_t conn, const struct msg *m,
                     uint64_t now_ms) MUST_CHECK;
+/* A sign of life other than a message. */
+void service_heard(struct service *s, uint64_t conn, uint64_t now_ms);
 void service_closed(struct service *s, uint64_t conn, uint64_t now_ms);
 
 /* Judges leases and rounds; call at service_deadline (UINT64_MAX: nothing to wait for;

@@ -7,13 +7,17 @@ import pytest
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "release_only: means nothing under a sanitizer")
+    config.addinivalue_line("markers", "faults_only: needs the points of common/fault.h")
 
 
 def pytest_collection_modifyitems(config, items):
     binaries = os.environ.get("BIN", "")
-    if not any(mode in binaries for mode in ("asan", "tsan")):
+    marker = "faults_only"
+    if any(mode in binaries for mode in ("asan", "tsan")):
+        marker = "release_only"
+    elif any(mode in binaries for mode in ("debug", "cov")):
         return
-    left_out = [item for item in items if item.get_closest_marker("release_only")]
+    left_out = [item for item in items if item.get_closest_marker(marker)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

@@ -9,11 +9,15 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 struct control_client {
-    int fd; /* -1: no launcher */
+    int fd;        /* -1: no launcher */
+    int signal_fd; /* SIGTERM, SIGINT */
+    int wake_fd;   /* eventfd: closing */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows; sending needs none */
     pthread_cond_t changed;
@@ -26,15 +30,6 @@ struct control_client {
     atomic_bool should_leave;
     atomic_bool is_closing;
 };
-
-/* A signal handler reaches only static storage. */
-static atomic_bool signalled;
-
-static void on_signal(int number)
-{
-    (void)number;
-    atomic_store(&signalled, true);
-}
 
 static void receive(struct control_client *c, const struct control *m)
 {
@@ -66,42 +61,98 @@ static void receive(struct control_client *c, const struct control *m)
     }
 }
 
-static void *run_thread(void *arg)
+/* False when the channel has ended because we are closing. */
+static bool read_channel(struct control_client *c)
 {
-    struct control_client *c = arg;
     uint8_t packet[CONTROL_MAX];
     struct control m;
     ssize_t n;
 
-    for (;;) {
-        n = recv(c->fd, packet, sizeof(packet), 0);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (atomic_load(&c->is_closing)) {
-            return NULL;
-        }
-        if (n <= 0) {
-            _exit(EXIT_LOST_PEER); /* the agent is gone */
-        }
-        if (control_decode(packet, (size_t)n, &m) < 0) {
-            continue; /* of a newer agent: not for us */
-        }
-        (void)pthread_mutex_lock(&c->lock);
-        receive(c, &m);
-        (void)pthread_cond_broadcast(&c->changed);
-        (void)pthread_mutex_unlock(&c->lock);
+    n = recv(c->fd, packet, sizeof(packet), MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+        return true;
+    }
+    if (atomic_load(&c->is_closing)) {
+        return false;
+    }
+    if (n <= 0) {
+        _exit(EXIT_LOST_PEER); /* the agent is gone */
+    }
+    if (control_decode(packet, (size_t)n, &m) < 0) {
+        return true; /* of a newer agent: not for us */
+    }
+    (void)pthread_mutex_lock(&c->lock);
+    receive(c, &m);
+    (void)pthread_cond_broadcast(&c->changed);
+    (void)pthread_mutex_unlock(&c->lock);
+    return true;
+}
+
+static void read_signal(struct control_client *c)
+{
+    struct signalfd_siginfo info;
+
+    if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        atomic_store(&c->should_leave, true);
     }
 }
 
-static int handle_signals(struct errmsg *msg)
+static void *run_thread(void *arg)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct control_client *c = arg;
+    struct pollfd fds[] = {
+        {.fd = c->wake_fd, .events = POLLIN},
+        {.fd = c->signal_fd, .events = POLLIN},
+        {.fd = c->fd, .events = POLLIN}, /* -1 is left out by poll */
+    };
 
-    if (sigaction(SIGTERM, &action, NULL) < 0 || sigaction(SIGINT, &action, NULL) < 0) {
-        return errmsg_set(msg, -errno, "sigaction: %s", err_text(-errno));
+    while (!atomic_load(&c->is_closing)) {
+        if (poll(fds, ARRAY_LEN(fds), -1) < 0) {
+            continue; /* EINTR */
+        }
+        if (fds[1].revents) {
+            read_signal(c);
+        }
+        if (fds[2].revents && !read_channel(c)) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+/* SIGTERM and SIGINT are read from a descriptor, and blocked in this and every later thread: a
+ * handler must never run in a compute thread, since oneDNN's generated code points the stack
+ * register at its data, and the signal's frame would be written over it. */
+static int take_signals(struct control_client *c, struct errmsg *msg)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0) {
+        return errmsg_set(msg, -EINVAL, "cannot block signals");
+    }
+    c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->signal_fd < 0 || c->wake_fd < 0) {
+        return errmsg_set(msg, -errno, "signalfd: %s", err_text(-errno));
     }
     return 0;
+}
+
+static void release(struct control_client *c)
+{
+    const int fds[] = {c->fd, c->signal_fd, c->wake_fd};
+
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+    (void)pthread_cond_destroy(&c->changed);
+    (void)pthread_mutex_destroy(&c->lock);
+    mem_free(c);
 }
 
 int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
@@ -110,17 +161,19 @@ int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
     int rv;
 
     c->fd = fd;
+    c->signal_fd = -1;
+    c->wake_fd = -1;
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_cond_init(&c->changed, NULL);
-    rv = handle_signals(msg);
-    if (rv == 0 && fd >= 0) {
+    rv = take_signals(c, msg);
+    if (rv == 0) {
         rv = -pthread_create(&c->thread, NULL, run_thread, c);
         if (rv < 0) {
             (void)errmsg_set(msg, rv, "control channel: %s", err_text(rv));
         }
     }
     if (rv < 0) {
-        mem_free(c);
+        release(c);
         return rv;
     }
     *ret = c;
@@ -129,19 +182,17 @@ int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
 
 void control_client_close(struct control_client *c)
 {
+    const uint64_t one = 1;
+
     if (!c) {
         return;
     }
-    if (c->fd >= 0) {
-        atomic_store(&c->is_closing, true);
-        (void)shutdown(c->fd,
-                       SHUT_RD); /* wakes the thread; what was sent still arrives */
-        (void)pthread_join(c->thread, NULL);
-        (void)close(c->fd);
+    atomic_store(&c->is_closing, true);
+    if (write(c->wake_fd, &one, sizeof(one)) != (ssize_t)sizeof(one)) {
+        UNREACHABLE(); /* a fresh counter takes one */
     }
-    (void)pthread_cond_destroy(&c->changed);
-    (void)pthread_mutex_destroy(&c->lock);
-    mem_free(c);
+    (void)pthread_join(c->thread, NULL);
+    release(c);
 }
 
 /* The agent's death shows in the reading thread, so a failed send needs no answer. */
@@ -252,5 +303,5 @@ int control_client_commit(struct control_client *c, uint32_t run, uint64_t step,
 
 bool control_client_should_leave(const struct control_client *c)
 {
-    return atomic_load(&c->should_leave) || atomic_load(&signalled);
+    return atomic_load(&c->should_leave);
 }

@@ -3,7 +3,8 @@
 
 /* --dry-run: what a run would take, before it takes it. Every arena is sized by the
  * function that allocates it, so the plan is exact; the program and its libraries are
- * measured. */
+ * measured as they are then, before the first kernel: code that a library generates or
+ * pages in later (some MiB) comes on top. */
 
 #include "worker/trainer.h"
 

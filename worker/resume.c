@@ -170,6 +170,23 @@ static int find_checkpoint(const struct trainer *t, const struct control *start,
     return rv;
 }
 
+/* checkpoint.resume=never in a folder with checkpoints: they age out as new ones come. */
+static void tell_what_is_left(const struct trainer *t)
+{
+    struct checkpoint_entry *entries = NULL;
+    struct errmsg msg;
+    size_t n = 0;
+
+    if (checkpoint_list(t->config->checkpoint.dir, &entries, &n, &msg) == 0 && n > 0) {
+        (void)fprintf(
+            stderr,
+            "ctrun-worker: starting anew beside %zu checkpoints of an earlier "
+            "training in %s; checkpoint.keep will delete them\n",
+            n, t->config->checkpoint.dir);
+    }
+    mem_free(entries);
+}
+
 static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
 {
     const char *dir = t->config->checkpoint.dir;
@@ -186,6 +203,7 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
     }
     rv = find_checkpoint(t, &start, &entry, &meta, msg);
     if (rv == ERR_MISSING) {
+        tell_what_is_left(t);
         return 0; /* fresh */
     }
     rv = rv < 0 ? rv : check_meta(t, &meta, entry.path, msg);
@@ -310,13 +328,26 @@ static int open_saver(struct trainer *t, struct errmsg *msg)
     return saver_open(&config, &t->saver, msg);
 }
 
+static void format_count(char *text, size_t size, size_t n)
+{
+    if (n < 1000000) {
+        (void)snprintf(text, size, "%.1fk", (double)n / 1e3);
+    } else {
+        (void)snprintf(text, size, "%.1fM", (double)n / 1e6);
+    }
+}
+
 static void tell_start(const struct trainer *t, const struct choice *choice)
 {
-    (void)printf("%s %.1fM parameters, %d rank%s x %d thread%s, %u leaves a step; %s\n",
-                 t->config->model.family, (double)t->layout.n_params / 1e6,
-                 t->launch->world_size, t->launch->world_size > 1 ? "s" : "",
-                 t->device->threads, t->device->threads > 1 ? "s" : "", t->n_leaves,
-                 t->run_dir.path);
+    const char *s = t->launch->world_size > 1 ? "s" : "";
+    char n_params[32];
+
+    format_count(n_params, sizeof(n_params), t->layout.n_params);
+    (void)printf(
+        "%s %s parameters, %d rank%s x %d thread%s, %u micro-batch%s a step; %s\n",
+        t->config->model.family, n_params, t->launch->world_size, s, t->device->threads,
+        t->device->threads > 1 ? "s" : "", t->n_leaves, t->n_leaves > 1 ? "es" : "",
+        t->run_dir.path);
     if (choice->path[0] != '\0') {
         const char *name = strrchr(choice->path, '/');
 

@@ -25,11 +25,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PROGRESS_LINE_MS = 1000, CURVE_COLUMNS = 72, CURVE_ROWS = 14 };
+enum { CURVE_COLUMNS = 72, CURVE_ROWS = 14 };
 
 struct loop {
     struct trainer *t;
-    uint64_t line_ms; /* when the last progress line was printed */
     bool warned_non_finite;
     bool is_save_due; /* a checkpoint was put off */
 };
@@ -180,7 +179,6 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
                   struct errmsg *msg)
 {
     struct trainer *t = loop->t;
-    uint64_t now_ms = clock_ms();
     double tokens =
         (double)t->config->train.global_batch * (double)t->config->train.seq_len;
     char text[256];
@@ -203,12 +201,10 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
                       "ctrun-worker: the loss of step %" PRIu64 " is not finite\n",
                       t->step);
     }
-    if (is_due(t->config->log.every, t->step) &&
-        (now_ms >= loop->line_ms + PROGRESS_LINE_MS || is_last(t))) {
+    if (is_due(t->config->log.every, t->step) || is_last(t)) {
         progress_format(line, (uint64_t)t->config->train.steps, text, sizeof(text));
         (void)printf("%s\n", text);
         (void)fflush(stdout);
-        loop->line_ms = now_ms;
     }
     return 0;
 }

@@ -11,7 +11,7 @@ half=$((steps / 2 + 20)) # some steps after a checkpoint: they are done again
 launcher=
 killer=
 
-say() { printf '\033[1m>>> %s\033[0m\n' "$*"; }
+say() { if [ -t 1 ]; then printf '\033[1m>>> %s\033[0m\n' "$*"; else printf '>>> %s\n' "$*"; fi; }
 
 # what the demonstration started, it ends: the launcher by its pid, and with it every worker
 finish() {
@@ -33,7 +33,7 @@ last_step() { tail -n 1 "$run/metrics.jsonl" 2>/dev/null | sed -n 's/.*"step":\(
 
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 newest() { find "$1" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -n 1; }
-generations() { find "$run/log" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n | tr '\n' ' '; }
+generations() { find "$run/log" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n | paste -sd ' '; }
 
 # the pid of the worker with local rank 1 under the launcher, through the keeper
 find_rank() {

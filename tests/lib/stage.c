@@ -327,7 +327,7 @@ struct stage *stage_new(void)
                                    .node_rank = -1,
                                    .group_rank = -1};
     st->service =
-        service_new(&(struct service_config){.cluster = 11,
+        service_new(&(struct service_config){.cluster = STAGE_CLUSTER,
                                              .boot = 1,
                                              .ephemeral = true,
                                              .lease_ms = LEASE_MS,

@@ -20,7 +20,7 @@
  * unless `trace all` was said.
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
- * group= failures= commit=RUN:STEP:HASH version= id= (agent id) again (on the same
+ * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id= (agent id) again (on the same
  * connection); join: after= world= addr=; ended: rank= code= signal= step= at= tail=
  * engine stopped; others: gen=, run=, step=, hash=, request=, code=, text= (with _ for
  * spaces). */

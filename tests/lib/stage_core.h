@@ -9,6 +9,8 @@
 
 enum { MAX_ACTORS = 64, MAX_HEARD = 256, HEARD_MAX = 2048 };
 
+enum { STAGE_CLUSTER = 11 }; /* of the service */
+
 struct actor {
     char name[16];
     uint64_t conn; /* 0: none */

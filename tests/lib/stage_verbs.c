@@ -119,6 +119,7 @@ static void act_hello(struct stage *st, struct actor *a, const char *words)
     h->version = (uint16_t)number_of(words, "version", MSG_VERSION);
     h->agent_id = number_of(words, "id", (uint64_t)(a - st->actor) + 1);
     h->generation = number_of(words, "gen", a->generation);
+    h->cluster = number_of(words, "cluster", h->generation > 0 ? STAGE_CLUSTER : 0);
     h->group_rank = (int32_t)number_of(words, "group", (uint64_t)a->group_rank);
     h->failures = (uint32_t)number_of(words, "failures", a->failures);
     h->node_rank = (int32_t)number_of(words, "rank", (uint64_t)-1);

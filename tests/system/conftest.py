@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import time
 
 import pytest
 import training
+from store_client import Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -104,6 +106,35 @@ def start(tmp_path):
         text = process.err()
         assert "Sanitizer" not in text and "runtime error" not in text, text
         assert ": bug: " not in text, text  # a failed ASSERT
+
+
+@pytest.fixture
+def start_server(start, bin_dir, wait_for):
+    def start_one(*args, n_listen=1, **kwargs):
+        if not any(str(a).startswith("--listen") for a in args):
+            args = ("--listen=127.0.0.1:0", *args)
+        process = start(bin_dir / "ctrun-rendezvous", *args, **kwargs)
+
+        def ports():
+            assert process.popen.poll() is None, process.err()
+            found = re.findall(r"listening on \S+:(\d+)\n", process.out())
+            return found if len(found) == n_listen else None
+
+        return Server(process, [int(p) for p in wait_for(ports)])
+
+    return start_one
+
+
+@pytest.fixture
+def server(start_server):
+    """A server, and a client that must not notice anything of what the test does."""
+    server = start_server()
+    with server.client() as bystander:
+        bystander.set("/bystander", "here")
+        assert bystander.ping()
+        yield server
+        assert bystander.get("/bystander") == b"here"
+    assert server.process.popen.poll() is None, server.process.err()
 
 
 @pytest.fixture(scope="session")

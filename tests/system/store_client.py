@@ -1,5 +1,7 @@
 """TCPStore's wire, by hand: what PyTorch's client sends, and what it never would."""
 
+import os
+import re
 import socket
 import struct
 
@@ -112,3 +114,29 @@ class Client:
         data = struct.pack("<I", nonce)
         self.send(bytes([PING]) + data)
         return self.read(4) == data
+
+
+class Server:
+    """A running ctrun-rendezvous: a Process, and the ports that it listens on."""
+
+    def __init__(self, process, ports):
+        self.process = process
+        self.ports = ports
+        self.port = ports[0]
+
+    def client(self, **kwargs):
+        return Client(self.port, **kwargs)
+
+    def assert_rss_below(self, limit):
+        """Says nothing about sanitizers' builds, which have memory of their own."""
+        if self.rss() >= limit:
+            with open(f"/proc/{self.process.pid}/exe", "rb") as f:
+                text = f.read()
+            assert b"__asan_init" in text or b"__tsan_init" in text, self.rss()
+
+    def rss(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", f.read())[1]) * 1024
+
+    def n_fds(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))

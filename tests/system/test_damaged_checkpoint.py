@@ -90,10 +90,10 @@ def test_a_cleaned_up_log_folder_does_not_bring_back_an_older_checkpoint(
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 2 MiB of its own."""
+    """A file system that holds one checkpoint and not two."""
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", folder], check=True)
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 

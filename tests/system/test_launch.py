@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -17,6 +19,13 @@ def alive(pid):
             return f.read().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def is_pending(pid, number):
+    """True while the signal was sent to the process and not yet taken by it."""
+    with open(f"/proc/{pid}/status") as f:
+        masks = dict(line.split(":\t", 1) for line in f)
+    return any(int(masks[k], 16) >> (number - 1) & 1 for k in ("SigPnd", "ShdPnd"))
 
 
 def pids_in(path):
@@ -223,11 +232,8 @@ def test_second_ctrl_c_kills(launch, wait_for, tmp_path):
     ctrun = launch("ignore=2", "ignore=15", f"pid={pids}", f"touch={ready}", "hang")
     wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
     ctrun.signal(signal.SIGINT)
+    wait_for(lambda: not is_pending(ctrun.pid, signal.SIGINT))  # else the two may become one
     ctrun.signal(signal.SIGINT)
-    try:
-        ctrun.wait(0.5)  # the two may be seen as one: then it is asked once more
-    except subprocess.TimeoutExpired:
-        ctrun.signal(signal.SIGINT)
     assert ctrun.wait(20) == 128 + signal.SIGINT
     assert not any(alive(pid) for pid in pids_in(pids))
 
@@ -391,6 +397,8 @@ def test_killed_agent_comes_back_by_the_same_command(node, wait_for, tmp_path, v
     dead = 0 if victim == "owner" else 1
     agents[dead].signal(signal.SIGKILL)
     agents[dead].wait()
+    why = "generation 1 ends here: " if victim == "owner" else r"\(group rank [01]\) was lost"
+    wait_for(lambda: re.search(why, agents[1 - dead].err()))
     wait_for(lambda: not any(alive(pid) for pid in old))
     agents[dead] = node(*args)
     wait_for(lambda: all("gen 2" in a.out() for a in agents))
@@ -416,6 +424,82 @@ def test_taken_port_is_named_with_its_holder(node, free_port):
         assert ctrun.wait(20) == 2
     assert str(free_port) in ctrun.err()
     assert f"pid {os.getpid()}" in ctrun.err()
+
+
+@pytest.mark.parametrize("holder", ["bound", "connected"])
+def test_taken_port_where_nobody_listens_ends_within_seconds(launch, holder):
+    with socket.socket() as listener, socket.socket() as s:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        if holder == "bound":
+            s.bind(("127.0.0.1", 0))
+        else:
+            s.connect(listener.getsockname())
+        port = s.getsockname()[1]
+        ctrun = launch("hang", options=["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{port}"])
+        assert ctrun.wait(20) == 2
+    assert f"port {port} on 127.0.0.1 is taken" in ctrun.err()
+    assert holder == "bound" or f"pid {os.getpid()}" in ctrun.err()
+
+
+def test_loopback_that_is_down_is_said_at_once(bin_dir, start):
+    ctrun = start("unshare", "-n", bin_dir / "ctrun", "--no-python", "/bin/true")
+    assert ctrun.wait(20) == 2
+    assert "ip link set lo up" in ctrun.err() and len(ctrun.err().splitlines()) == 1
+
+
+@pytest.mark.parametrize("streams", ["0", "1", "2", "01", "02", "12", "012"])
+def test_closed_standard_streams_are_no_trouble(launch, streams):
+    def close():
+        for fd in streams:
+            os.close(int(fd))
+
+    ctrun = start_with(launch, close, "fds")
+    assert ctrun.wait(20) == 0
+    assert "1" in streams or ctrun.out().strip() == "fds: 0 1 2 3 4"
+
+
+def test_too_few_descriptors_are_refused_before_anything_starts(launch):
+    def lower():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+
+    ctrun = start_with(launch, lower, "print=up")
+    assert ctrun.wait(20) == 2
+    assert "48" in ctrun.err() and "40" in ctrun.err() and len(ctrun.err().splitlines()) == 1
+    assert ctrun.out() == ""
+
+
+HOARDER = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import store_client as sc
+port = int(os.environ["MASTER_PORT"])
+n, keys = map(int, sys.argv[2:])
+first = sc.Client(port)
+first.set("big", b"x" * (4 << 20))
+lazy = [sc.Client(port) for _ in range(n)]
+for c in lazy:
+    c.send(sc.request(sc.MULTI_GET, ["big"] * keys))
+while not os.path.exists(os.environ["GO"]):
+    assert first.ping()
+    time.sleep(0.01)
+assert first.get("big") == b"x" * (4 << 20)
+"""
+
+
+@pytest.mark.parametrize("connections, keys", [(40, 10), (1, 60)])
+def test_worker_that_does_not_read_costs_itself_its_connections_only(
+    start, bin_dir, tmp_path, wait_for, connections, keys
+):
+    """Asks for far more than is kept for it and reads nothing; another of its connections works."""
+    script = tmp_path / "hoarder.py"
+    script.write_text(HOARDER)
+    ctrun = start(bin_dir / "ctrun", "--standalone", "--no-python", sys.executable, script,
+                  os.path.dirname(__file__), connections, keys,
+                  env={**os.environ, "GO": str(tmp_path / "go")})
+    wait_for(lambda: "does not read its replies" in ctrun.err())
+    (tmp_path / "go").touch()
+    assert ctrun.wait(60) == 0, ctrun.err()
 
 
 def test_nobody_answers_one_line_then_94(launch):

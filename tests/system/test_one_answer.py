@@ -27,20 +27,23 @@ def test_any_transport(bin_dir, train, golden, tmp_path, kind):
     training.assert_same_answer(bin_dir, run_dir, golden())
 
 
-@pytest.mark.parametrize("nprocs", [(1, 1), (2, 2), (1, 2)])
-def test_two_nodes(bin_dir, train, golden, tmp_path, two_hosts, nprocs):
+@pytest.mark.parametrize(
+    "nprocs,sampler",
+    [((1, 1), "permute"), ((2, 2), "permute"), ((1, 2), "permute"), ((1, 2), "torch")],
+)
+def test_two_nodes(bin_dir, train, golden, tmp_path, two_hosts, nprocs, sampler):
     run_dir = tmp_path / "run"
     address = two_hosts[0][1]
     nodes = [
         train(
-            run_dir, nproc=nproc, prefix=["ip", "netns", "exec", name],
+            run_dir, f"data.sampler={sampler}", nproc=nproc, prefix=["ip", "netns", "exec", name],
             options=["--nnodes=2", "--rdzv-id=two", f"--rdzv-endpoint={address}:29417"],
         )
         for (name, _), nproc in zip(two_hosts, nprocs)
     ]
     for node in nodes:
         assert node.wait(120) == 0, node.err()
-    training.assert_same_answer(bin_dir, run_dir, golden())
+    training.assert_same_answer(bin_dir, run_dir, golden(sampler))
 
 
 def test_nodes_with_other_processors_use_what_all_have(

@@ -65,3 +65,16 @@ def test_prompt_beyond_the_vocabulary_is_refused(train, tmp_path, prompt):
                 f"sample.prompt={prompt}")
     assert run.wait(60) == 2, run.err()
     assert "sample.prompt" in run.err()
+
+
+def test_sigterm_to_a_lone_worker_saves_whatever_it_computes(bin_dir, start, corpus, tmp_path, wait_for):
+    """Matrix products run on borrowed stack registers: a signal must not be handled there."""
+    big = ["model.dim=256", "model.layers=2", "model.heads=4", "train.steps=100000"]
+    for attempt in range(5):
+        run_dir = tmp_path / f"run{attempt}"
+        worker = start(bin_dir / "ctrun-worker", *training.overrides(corpus, run_dir, *big))
+        wait_for(lambda: training.last_step(run_dir) >= 2 + attempt)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(60) == 83, worker.err()
+        assert "saved" in worker.out()
+        assert training.step_of(training.checkpoints(run_dir)[-1]) == training.last_step(run_dir)

@@ -239,7 +239,7 @@ def case_list_keys(port):
 
 
 def case_numkeys_delkeys(port):
-    s = store(port, timeout=2, world_size=1)
+    s = store(port, world_size=1)
     assert s.num_keys() == 1
     for i in range(4):
         s.set(f"key{i}", f"value{i}")
@@ -252,6 +252,7 @@ def case_numkeys_delkeys(port):
     assert not s.delete_key("key2")
     s.set("key1", "value1")
     assert s.num_keys() == 3
+    s.set_timeout(seconds(2))
     with raises(dist_error(), r"^wait timeout after 2000ms, keys: /key0"):
         s.get("key0")
 

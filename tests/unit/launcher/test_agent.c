@@ -73,6 +73,33 @@ static void failure_without_restarts_left_ends_with_its_code(void **state)
     agent_rig_release(&rig);
 }
 
+static void stop_that_no_report_follows_is_explained_at_the_next_round(void **state)
+{
+    struct msg report = {.type = MSG_REPORT, .u.report = {.text = "again"}};
+    struct msg stop = {
+        .type = MSG_STOP,
+        .u.stop = {.generation = 1, .mode = STOP_ABORT, .text = "node b was lost"}};
+    WITH_RIG(2, false);
+
+    agent_rig_run(&rig, true);
+    for (uint64_t g = 1; g <= 2; g++) {
+        stop.u.stop.generation = g;
+        agent_rig_tell(&rig, &stop);
+        agent_rig_die(&rig, 0, SIGTERM);
+        agent_rig_die(&rig, 1, SIGTERM);
+        if (g == 2) {
+            agent_rig_tell(&rig, &report);
+        }
+        agent_rig_skip(&rig);
+        agent_rig_round(&rig, g + 1, 0, 1);
+        agent_rig_expect(
+            &rig, g == 1 ? "say generation 1 ends here: ; "
+                           "spawn g=2 first=0 world=2; start 0 step=0; start 1 step=0"
+                         : "spawn g=3 first=0 world=2; start 0 step=0; start 1 step=0");
+    }
+    agent_rig_release(&rig);
+}
+
 static void abort_tells_engines_and_kills_after_five_seconds(void **state)
 {
     WITH_RIG(2, true);
@@ -360,6 +387,7 @@ int main(void)
         cmocka_unit_test(joins_runs_waits_for_the_others_and_closes),
         cmocka_unit_test(failed_worker_takes_its_siblings_with_it_at_once),
         cmocka_unit_test(failure_without_restarts_left_ends_with_its_code),
+        cmocka_unit_test(stop_that_no_report_follows_is_explained_at_the_next_round),
         cmocka_unit_test(abort_tells_engines_and_kills_after_five_seconds),
         cmocka_unit_test(leave_gives_thirty_seconds_and_abort_cuts_them_short),
         cmocka_unit_test(other_programs_get_term_and_thirty_seconds),

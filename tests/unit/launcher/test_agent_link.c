@@ -13,7 +13,8 @@ static void end_of_an_ephemeral_server_aborts_the_generation(void **state)
     WITH_RIG(2, true);
     agent_rig_run(&rig, true);
     agent_disconnected(rig.agent, false, rig.now_ms);
-    agent_rig_expect(&rig, "relay close; abort 0; abort 1");
+    agent_rig_expect(&rig,
+                     "say generation 1 ends here: ; relay close; abort 0; abort 1");
     agent_rig_pass(&rig, 20);
     agent_rig_expect(&rig, "connect");
     agent_connected(rig.agent, "", rig.now_ms);
@@ -88,7 +89,8 @@ static void unknown_session_means_that_the_generation_is_over(void **state)
     agent_rig_skip(&rig);
     agent_rig_welcome(&rig, 8, false);
     agent_rig_expect(&rig,
-                     "say the rendezvous at there:; relay close; abort 0; abort 1");
+                     "say the rendezvous at there:; say generation 1 ends here: ; "
+                     "relay close; abort 0; abort 1");
     agent_rig_release(&rig);
 }
 
@@ -186,6 +188,64 @@ static void port_taken_by_a_stranger_is_a_mistake(void **state)
     agent_rig_release(&rig);
 }
 
+static void
+port_taken_where_nobody_answers_is_a_mistake_after_five_seconds(void **state)
+{
+    const char *taken = "port 1 is held by nc (pid 9)";
+    WITH_RIG(2, false);
+
+    agent_rig_skip(&rig);
+    agent_port_taken(rig.agent, "connection refused", taken, rig.now_ms);
+    agent_rig_expect(&rig, "say port 1 is held by nc (pi");
+    while (rig.exit_code < 0 && rig.now_ms < 20000) {
+        agent_rig_pass(&rig, 10);
+        agent_port_taken(rig.agent, "connection refused", taken, rig.now_ms);
+    }
+    assert_int_equal(rig.exit_code, 2);
+    assert_in_range(rig.now_ms, 1000 + 5000, 1000 + 6000);
+    agent_rig_release(&rig);
+}
+
+static void port_that_becomes_free_is_no_mistake(void **state)
+{
+    WITH_RIG(2, false);
+
+    for (int i = 0; i < 10; i++) {
+        agent_port_taken(rig.agent, "connection refused", "by pid 9", rig.now_ms);
+        agent_rig_pass(&rig, 2000);
+        agent_connect_failed(rig.agent, "connection refused", rig.now_ms);
+        agent_rig_pass(&rig, 2000);
+    }
+    assert_int_equal(rig.exit_code, -1);
+    agent_rig_release(&rig);
+}
+
+static void job_that_runs_waits_for_its_port(void **state)
+{
+    WITH_RIG(2, false);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, false, rig.now_ms);
+    for (int i = 0; i < 10; i++) {
+        agent_rig_pass(&rig, 1000);
+        agent_port_taken(rig.agent, "connection refused", "by pid 9", rig.now_ms);
+        agent_rig_pass(&rig, 1000);
+        agent_cannot_connect(rig.agent, "no descriptor", rig.now_ms);
+    }
+    assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+static void fault_of_this_host_ends_at_once(void **state)
+{
+    WITH_RIG(2, false);
+
+    agent_rig_skip(&rig);
+    agent_cannot_connect(rig.agent, "loopback is down", rig.now_ms);
+    agent_rig_expect(&rig, "say cannot connect to the re; relay close; end 2");
+    agent_rig_release(&rig);
+}
+
 static void mute_stranger_on_our_port_is_a_mistake_too(void **state)
 {
     WITH_RIG(2, false);
@@ -253,6 +313,11 @@ int main(void)
         cmocka_unit_test(nobody_answers_one_line_then_exit_94),
         cmocka_unit_test(reconnects_within_a_second),
         cmocka_unit_test(port_taken_by_a_stranger_is_a_mistake),
+        cmocka_unit_test(
+            port_taken_where_nobody_answers_is_a_mistake_after_five_seconds),
+        cmocka_unit_test(port_that_becomes_free_is_no_mistake),
+        cmocka_unit_test(job_that_runs_waits_for_its_port),
+        cmocka_unit_test(fault_of_this_host_ends_at_once),
         cmocka_unit_test(mute_stranger_on_our_port_is_a_mistake_too),
         cmocka_unit_test(stopped_ctrun_on_our_port_is_waited_for),
         cmocka_unit_test(what_only_agents_say_breaks_the_protocol),

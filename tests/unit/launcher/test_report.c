@@ -134,6 +134,15 @@ static void control_characters_of_workers_and_hosts_are_escaped(void **state)
     mem_free(text);
 }
 
+static void words_for_the_log_are_one_line(void **state)
+{
+    char *text = report_escape("a\tb\n\033[31mc\xc2\x9b\x7f\xc3\xa4");
+
+    (void)state;
+    assert_string_equal(text, "a\tb\\x0a\\x1b[31mc\\x9b\\x7f\xc3\xa4");
+    mem_free(text);
+}
+
 static void largest_report_fits(void **state)
 {
     static struct msg_report r;
@@ -160,6 +169,7 @@ int main(void)
         cmocka_unit_test(traceback_and_other_failures_are_indented),
         cmocka_unit_test(job_without_a_guilty_rank_says_why_and_no_more),
         cmocka_unit_test(control_characters_of_workers_and_hosts_are_escaped),
+        cmocka_unit_test(words_for_the_log_are_one_line),
         cmocka_unit_test(largest_report_fits),
     };
 

@@ -385,8 +385,7 @@ static void checks_name_keys_values_and_remedies(void **state)
          "device.kind: \"cuda\" is not supported yet; use cpu or auto"},
         {"comm.kind=nccl", ERR_UNSUPPORTED,
          "comm.kind: \"nccl\" is not supported yet; use auto, shm or tcp"},
-        {"run.dir=", ERR_INVALID,
-         "run.dir and checkpoint.dir must not be empty"},
+        {"run.dir=", ERR_INVALID, "run.dir and checkpoint.dir must not be empty"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

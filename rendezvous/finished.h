@@ -1,0 +1,38 @@
+#ifndef RENDEZVOUS_FINISHED_H
+#define RENDEZVOUS_FINISHED_H
+
+/* PURE. The jobs that have ended and been forgotten otherwise: a node that was away when
+ * its job ended is told so, and does not begin the job again. Bounded: the oldest make
+ * room, and each is forgotten after a while. */
+
+#include "rendezvous/job.h"
+
+enum {
+    FINISHED_MAX = 256,
+    FINISHED_KEPT_MS = 10 * 60 * 1000,
+};
+
+struct finished_job {
+    char id[MSG_ID_MAX];
+    uint64_t generation; /* its last */
+    uint64_t noted_ms;
+    uint32_t exit_code;
+    char text[MSG_TEXT_MAX]; /* for the node */
+};
+
+/* Zeroed: empty. */
+struct finished {
+    struct finished_job *job[FINISHED_MAX]; /* owned, the oldest first */
+    size_t n;
+};
+
+void finished_release(struct finished *f);
+
+/* In place of what is known of an earlier job of the same id. `job` is over. */
+void finished_note(struct finished *f, const struct job *job, uint64_t now_ms);
+
+/* NULL: there was none, or it is too long ago. Valid until the next call. */
+const struct finished_job *finished_find(struct finished *f, const char *id,
+                                         uint64_t now_ms);
+
+#endif

@@ -1,0 +1,73 @@
+/* Happy path: nobody holds much. 1. Who does not read is not read (choked); 2. once all
+ * hold much together, everybody is choked early; 3. once they hold too much, one is
+ * closed. */
+
+#include "rendezvous/connection.h"
+
+#include "common/err.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+bool connection_is_choked(const struct connection *c)
+{
+    const struct connection_pool *p = c->pool;
+    bool is_scarce = p->buffered > p->config.max_buffered / 2;
+    size_t choke_at =
+        is_scarce ? MIN(c->choke_at, (size_t)CONNECTION_CHOKED_AT) : c->choke_at;
+
+    return buf_len(&c->out) + buf_len(&c->sent) > choke_at;
+}
+
+/* What the peer's machine has not acknowledged. */
+static uint64_t not_taken(const struct connection *c)
+{
+    size_t waiting = uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp);
+    int in_kernel = 0;
+    uv_os_fd_t fd;
+
+    if (uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 &&
+        ioctl(fd, SIOCOUTQ, &in_kernel) < 0) {
+        in_kernel = 0; /* it is no socket of TCP's: libuv's count must do */
+    }
+    return buf_len(&c->out) + waiting + (uint64_t)in_kernel;
+}
+
+bool connection_took(struct connection *c)
+{
+    uint64_t before = c->n_taken;
+
+    if (!c->is_choked) {
+        return false;
+    }
+    c->n_taken = c->n_queued - MIN(c->n_queued, not_taken(c));
+    return c->n_taken > before;
+}
+
+/* Whether `c` is to be closed rather than `than`: an agent, on which a node depends, is
+ * the last; else the one that holds more. */
+static bool is_cheaper(const struct connection *c, const struct connection *than)
+{
+    bool is_agent = c->kind == CONN_AGENT;
+
+    if (c->why != 0 || c->charged == 0) {
+        return false;
+    }
+    if (!than || is_agent != (than->kind == CONN_AGENT)) {
+        return !than || !is_agent;
+    }
+    return c->charged > than->charged;
+}
+
+void pool_shed(struct connection_pool *p)
+{
+    struct connection *victim = NULL;
+    struct connection *c = NULL;
+
+    while ((c = pool_next(p, c)) != NULL) {
+        victim = is_cheaper(c, victim) ? c : victim;
+    }
+    if (victim) {
+        connection_fail(victim, ERR_TOO_LARGE);
+    }
+}

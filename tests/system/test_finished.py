@@ -1,0 +1,40 @@
+"""A service of its own outlives its jobs: nodes that were away when theirs ended."""
+
+import signal
+
+import pytest
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
+    start, bin_dir, start_server, wait_for, tmp_path, code
+):
+    server = start_server()
+    go = tmp_path / "go"
+    script = (
+        f'echo "run $RANK of $WORLD_SIZE"; until [ -e {go} ]; do sleep 0.1; done; '
+        f"exit {code}"
+    )
+
+    def node(rank):
+        return start(
+            bin_dir / "ctrun", "--nnodes=1:2", f"--node-rank={rank}", "--rdzv-id=z",
+            f"--rdzv-endpoint=127.0.0.1:{server.port}",
+            "--rdzv-conf=join_timeout=30,last_call_timeout=1",
+            "--no-python", "/bin/sh", "-c", script,
+        )
+
+    stays, away = node(0), node(1)
+    wait_for(lambda: "of 2" in stays.out() and "of 2" in away.out())
+    away.signal(signal.SIGSTOP)
+    wait_for(lambda: "of 1" in stays.out())  # its lease ended, and the other went on
+    go.touch()
+    assert stays.wait(30) == code
+    away.signal(signal.SIGCONT)
+    assert away.wait(30) == code
+    assert f"job z is over: it ended with exit code {code}" in away.err()
+    assert away.out().count("run") == 1
+
+    fresh = [node(0), node(1)]  # a user's new start is none of that
+    assert [f.wait(30) for f in fresh] == [code, code]
+    assert "of 2" in fresh[0].out()
