@@ -477,6 +477,7 @@ port = int(os.environ["MASTER_PORT"])
 n, keys = map(int, sys.argv[2:])
 first = sc.Client(port)
 first.set("big", b"x" * (4 << 20))
+assert first.get("big")  # SET has no reply: only now is it there for other connections
 lazy = [sc.Client(port) for _ in range(n)]
 for c in lazy:
     c.send(sc.request(sc.MULTI_GET, ["big"] * keys))
