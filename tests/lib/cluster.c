@@ -54,10 +54,16 @@ static void on_node_back(void *arg, uint64_t tag)
     struct node *n = arg;
 
     (void)tag;
-    n->comes_back = false;
+    n->returns--;
     if (!n->has_ended || n->exit_code >= 128) { /* else the job is over for it */
         node_start(n);
     }
+}
+
+static void come_back_after(struct cluster *c, struct node *n, uint64_t delay_ms)
+{
+    n->returns++;
+    sim_after(&c->sim, delay_ms, on_node_back, n, 0);
 }
 
 static void on_server_back(void *arg, uint64_t tag)
@@ -92,8 +98,7 @@ static void tell_to_leave(struct cluster *c, struct node *n)
     if (n->agent && n->paused_until_ms <= c->sim.now_ms) {
         agent_signal(n->agent, SIGTERM, c->sim.now_ms);
         node_after_call(n);
-        n->comes_back = true;
-        sim_after(&c->sim, 60000, on_node_back, n, 0); /* longer than any grace */
+        come_back_after(c, n, 60000); /* longer than any grace */
     }
 }
 
@@ -114,7 +119,7 @@ static void inject(struct cluster *c, enum cluster_fault fault, struct node *n)
         break;
     case FAULT_AGENT:
         node_kill(n);
-        sim_after(sim, sim_between(sim, 100, 5000), on_node_back, n, 0);
+        come_back_after(c, n, sim_between(sim, 100, 5000));
         break;
     case FAULT_AGENT_PAUSE:
         extend(&n->paused_until_ms, sim->now_ms + sim_between(sim, 100, 8000));
@@ -185,7 +190,7 @@ static void on_fault(void *arg, uint64_t tag)
 static bool is_over(const struct cluster *c)
 {
     for (uint32_t i = 0; i < c->config.n_nodes; i++) {
-        if (!c->nodes[i].has_ended || c->nodes[i].comes_back) {
+        if (!c->nodes[i].has_ended || c->nodes[i].returns > 0) {
             return false;
         }
     }
@@ -207,7 +212,7 @@ static void start(struct cluster *c)
             buf_init(&n->workers[k].to_relay, 0);
             buf_init(&n->workers[k].from_relay, 0);
         }
-        sim_after(&c->sim, sim_random(&c->sim, 2000), on_node_back, n, 0);
+        come_back_after(c, n, sim_random(&c->sim, 2000));
     }
     sim_after(&c->sim, 1000, on_fault, c, 0);
 }

@@ -97,9 +97,9 @@ struct node {
     uint64_t dials;    /* counts attempts to connect */
     struct conn *conn; /* NULL: none */
     int exit_code;
-    bool comes_back; /* is to be started again */
-    bool has_ended;  /* by itself */
-    bool wants_end;  /* inside a call */
+    unsigned returns; /* how often it is still to be started again */
+    bool has_ended;   /* by itself */
+    bool wants_end;   /* inside a call */
     uint64_t last_generation;
     uint32_t last_client;
     struct sim_worker workers[CLUSTER_MAX_NPROC];
