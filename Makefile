@@ -141,9 +141,10 @@ bench: all fakes $(BENCHES) ## our speed beside the machine's limits; BENCH='--q
 
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 10
+FUZZ_LIMIT   ?= -max_total_time=$(FUZZ_SECONDS)
 fuzz: $(FUZZERS:%=build/fuzz/%) ## every parser for FUZZ_SECONDS each (clang, libFuzzer)
 	$(Q)for f in $(FUZZERS); do echo "  FUZZ  $$f"; mkdir -p build/fuzz/corpus/$$f; \
-	  build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -verbosity=0 -print_final_stats=0 \
+	  build/fuzz/$$f $(FUZZ_LIMIT) -max_len=65536 -verbosity=0 -print_final_stats=0 \
 	  build/fuzz/corpus/$$f $(wildcard tests/fuzz/corpus) || exit 1; done
 FUZZ_SOURCES := $(filter-out %/main.c worker/device/% worker/comm/% worker/model/gpt2%,$(ALL_C))
 build/fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES)

@@ -77,8 +77,8 @@ static void send_reply(struct keyspace *k, const struct relay *r, uint64_t seq,
         reply.body.size = MIN(body.size, (size_t)MSG_MAX_CHUNK);
         reply.more = body.size > reply.body.size;
         k->config.reply(k->config.reply_arg, r->session, &reply);
-        body.data += reply.body.size;
         body.size -= reply.body.size;
+        body.data = body.size > 0 ? body.data + reply.body.size : NULL;
     } while (body.size > 0);
 }
 
