@@ -1,6 +1,7 @@
 #include "worker/checkpoint/file.h"
 
 #include "common/fault.h"
+#include "common/storage.h"
 #include "common/str.h"
 
 #include <errno.h>
@@ -235,59 +236,16 @@ void file_writer_release(struct file_writer *w)
 
 int file_sync_dir(const char *path, struct errmsg *msg)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rv;
+    int rv = storage_sync_dir(path);
 
-    if (fd < 0) {
-        return file_error(msg, -errno, "open", path);
-    }
-    rv = sync_fd(fd);
-    (void)close(fd); /* nothing was written through it */
     return rv < 0 ? file_error(msg, rv, "fsync", path) : 0;
-}
-
-/* mkdir, and the name made durable in the directory above. */
-static int make_dir(char *path, struct errmsg *msg)
-{
-    char *slash = strrchr(path, '/');
-    int rv;
-
-    if (mkdir(path, 0777) < 0) {
-        return errno == EEXIST ? 0 : file_error(msg, -errno, "make", path);
-    }
-    if (!slash) {
-        return file_sync_dir(".", msg);
-    }
-    *slash = '\0';
-    rv = file_sync_dir(slash == path ? "/" : path, msg);
-    *slash = '/';
-    return rv;
 }
 
 int file_make_dirs(const char *path, struct errmsg *msg)
 {
-    char text[CHECKPOINT_PATH_MAX];
-    size_t len = strlen(path);
-    int rv;
+    int rv = storage_make_dirs(path);
 
-    while (len > 1 && path[len - 1] == '/') {
-        len--;
-    }
-    if (!str_format(text, sizeof(text), "%.*s", (int)MIN(len, sizeof(text)), path)) {
-        return file_error(msg, -ENAMETOOLONG, "make", path);
-    }
-    for (char *at = text + 1; *at; at++) {
-        if (*at != '/' || at[1] == '/' || at[1] == '\0') {
-            continue;
-        }
-        *at = '\0';
-        rv = make_dir(text, msg);
-        *at = '/';
-        if (rv < 0) {
-            return rv;
-        }
-    }
-    return make_dir(text, msg);
+    return rv < 0 ? file_error(msg, rv, "make", path) : 0;
 }
 
 int file_open_read(const char *path, uint64_t *ret_size)

@@ -3,6 +3,7 @@
 #include "common/buf.h"
 #include "common/mem.h"
 #include "common/number.h"
+#include "common/storage.h"
 #include "common/str.h"
 
 #include <dirent.h>
@@ -47,37 +48,11 @@ static int tmp_path(const char *dir, int run_generation, char *path, struct errm
     return path_in(dir, name, path, msg);
 }
 
-static int write_all(int fd, const char *data, size_t size)
-{
-    size_t done = 0;
-
-    while (done < size) {
-        ssize_t n = write(fd, data + done, size - done);
-
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return n < 0 ? -errno : -EIO;
-        }
-        done += (size_t)n;
-    }
-    return 0;
-}
-
 static int sync_folder(const char *dir, struct errmsg *msg)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rv = 0;
+    int rv = storage_sync_dir(dir);
 
-    if (fd < 0) {
-        return blame(msg, dir, -errno);
-    }
-    if (fsync(fd) < 0) {
-        rv = blame(msg, dir, -errno);
-    }
-    (void)close(fd); /* only synced */
-    return rv;
+    return rv < 0 ? blame(msg, dir, rv) : 0;
 }
 
 /* Whether the name is "metrics.jsonl.g<R>.tmp". */
@@ -202,7 +177,7 @@ static int copy_lines(FILE *from, int to, uint64_t keep_step)
             continue;
         }
         last = step;
-        rv = write_all(to, line, strlen(line));
+        rv = storage_write_all(to, line, strlen(line));
         if (rv < 0) {
             return rv;
         }
@@ -251,8 +226,9 @@ int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
         return blame(msg, tmp, -errno);
     }
     rv = copy_kept(path, fd, keep_step, msg);
-    if (rv == 0 && fsync(fd) < 0) {
-        rv = blame(msg, tmp, -errno);
+    if (rv == 0) {
+        rv = storage_sync(fd);
+        rv = rv < 0 ? blame(msg, tmp, rv) : 0;
     }
     if (close(fd) < 0 && rv == 0) {
         rv = blame(msg, tmp, -errno);

@@ -315,7 +315,8 @@ static void a_full_disk_leaves_the_last_good_one(void **state)
 
 static void an_fsync_that_fails_is_not_tried_again(void **state)
 {
-    assert_true(fail_each(*state, "ckpt.fsync", -EIO) > 4);
+    assert_true(fail_each(*state, "ckpt.fsync", -EIO) > 2);
+    assert_true(fail_each(*state, "storage.fsync", -EIO) > 3);
 }
 
 static void a_rename_that_fails_leaves_the_last_good_one(void **state)
@@ -388,6 +389,7 @@ static void a_kill_at_any_point_leaves_the_last_good_one(void **state)
     kill_each(*state, "ckpt.open");
     kill_each(*state, "ckpt.write");
     kill_each(*state, "ckpt.fsync");
+    kill_each(*state, "storage.fsync");
     kill_each(*state, "ckpt.rename");
 }
 
