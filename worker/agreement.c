@@ -186,7 +186,9 @@ static int lowest_generation(const struct trainer *t, uint64_t *ret, struct errm
 /* Rank 0 opens the run directory and publishes its run generation; the others join. */
 static int open_run_dir(struct trainer *t, uint64_t cluster, struct errmsg *msg)
 {
-    struct run_dir_owner owner = {.cluster = cluster, .job = t->launch->run_id};
+    struct run_dir_owner owner = {.cluster = cluster,
+                                  .job = t->launch->run_id,
+                                  .lock_wait_ms = RUN_DIR_LOCK_WAIT_MS};
     char record[RUN_RECORD_MAX] = "";
     char token[RUN_DIR_TOKEN_MAX] = "";
     size_t size = 0;

@@ -380,7 +380,8 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
     *ret_finished = t->step >= (uint64_t)t->config->train.steps;
     if (trainer_leads(t)) {
         tell_start(t, &choice);
-        rv = write_config(t, msg);
+        rv = run_dir_hold(&t->run_dir, msg);
+        rv = rv < 0 ? rv : write_config(t, msg);
         rv = rv < 0 ? rv : take_over(t, msg);
     }
     loader = trainer_loader_config(t);

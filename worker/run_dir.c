@@ -1,6 +1,7 @@
 #include "worker/run_dir.h"
 
 #include "common/clock.h"
+#include "common/storage.h"
 #include "common/str.h"
 
 #include <dirent.h>
@@ -16,63 +17,47 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOCK_WAIT_MS = 10000, LOCK_POLL_MS = 100, LOCK_TEXT_MAX = 512 };
+enum { LOCK_POLL_MS = 100, LOCK_TEXT_MAX = RUN_DIR_OWNER_MAX + HOST_NAME_MAX + 64 };
 
-static int fail(struct errmsg *msg, const char *what, const char *path)
+static int fail_with(struct errmsg *msg, int err, const char *what, const char *path)
 {
-    int err = -errno;
-
     return errmsg_set(msg, err, "%s %s: %s", what, path, err_text(err));
 }
 
-/* mkdir -p, without recursion. */
+static int fail(struct errmsg *msg, const char *what, const char *path)
+{
+    return fail_with(msg, -errno, what, path);
+}
+
 static int make_path(const char *path, struct errmsg *msg)
 {
-    char partial[RUN_DIR_PATH_MAX];
-    size_t len = strlen(path);
+    int rv;
 
-    if (len >= sizeof(partial)) {
+    if (strlen(path) >= RUN_DIR_PATH_MAX) {
         return errmsg_set(msg, ERR_TOO_LARGE, "run.dir is longer than %d bytes",
                           RUN_DIR_PATH_MAX - 1);
     }
-    for (size_t i = 1; i <= len; i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        memcpy(partial, path, i);
-        partial[i] = '\0';
-        if (mkdir(partial, 0777) < 0 && errno != EEXIST) {
-            return fail(msg, "cannot make the run directory", partial);
-        }
-    }
-    return 0;
+    rv = storage_make_dirs(path);
+    return rv < 0 ? fail_with(msg, rv, "cannot make the run directory", path) : 0;
 }
 
 static int join_path(char *ret, const char *dir, const char *name, struct errmsg *msg)
 {
     if (!str_format(ret, RUN_DIR_PATH_MAX, "%s/%s", dir, name)) {
-        return errmsg_set(msg, ERR_TOO_LARGE, "%s/%s: the path is too long", dir, name);
+        return errmsg_set(msg, ERR_TOO_LARGE, "the path is too long: %s/%s", dir, name);
     }
     return 0;
 }
 
 static int write_whole(int fd, const char *text, const char *path, struct errmsg *msg)
 {
-    size_t left = strlen(text);
-    ssize_t n;
+    int rv = storage_write_all(fd, text, strlen(text));
 
-    while (left > 0) {
-        n = write(fd, text, left);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return fail(msg, "cannot write", path);
-        }
-        text += n;
-        left -= (size_t)n;
+    if (rv < 0) {
+        return fail_with(msg, rv, "cannot write", path);
     }
-    return fsync(fd) < 0 ? fail(msg, "cannot fsync", path) : 0;
+    rv = storage_sync(fd);
+    return rv < 0 ? fail_with(msg, rv, "cannot fsync", path) : 0;
 }
 
 int run_dir_write(const struct run_dir *r, const char *name, const char *text,
@@ -84,8 +69,11 @@ int run_dir_write(const struct run_dir *r, const char *name, const char *text,
     int fd;
 
     rv = join_path(path, r->path, name, msg);
-    if (rv < 0 || !str_format(tmp, sizeof(tmp), "%.1000s.tmp", path)) {
-        return rv < 0 ? rv : ERR_TOO_LARGE;
+    if (rv < 0) {
+        return rv;
+    }
+    if (!str_format(tmp, sizeof(tmp), "%s.tmp", path)) {
+        return errmsg_set(msg, ERR_TOO_LARGE, "the path is too long: %s.tmp", path);
     }
     fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -96,21 +84,28 @@ int run_dir_write(const struct run_dir *r, const char *name, const char *text,
     if (rv == 0 && rename(tmp, path) < 0) {
         rv = fail(msg, "cannot rename", tmp);
     }
+    if (rv < 0) {
+        (void)unlink(tmp); /* else the next call overwrites it */
+    }
     return rv;
 }
 
 /* --- the lock --- */
 
-/* The holder's text: "<cluster> <job> pid … on …"; true if it is this very job. */
-static bool is_same_job(int fd, const char *own, char text[LOCK_TEXT_MAX])
+/* The first line of the lock's text: "<cluster> <job> pid … on …". */
+static void read_holder(int fd, char text[LOCK_TEXT_MAX])
 {
     ssize_t n = pread(fd, text, LOCK_TEXT_MAX - 1, 0);
-    size_t len;
 
     text[n > 0 ? n : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    len = strlen(own);
-    return len > 0 && strncmp(text, own, len) == 0 && text[len] == ' ';
+}
+
+static bool is_of_job(const char *text, const char *owner)
+{
+    size_t len = strlen(owner);
+
+    return len > 0 && strncmp(text, owner, len) == 0 && text[len] == ' ';
 }
 
 /* Without a launcher there is no job to share the lock with: "" matches nobody. */
@@ -123,31 +118,64 @@ static void format_owner(const struct run_dir_owner *owner, char *text, size_t s
     }
 }
 
-static int write_lock(int fd, const char *own, const char *path, struct errmsg *msg)
+/* Written over the old text, then cut: a reader never finds it empty. */
+static int write_lock(const struct run_dir *r, const char *path, struct errmsg *msg)
 {
     char host[HOST_NAME_MAX + 1] = "";
     char text[LOCK_TEXT_MAX];
+    int rv;
 
     (void)gethostname(host, sizeof(host) - 1);
-    (void)snprintf(text, sizeof(text), "%.300s pid %ld on %s\n",
-                   *own ? own : "one process", (long)getpid(), host);
-    if (ftruncate(fd, 0) < 0) {
+    (void)snprintf(text, sizeof(text), "%s pid %ld on %s\n",
+                   r->owner[0] ? r->owner : "one process", (long)getpid(), host);
+    if (lseek(r->lock_fd, 0, SEEK_SET) < 0) {
         return fail(msg, "cannot write", path);
     }
-    return write_whole(fd, text, path, msg);
+    rv = write_whole(r->lock_fd, text, path, msg);
+    if (rv == 0 && ftruncate(r->lock_fd, (off_t)strlen(text)) < 0) {
+        rv = fail(msg, "cannot write", path);
+    }
+    return rv;
 }
 
-static int take_lock(struct run_dir *r, const struct run_dir_owner *owner,
+/* Never blocks. 0: taken, or with a fenced rank 0 of this job (r->has_lock tells);
+ * ERR_BUSY names a foreign holder. */
+static int try_lock(struct run_dir *r, struct errmsg *msg)
+{
+    char path[RUN_DIR_PATH_MAX];
+    char holder[LOCK_TEXT_MAX];
+    int rv = join_path(path, r->path, ".lock", msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0) {
+        rv = write_lock(r, path, msg);
+        r->has_lock = rv == 0; /* else the next try writes it */
+        return rv;
+    }
+    if (errno != EWOULDBLOCK) {
+        return fail(msg, "cannot lock", path);
+    }
+    read_holder(r->lock_fd, holder);
+    if (is_of_job(holder, r->owner)) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_BUSY,
+                      "run directory %s is in use by %s; stop it, or give this run "
+                      "another run.name or run.dir",
+                      r->path, holder);
+}
+
+static int open_lock(struct run_dir *r, const struct run_dir_owner *owner,
                      struct errmsg *msg)
 {
     const struct timespec pause = {.tv_nsec = LOCK_POLL_MS * 1000000L};
-    uint64_t deadline = clock_ms() + LOCK_WAIT_MS;
+    uint64_t deadline = clock_ms() + (uint64_t)owner->lock_wait_ms;
     char path[RUN_DIR_PATH_MAX];
-    char text[LOCK_TEXT_MAX];
-    char own[LOCK_TEXT_MAX];
     int rv;
 
-    format_owner(owner, own, sizeof(own));
+    format_owner(owner, r->owner, sizeof(r->owner));
     rv = join_path(path, r->path, ".lock", msg);
     if (rv < 0) {
         return rv;
@@ -156,24 +184,10 @@ static int take_lock(struct run_dir *r, const struct run_dir_owner *owner,
     if (r->lock_fd < 0) {
         return fail(msg, "cannot open", path);
     }
-    while (flock(r->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        if (is_same_job(r->lock_fd, own, text)) {
-            (void)close(r->lock_fd); /* a fenced rank 0 of this job: no obstacle */
-            r->lock_fd = -1;
-            return 0;
-        }
-        if (clock_ms() >= deadline) {
-            (void)close(r->lock_fd);
-            r->lock_fd = -1;
-            return errmsg_set(
-                msg, ERR_BUSY,
-                "run directory %s is in use by %s; stop it, or give this run "
-                "another run.name or run.dir",
-                r->path, text);
-        }
+    while ((rv = try_lock(r, msg)) == ERR_BUSY && clock_ms() < deadline) {
         (void)nanosleep(&pause, NULL);
     }
-    return write_lock(r->lock_fd, own, path, msg);
+    return rv;
 }
 
 /* --- the run generation --- */
@@ -214,8 +228,9 @@ static int claim_generation(struct run_dir *r, uint64_t at_least, struct errmsg 
     }
     r->run_generation = MAX(highest + 1, (int)MIN(at_least, (uint64_t)INT_MAX / 2));
     for (;; r->run_generation++) {
-        if (!str_format(r->log, sizeof(r->log), "%.1000s/%d", dir, r->run_generation)) {
-            return errmsg_set(msg, ERR_TOO_LARGE, "%s: the path is too long", dir);
+        if (!str_format(r->log, sizeof(r->log), "%s/%d", dir, r->run_generation)) {
+            return errmsg_set(msg, ERR_TOO_LARGE, "the path is too long: %s/%d", dir,
+                              r->run_generation);
         }
         if (mkdir(r->log, 0777) == 0) {
             return 0;
@@ -266,7 +281,7 @@ static int absolute(const char *path, char *ret, struct errmsg *msg)
     }
     fits = str_format(ret, RUN_DIR_PATH_MAX, "%s", real);
     free(real);
-    return fits ? 0 : errmsg_set(msg, ERR_TOO_LARGE, "%s: the path is too long", path);
+    return fits ? 0 : errmsg_set(msg, ERR_TOO_LARGE, "the path is too long: %s", path);
 }
 
 static int identify(const char *path, uint64_t *device, uint64_t *inode)
@@ -281,7 +296,7 @@ static int identify(const char *path, uint64_t *device, uint64_t *inode)
     return 0;
 }
 
-int run_dir_check(const struct run_dir *r, struct errmsg *msg)
+int run_dir_hold(struct run_dir *r, struct errmsg *msg)
 {
     uint64_t device = 0;
     uint64_t inode = 0;
@@ -292,7 +307,8 @@ int run_dir_check(const struct run_dir *r, struct errmsg *msg)
             msg, ERR_STALE,
             "run directory %s was moved or replaced while the run goes on", r->path);
     }
-    return 0;
+    ASSERT(r->lock_fd >= 0); /* rank 0's */
+    return r->has_lock ? 0 : try_lock(r, msg);
 }
 
 int run_dir_open(const char *path, const struct run_dir_owner *owner,
@@ -306,7 +322,7 @@ int run_dir_open(const char *path, const struct run_dir_owner *owner,
     if (rv == 0 && identify(ret->path, &ret->device, &ret->inode) < 0) {
         rv = fail(msg, "cannot find", ret->path);
     }
-    rv = rv < 0 ? rv : take_lock(ret, owner, msg);
+    rv = rv < 0 ? rv : open_lock(ret, owner, msg);
     rv = rv < 0 ? rv : claim_generation(ret, owner->generation, msg);
     rv = rv < 0 ? rv : write_token(ret, msg);
     if (rv < 0) {
@@ -325,7 +341,7 @@ int run_dir_join(const char *path, int run_generation, const char *token,
 
     *ret = (struct run_dir){.lock_fd = -1, .run_generation = run_generation};
     if (absolute(path, ret->path, NULL) == 0 &&
-        str_format(ret->log, sizeof(ret->log), "%.900s/log/%d", ret->path,
+        str_format(ret->log, sizeof(ret->log), "%s/log/%d", ret->path,
                    run_generation) &&
         token_path(ret, file, NULL) == 0) {
         fd = open(file, O_RDONLY | O_CLOEXEC);
@@ -348,7 +364,8 @@ int run_dir_join(const char *path, int run_generation, const char *token,
 void run_dir_close(struct run_dir *r)
 {
     if (r->lock_fd >= 0) {
-        (void)close(r->lock_fd);
+        (void)close(r->lock_fd); /* lets go of the lock */
         r->lock_fd = -1;
+        r->has_lock = false;
     }
 }

@@ -7,20 +7,29 @@
  * run generation R by mkdir of log/<R> (at least the job's generation, above all
  * found) and writes a token there; every rank then reads the token: one file system
  * for all nodes. What else lies in the directory is others' (run_dir_write). The lock
- * lives as long as the process. Blocking; any thread. */
+ * lives as long as the process. A fenced rank 0 of the same job that holds it yet is no
+ * obstacle: the lock is taken as soon as it has let go (run_dir_hold), so that a
+ * foreign run is kept out again. Blocking; one thread at a time. */
 
 #include "common/err.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RUN_DIR_PATH_MAX = 1024, RUN_DIR_TOKEN_MAX = 40 };
+enum {
+    RUN_DIR_PATH_MAX = 1024,
+    RUN_DIR_TOKEN_MAX = 40,
+    RUN_DIR_OWNER_MAX = 320,
+    RUN_DIR_LOCK_WAIT_MS = 10000,
+};
 
 struct run_dir {
-    char path[RUN_DIR_PATH_MAX]; /* absolute */
-    int lock_fd;        /* −1: not held (another process of this job holds it) */
-    int run_generation; /* R */
-    char log[RUN_DIR_PATH_MAX]; /* path/log/R */
+    char path[RUN_DIR_PATH_MAX];   /* absolute */
+    int lock_fd;                   /* of .lock; −1 on every rank but 0 */
+    bool has_lock;                 /* false: another process of this job has it yet */
+    char owner[RUN_DIR_OWNER_MAX]; /* how the lock's text names the job; "": no job */
+    int run_generation;            /* R */
+    char log[RUN_DIR_PATH_MAX];    /* path/log/R */
     char token[RUN_DIR_TOKEN_MAX];
     uint64_t device, inode; /* of path, when it was opened */
 };
@@ -29,10 +38,11 @@ struct run_dir_owner {
     uint64_t cluster;
     const char *job; /* "" without a launcher */
     uint64_t generation;
+    int lock_wait_ms; /* for a foreign holder of the lock */
 };
 
-/* Rank 0. ERR_BUSY: a foreign holder of the lock did not let go for 10 s; the text
- * names it. -errno with the path otherwise. */
+/* Rank 0. ERR_BUSY: a foreign holder of the lock did not let go in time; the text names
+ * it. ERR_TOO_LARGE: a path is too long. -errno with the path otherwise. */
 int run_dir_open(const char *path, const struct run_dir_owner *owner,
                  struct run_dir *ret, struct errmsg *msg) MUST_CHECK;
 
@@ -42,9 +52,12 @@ int run_dir_join(const char *path, int run_generation, const char *token,
                  struct run_dir *ret, struct errmsg *msg) MUST_CHECK;
 void run_dir_close(struct run_dir *r);
 
-/* ERR_STALE: the directory at `path` is not the one that was opened any more (it was
- * moved or replaced while the run goes on), so nothing may be committed there. */
-int run_dir_check(const struct run_dir *r, struct errmsg *msg) MUST_CHECK;
+/* Rank 0, before whatever it commits to the directory. Takes the lock if it does not
+ * have it and it is free by now; never waits. ERR_STALE: the directory at `path` is not
+ * the one that was opened any more (it was moved or replaced while the run goes on);
+ * ERR_BUSY: a foreign run was faster to take the lock. Then nothing may be committed
+ * there. */
+int run_dir_hold(struct run_dir *r, struct errmsg *msg) MUST_CHECK;
 
 /* Writes `text` to path/name, whole or not at all (temporary, fsync, rename). */
 int run_dir_write(const struct run_dir *r, const char *name, const char *text,

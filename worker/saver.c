@@ -149,7 +149,7 @@ static int commit(struct saver *s, const char *tmp, const struct checkpoint_file
     char hash[CHECKPOINT_HASH_HEX];
     int rv;
 
-    rv = run_dir_check(s->config.run_dir, msg);
+    rv = run_dir_hold(s->config.run_dir, msg);
     if (rv < 0) {
         return rv;
     }

@@ -33,8 +33,8 @@ struct saver_config {
     const struct layout *layout;
     struct device *device;
     struct control_client *control;
-    const struct run_dir *run_dir;
-    const char *dir; /* checkpoint.dir */
+    struct run_dir *run_dir; /* rank 0's lock is the saver thread's from now on */
+    const char *dir;         /* checkpoint.dir */
     size_t keep;
     int timeout_ms;          /* for what the other ranks publish */
     struct metrics *metrics; /* rank 0; NULL elsewhere */
