@@ -23,6 +23,7 @@ static bool is_about_the_machine(const char *key)
 
 static size_t list(const json_t *before, json_t *now, char *text, size_t size)
 {
+    const char *comma;
     const char *key;
     json_t *value;
     size_t used = 0;
@@ -35,9 +36,9 @@ static size_t list(const json_t *before, json_t *now, char *text, size_t size)
         if (is_about_the_machine(key) || (old && json_equal(old, value))) {
             continue;
         }
-        if (used + strlen(key) + 3 < size) {
-            used +=
-                (size_t)snprintf(text + used, size - used, "%s%s", n ? ", " : "", key);
+        comma = used > 0 ? ", " : "";
+        if (used + strlen(comma) + strlen(key) < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", comma, key);
         }
         n++;
     }
