@@ -1,0 +1,223 @@
+#include "tests/lib/saver_rig.h"
+
+#include "worker/shares.h"
+
+#include "common/mem.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- the agent --- */
+
+static void decide(struct saver_agent *a, const struct control *asked)
+{
+    struct control decision = {.type = CONTROL_DECISION,
+                               .step = asked->step,
+                               .is_commit = true,
+                               .accepted = a->answer != SAVER_REFUSE,
+                               .text = "a newer generation runs"};
+    struct buf packet;
+
+    RANK_CHECK(asked->type == CONTROL_COMMIT && asked->run == SAVER_RIG_RUN);
+    RANK_CHECK(strlen(asked->hash) == CHECKPOINT_HASH_HEX - 1);
+    atomic_fetch_add(&a->n_commits, 1);
+    RANK_CHECK(sem_post(&a->asked) == 0);
+    if (a->answer == SAVER_KEEP_WAITING) {
+        RANK_CHECK(sem_wait(&a->release) == 0);
+    }
+    buf_init(&packet, CONTROL_MAX);
+    RANK_CHECK(control_encode(&decision, &packet) == 0);
+    RANK_CHECK(send(a->fd, buf_bytes(&packet), buf_len(&packet), MSG_NOSIGNAL) ==
+               (ssize_t)buf_len(&packet));
+    buf_release(&packet);
+}
+
+static void *run_agent(void *arg)
+{
+    uint8_t packet[CONTROL_MAX];
+    struct saver_agent *a = arg;
+    struct control asked;
+    ssize_t n;
+
+    while ((n = recv(a->fd, packet, sizeof(packet), 0)) > 0) {
+        RANK_CHECK(control_decode(packet, (size_t)n, &asked) == 0);
+        decide(a, &asked);
+    }
+    return NULL;
+}
+
+/* Returns the worker's end of the channel. */
+static int agent_start(struct saver_agent *a)
+{
+    int fds[2];
+
+    RANK_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
+    a->fd = fds[0];
+    RANK_CHECK(sem_init(&a->asked, 0, 0) == 0 && sem_init(&a->release, 0, 0) == 0);
+    RANK_CHECK(pthread_create(&a->thread, NULL, run_agent, a) == 0);
+    return fds[1];
+}
+
+static void agent_join(struct saver_agent *a)
+{
+    RANK_CHECK(pthread_join(a->thread, NULL) == 0); /* the channel has ended */
+    RANK_CHECK(sem_destroy(&a->asked) == 0 && sem_destroy(&a->release) == 0);
+    RANK_CHECK(close(a->fd) == 0);
+}
+
+/* --- a rank --- */
+
+void saver_rig_fill(struct saver_rig *r, unsigned salt)
+{
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        for (size_t i = 0; i < r->layout.size; i++) {
+            r->state[k][i] = (float)((i * 7 + k * 1009 + salt * 31) % 65536);
+        }
+    }
+}
+
+static void open_leader(struct saver_rig *r)
+{
+    struct run_dir_owner owner = {.cluster = 1, .job = "j"};
+
+    RANK_CHECK(run_dir_open(r->run, &owner, &r->run_dir, &r->msg) == 0);
+    RANK_CHECK(metrics_prepare(r->run, SAVER_RIG_RUN, 0, &r->msg) == 0);
+    RANK_CHECK(metrics_take_over(r->run, SAVER_RIG_RUN, &r->metrics, &r->msg) == 0);
+}
+
+static void open_saver(struct saver_rig *r)
+{
+    struct saver_config config = {.launch = &r->launch,
+                                  .layout = &r->layout,
+                                  .device = r->device,
+                                  .control = r->control,
+                                  .run_dir = &r->run_dir,
+                                  .dir = r->ckpt,
+                                  .keep = SAVER_RIG_KEEP,
+                                  .timeout_ms = RANK_TIMEOUT_MS,
+                                  .metrics = r->metrics};
+
+    RANK_CHECK(saver_open(&config, &r->saver, &r->msg) == 0);
+}
+
+void saver_rig_open(struct saver_rig *r, const struct rank *self,
+                    enum saver_answer answer)
+{
+    static const struct model_config model = {"gpt2", 1, 1, 7, 5, 11};
+    struct device_config device = {.local_world_size = 1, .threads = 1};
+    bool leads = self->rank == 0;
+
+    *r = (struct saver_rig){.dir = self->arg,
+                            .launch = {.rank = self->rank,
+                                       .world_size = self->world_size,
+                                       .master_addr = "127.0.0.1",
+                                       .master_port = self->store_port},
+                            .agent.answer = answer,
+                            .run_dir.lock_fd = -1};
+    (void)snprintf(r->ckpt, sizeof(r->ckpt), "%s/ckpt", r->dir);
+    (void)snprintf(r->run, sizeof(r->run), "%s/run", r->dir);
+    if (leads) {
+        open_leader(r);
+    }
+    RANK_CHECK(layout_gpt2(&model, &r->layout, &r->msg) == 0);
+    RANK_CHECK(device_open("cpu", &device, &r->device, &r->msg) == 0);
+    RANK_CHECK(store_client_open("127.0.0.1", self->store_port, RANK_TIMEOUT_MS,
+                                 &r->store, &r->msg) == 0);
+    RANK_CHECK(control_client_open(leads ? agent_start(&r->agent) : -1, &r->control,
+                                   &r->msg) == 0);
+    open_saver(r);
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        r->state[k] = mem_array(r->layout.size, sizeof(float));
+    }
+    saver_rig_fill(r, 0);
+}
+
+void saver_rig_close(struct saver_rig *r)
+{
+    saver_close(r->saver);
+    control_client_close(r->control);
+    if (r->launch.rank == 0) {
+        agent_join(&r->agent);
+    }
+    store_client_close(r->store);
+    device_close(r->device);
+    layout_release(&r->layout);
+    metrics_close(r->metrics);
+    run_dir_close(&r->run_dir);
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        mem_free(r->state[k]);
+    }
+}
+
+int saver_rig_begin(struct saver_rig *r, uint64_t step)
+{
+    char model[] = "{\"family\": \"gpt2\"}";
+    char config[] = "{}";
+    char data[] = "[]";
+    const struct checkpoint_meta meta = {.step = step,
+                                         .run_generation = SAVER_RIG_RUN,
+                                         .position = step * 8,
+                                         .seed = 42,
+                                         .world_size = r->launch.world_size,
+                                         .signature = "scalar",
+                                         .model_json = model,
+                                         .config_json = config,
+                                         .data_json = data};
+    const float *const state[] = {r->state[0], r->state[1], r->state[2]};
+    int rv = saver_begin(r->saver, state, &meta, &r->msg);
+
+    memset(model, 'x', sizeof(model) - 1); /* the texts were copied */
+    return rv;
+}
+
+int saver_rig_save(struct saver_rig *r, uint64_t step)
+{
+    RANK_CHECK(saver_rig_begin(r, step) == 0);
+    return saver_wait(r->saver, &r->msg);
+}
+
+bool saver_rig_has(const struct saver_rig *r, uint64_t step, bool tmp)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    struct stat st;
+
+    checkpoint_path(path, sizeof(path), r->ckpt, step, SAVER_RIG_RUN, tmp);
+    return stat(path, &st) == 0;
+}
+
+void saver_rig_check(struct saver_rig *r, uint64_t step)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    struct checkpoint_meta meta = {0};
+    float *loaded[SAVER_RIG_STATES];
+    struct share there;
+    struct share here;
+
+    checkpoint_path(path, sizeof(path), r->ckpt, step, SAVER_RIG_RUN, false);
+    RANK_CHECK(checkpoint_verify(path, &meta, &r->msg) == 0);
+    RANK_CHECK(meta.step == step && meta.position == step * 8 && meta.seed == 42);
+    RANK_CHECK(meta.world_size == r->launch.world_size);
+    RANK_CHECK(strstr(meta.model_json, "gpt2"));
+    checkpoint_meta_release(&meta);
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        loaded[k] = mem_array(r->layout.size, sizeof(float));
+    }
+    share_make(&r->layout, 0, 1, &there);
+    share_make(&r->layout, 0, 1, &here);
+    share_bind(&there, &r->layout, 0, loaded);
+    share_bind(&here, &r->layout, 0, r->state);
+    RANK_CHECK(checkpoint_load(path, there.box, there.n_boxes, &r->msg) == 0);
+    for (size_t i = 0; i < there.n_boxes; i++) {
+        const struct box *b = &there.box[i];
+        size_t n = b->n_rows * (b->n_dims == 2 ? b->shape[1] : 1);
+
+        RANK_CHECK(memcmp(b->data, here.box[i].data, n * sizeof(float)) == 0);
+    }
+    share_release(&there);
+    share_release(&here);
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        mem_free(loaded[k]);
+    }
+}

@@ -1,0 +1,61 @@
+#ifndef TESTS_LIB_SAVER_RIG_H
+#define TESTS_LIB_SAVER_RIG_H
+
+/* A forked rank (tests/lib/ranks.h; its `arg` is a scratch folder) with a saver and all
+ * it needs: a small layout and its state, a device, rank 0's run directory and metrics,
+ * and an agent that answers commits. What fails here ends the rank. */
+
+#include "tests/lib/rank_ends.h"
+#include "worker/saver.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+enum { SAVER_RIG_STATES = 3, SAVER_RIG_RUN = 1, SAVER_RIG_KEEP = 2 };
+
+enum saver_answer { SAVER_ACCEPT, SAVER_REFUSE, SAVER_KEEP_WAITING };
+
+/* Rank 0's. */
+struct saver_agent {
+    int fd;
+    enum saver_answer answer;
+    atomic_int n_commits; /* asked for */
+    sem_t asked;          /* posted for each */
+    sem_t release;        /* SAVER_KEEP_WAITING answers then */
+    pthread_t thread;
+};
+
+struct saver_rig {
+    const char *dir; /* of the test; the next two are in it */
+    char ckpt[128], run[128];
+    struct launch launch;
+    struct layout layout;
+    struct device *device;
+    struct store_client *store; /* for the test's own words */
+    struct run_dir run_dir;
+    struct metrics *metrics;
+    struct saver_agent agent;
+    struct control_client *control;
+    struct saver *saver;
+    float *state[SAVER_RIG_STATES];
+    struct errmsg msg;
+};
+
+void saver_rig_open(struct saver_rig *r, const struct rank *self,
+                    enum saver_answer answer);
+void saver_rig_close(struct saver_rig *r);
+
+/* Gives every element another value, the same for each salt. */
+void saver_rig_fill(struct saver_rig *r, unsigned salt);
+
+/* saver_begin with a checkpoint of that step; `save` waits for it as well. */
+int saver_rig_begin(struct saver_rig *r, uint64_t step);
+int saver_rig_save(struct saver_rig *r, uint64_t step);
+
+bool saver_rig_has(const struct saver_rig *r, uint64_t step, bool tmp);
+
+/* That checkpoint is whole, and has the state in it that the rig has now. */
+void saver_rig_check(struct saver_rig *r, uint64_t step);
+
+#endif
