@@ -15,18 +15,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEYS_MAX = 4096, CLIENTS_MAX = 64, LIMIT_MS = 120000, TEXT_MAX = 512 };
+enum {
+    KEYS_MAX = 4096,
+    CLIENTS_MAX = 64,
+    LIMIT_MS = 120000,
+    KEY_MAX = 512,
+    VALUE_MAX = 16384, /* a whole configuration is one value */
+};
 
 struct entry {
-    char key[TEXT_MAX];
-    uint8_t value[TEXT_MAX];
+    char key[KEY_MAX];
+    uint8_t value[VALUE_MAX];
     size_t size;
 };
 
 struct client {
     int fd; /* -1: free */
     struct buf in;
-    char waits_for[TEXT_MAX]; /* "": nothing */
+    char waits_for[KEY_MAX]; /* "": nothing */
 };
 
 struct store {
@@ -84,10 +90,11 @@ static void put(struct store *s, const char *key, const void *value, size_t size
     }
 }
 
-static size_t take_string(struct wire_reader *r, void *to)
+/* At most max − 1 bytes, and a terminator. */
+static size_t take_string(struct wire_reader *r, void *to, size_t max)
 {
     uint64_t size = wire_get_u64(r);
-    const uint8_t *data = size < TEXT_MAX ? wire_get_raw(r, (size_t)size) : NULL;
+    const uint8_t *data = size < max ? wire_get_raw(r, (size_t)size) : NULL;
 
     if (!data) {
         r->bad = true;
@@ -101,7 +108,7 @@ static size_t take_string(struct wire_reader *r, void *to)
 static void on_get(struct store *s, struct client *c, const char *key)
 {
     struct entry *e = find(s, key);
-    uint8_t reply[8 + TEXT_MAX] = {0};
+    uint8_t reply[8 + VALUE_MAX] = {0};
     size_t size = e ? e->size : 0;
 
     memcpy(reply, &size, 8);
@@ -134,7 +141,7 @@ static void on_wait(struct store *s, struct client *c, const char *key)
 /* One request, if it is there in full. */
 static bool serve_request(struct store *s, struct client *c)
 {
-    char key[TEXT_MAX] = "", value[TEXT_MAX] = "";
+    char key[KEY_MAX] = "", value[VALUE_MAX] = "";
     struct wire_reader r;
     uint64_t number = 0;
     size_t size = 0;
@@ -149,10 +156,10 @@ static bool serve_request(struct store *s, struct client *c)
     if (op == TCPSTORE_VALIDATE || op == TCPSTORE_PING) {
         number = wire_get_u32(&r);
     } else if (op != TCPSTORE_CANCEL_WAIT) {
-        (void)take_string(&r, key);
+        (void)take_string(&r, key, sizeof(key));
     }
     if (op == TCPSTORE_SET) {
-        size = take_string(&r, value);
+        size = take_string(&r, value, sizeof(value));
     } else if (op == TCPSTORE_ADD) {
         number = wire_get_u64(&r);
     }
