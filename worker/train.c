@@ -10,6 +10,7 @@
 
 #include "worker/train.h"
 
+#include "worker/cadence.h"
 #include "worker/evaluate.h"
 #include "worker/plan.h"
 #include "worker/report/progress.h"
@@ -30,7 +31,7 @@ enum { CURVE_COLUMNS = 72, CURVE_ROWS = 14 };
 struct loop {
     struct trainer *t;
     bool warned_non_finite;
-    bool is_save_due; /* a checkpoint was put off */
+    struct save_cadence save;
 };
 
 static void on_unit(void *arg, int unit)
@@ -144,33 +145,14 @@ static int begin_save(struct trainer *t, struct errmsg *msg)
     return rv;
 }
 
+static uint64_t n_steps(const struct trainer *t)
+{
+    return (uint64_t)t->config->train.steps;
+}
+
 static bool is_last(const struct trainer *t)
 {
-    return t->step >= (uint64_t)t->config->train.steps;
-}
-
-static bool is_due(int64_t every, uint64_t step)
-{
-    return every > 0 && step % (uint64_t)every == 0;
-}
-
-/* A checkpoint that is due while the last one is in work (on any rank) is put off to
- * the next step at which it is not. All ranks see the same flags, so they decide
- * alike. */
-static bool should_save(struct loop *loop, unsigned flags)
-{
-    const struct trainer *t = loop->t;
-
-    if (is_last(t) || (flags & LOSSES_LEAVE)) {
-        return true;
-    }
-    loop->is_save_due =
-        loop->is_save_due || is_due(t->config->checkpoint.every, t->step);
-    if (!loop->is_save_due || (flags & LOSSES_SAVING)) {
-        return false;
-    }
-    loop->is_save_due = false;
-    return true;
+    return t->step >= n_steps(t);
 }
 
 /* --- telling --- */
@@ -201,8 +183,8 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
                       "ctrun-worker: the loss of step %" PRIu64 " is not finite\n",
                       t->step);
     }
-    if (is_due(t->config->log.every, t->step) || is_last(t)) {
-        progress_format(line, (uint64_t)t->config->train.steps, text, sizeof(text));
+    if (cadence_is_due_or_last(t->config->log.every, t->step, n_steps(t))) {
+        progress_format(line, n_steps(t), text, sizeof(text));
         (void)printf("%s\n", text);
         (void)fflush(stdout);
     }
@@ -226,16 +208,16 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     if (rv == 0 && saver_is_fenced(t->saver)) {
         return saver_wait(t->saver, msg);
     }
-    if (rv == 0 && t->val_losses && t->config->eval.every > 0 &&
-        (is_due(t->config->eval.every, t->step) || is_last(t))) {
+    if (rv == 0 && t->val_losses &&
+        cadence_is_due_or_last(t->config->eval.every, t->step, n_steps(t))) {
         rv = evaluate(t, &line.val_loss, msg);
     }
     rv = rv < 0 ? rv : report(loop, &line, began_us, msg);
-    if (rv == 0 && should_save(loop, *ret_flags)) {
+    if (rv == 0 && save_cadence_step(&loop->save, t->step, *ret_flags)) {
         rv = begin_save(t, msg);
     }
-    if (rv == 0 && trainer_leads(t) && t->config->sample.every > 0 &&
-        (is_due(t->config->sample.every, t->step) || is_last(t))) {
+    if (rv == 0 && trainer_leads(t) &&
+        cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
         rv = evaluate_sample(t, msg);
     }
     return rv;
@@ -261,7 +243,10 @@ static void show_end(const struct trainer *t)
 /* The exit code, or an error. */
 static int train(struct trainer *t, struct errmsg *msg)
 {
-    struct loop loop = {.t = t};
+    struct loop loop = {
+        .t = t,
+        .save = {.every = t->config->checkpoint.every, .steps = n_steps(t)},
+    };
     unsigned flags = 0;
     int rv = 0;
 
