@@ -98,18 +98,19 @@ static void print_files(const struct manifest *m)
 {
     char size[32];
 
-    (void)printf("\n%-44s  %9s  %s\n", "FILE", "SIZE", "XXH3-128");
+    (void)printf("%-44s  %9s  %s\n", "FILE", "SIZE", "XXH3-128");
     for (size_t i = 0; i < m->n_files; i++) {
         ckpt_format_size(size, sizeof(size), m->files[i].bytes);
         (void)printf("%-44s  %9s  %s\n", m->files[i].name, size, m->files[i].hash);
     }
+    (void)printf("\n");
 }
 
 static void print_tensors(const struct index *x)
 {
     char shape[64];
 
-    (void)printf("\n%-44s  %16s  %s\n", "TENSOR", "SHAPE", "BOXES");
+    (void)printf("%-44s  %16s  %s\n", "TENSOR", "SHAPE", "BOXES");
     for (size_t i = 0; i < x->n_pieces; i += count_boxes(x, i)) {
         const struct piece *p = &x->piece[i];
 
@@ -121,27 +122,45 @@ static void print_tensors(const struct index *x)
         }
         (void)printf("%-44s  %16s  %5zu\n", p->name, shape, count_boxes(x, i));
     }
+    (void)printf("\n");
 }
 
-static void print_table(const struct ckpt_view *v)
+static size_t count_tensors(const struct index *x)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < x->n_pieces; i += count_boxes(x, i)) {
+        n++;
+    }
+    return n;
+}
+
+/* The summary comes last, where a terminal stands when all is printed: the lists above
+ * it may be long. */
+static void print_table(const struct ckpt_view *v, bool with_tensors)
 {
     const struct checkpoint_meta *meta = &v->manifest->meta;
 
+    print_files(v->manifest);
+    if (with_tensors) {
+        print_tensors(v->index);
+    }
     (void)printf("%s\n", v->name);
     (void)printf("  %-15s %" PRIu64 "\n", "step", meta->step);
     (void)printf("  %-15s %d\n", "run generation", meta->run_generation);
-    (void)printf("  %-15s %d\n", "ranks", meta->world_size);
+    (void)printf("  %-15s dp_replicate=%d dp_shard=1 tp=1 pp=1\n", "mesh",
+                 meta->world_size);
     (void)printf("  %-15s %" PRIu64 "\n", "samples", meta->position);
     (void)printf("  %-15s %" PRId64 "\n", "seed", (int64_t)meta->seed);
     (void)printf("  %-15s %s\n", "signature", meta->signature);
+    (void)printf("  %-15s %zu%s\n", "tensors", count_tensors(v->index),
+                 with_tensors ? "" : " (--tensors lists them)");
     (void)printf("  %-15s %s\n", "state_hash", v->state_hash);
-    print_files(v->manifest);
-    print_tensors(v->index);
 }
 
 /* --- the verb --- */
 
-static int show_good(struct ckpt_view *v, bool as_json)
+static int show_good(struct ckpt_view *v, const struct ckpt_args *args)
 {
     struct errmsg msg;
     struct index x;
@@ -151,16 +170,16 @@ static int show_good(struct ckpt_view *v, bool as_json)
         return ckpt_fail(CKPT_BAD, "%s", msg.text);
     }
     v->index = &x;
-    if (as_json) {
+    if (args->json) {
         print_json(v);
     } else {
-        print_table(v);
+        print_table(v, args->tensors);
     }
     index_release(&x);
     return CKPT_OK;
 }
 
-static int show_path(const char *path, bool as_json)
+static int show_path(const char *path, const struct ckpt_args *args)
 {
     struct verify_report report;
     struct manifest m = {0};
@@ -174,7 +193,7 @@ static int show_path(const char *path, bool as_json)
                        report.problem[i].what.text);
     }
     if (report.n == 0) {
-        rv = show_good(&v, as_json);
+        rv = show_good(&v, args);
     }
     verify_report_release(&report);
     manifest_release(&m);
@@ -190,7 +209,7 @@ int ckpt_show(const struct ckpt_args *args)
         rv = ckpt_fail(CKPT_BAD, "no checkpoint in %s", t.dir);
     }
     if (rv == 0) {
-        rv = show_path(t.entry[0].path, args->json);
+        rv = show_path(t.entry[0].path, args);
     }
     ckpt_targets_release(&t);
     return rv;

@@ -24,7 +24,7 @@ struct ckpt_verb {
 static const struct ckpt_verb verbs[] = {
     {"list", ckpt_list, "ctrun ckpt list DIR [--json]"},
     {"verify", ckpt_verify, "ctrun ckpt verify PATH [--json]"},
-    {"show", ckpt_show, "ctrun ckpt show PATH [--json]"},
+    {"show", ckpt_show, "ctrun ckpt show PATH [--tensors|--json]"},
     {"prune", ckpt_prune, "ctrun ckpt prune DIR --keep N [--json]"},
 };
 
@@ -33,7 +33,8 @@ static const char usage_text[] =
     "\n"
     "  list DIR              the checkpoints in a folder, newest first\n"
     "  verify PATH           reads every byte; names every file that is wrong\n"
-    "  show PATH             step, generation, mesh, files, tensors and state_hash\n"
+    "  show PATH             files, step, generation, mesh and, last, state_hash;\n"
+    "                        with --tensors each tensor too (--json has them all)\n"
     "  prune DIR --keep N    deletes all but the newest N\n"
     "\n"
     "  --json                print JSON instead of a table\n"
@@ -245,6 +246,8 @@ static int parse_args(const struct ckpt_verb *verb, int argc, char **argv,
 
         if (strcmp(arg, "--json") == 0) {
             ret->json = true;
+        } else if (verb->run == ckpt_show && strcmp(arg, "--tensors") == 0) {
+            ret->tensors = true;
         } else if (may_keep && strcmp(arg, "--keep") == 0) {
             rv = parse_keep(i + 1 < argc ? argv[i + 1] : NULL, ret);
             i++;

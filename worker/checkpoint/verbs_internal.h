@@ -13,6 +13,7 @@ struct ckpt_args {
     const char *path;
     size_t keep; /* 0: not given */
     bool json;
+    bool tensors; /* show: list them too */
 };
 
 /* The checkpoints that a path means: itself, or all in a folder (of a run, too), newest

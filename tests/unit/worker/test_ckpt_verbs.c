@@ -283,6 +283,29 @@ static void show_has_step_and_state_hash_at_the_top(void **state)
     assert_non_null(strstr(f->out, "step-00000020-g2"));
 }
 
+/* The last line of a terminal is the answer; a model's hundreds of tensors are asked
+ * for. */
+static void show_ends_with_the_state_hash(void **state)
+{
+    struct fixture *f = *state;
+    char hash[CHECKPOINT_HASH_HEX];
+    struct errmsg msg;
+    const char *last;
+
+    assert_int_equal(checkpoint_state_hash(f->newest, hash, &msg), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(RUN(f, "show", f->newest, i > 0 ? "--tensors" : NULL), 0);
+        last = strstr(f->out, "\n  state_hash ");
+        assert_non_null(last);
+        assert_ptr_equal(strchr(last + 1, '\n'), f->out + strlen(f->out) - 1);
+        assert_non_null(strstr(last, hash));
+        assert_non_null(strstr(f->out, "\n  step            20\n"));
+        assert_non_null(strstr(f->out, "dp_replicate=3"));
+        assert_int_equal(strstr(f->out, "h.0.ln_1.weight") != NULL, i);
+    }
+    assert_int_equal(RUN(f, "list", f->dir, "--tensors"), 2);
+}
+
 static void show_refuses_damaged_ones(void **state)
 {
     struct fixture *f = *state;
@@ -388,6 +411,7 @@ int main(void)
         CASE(verify_names_every_wrong_file),
         CASE(verify_knows_a_checkpoint_that_lost_its_manifest),
         CASE(show_has_step_and_state_hash_at_the_top),
+        CASE(show_ends_with_the_state_hash),
         CASE(show_refuses_damaged_ones),
         CASE(prune_keeps_the_newest),
         CASE(prune_never_leaves_only_damaged_ones),
