@@ -234,6 +234,17 @@ static int parse_keep(const char *text, struct ckpt_args *args)
     return 0;
 }
 
+static int check_args(const struct ckpt_verb *verb, const struct ckpt_args *args)
+{
+    if (!args->path || args->path[0] == '\0') {
+        return ckpt_fail(CKPT_USAGE, "no path given: %s", verb->usage);
+    }
+    if (verb->run == ckpt_prune && args->keep == 0) {
+        return ckpt_fail(CKPT_USAGE, "--keep is missing: %s", verb->usage);
+    }
+    return 0;
+}
+
 /* 0, or the exit code after a line was printed. */
 static int parse_args(const struct ckpt_verb *verb, int argc, char **argv,
                       struct ckpt_args *ret)
@@ -262,13 +273,7 @@ static int parse_args(const struct ckpt_verb *verb, int argc, char **argv,
             ret->path = arg;
         }
     }
-    if (rv == 0 && (!ret->path || ret->path[0] == '\0')) {
-        rv = ckpt_fail(CKPT_USAGE, "no path given: %s", verb->usage);
-    }
-    if (rv == 0 && may_keep && ret->keep == 0) {
-        rv = ckpt_fail(CKPT_USAGE, "--keep is missing: %s", verb->usage);
-    }
-    return rv;
+    return rv != 0 ? rv : check_args(verb, ret);
 }
 
 static bool wants_help(int argc, char **argv)

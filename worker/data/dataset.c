@@ -28,6 +28,7 @@ struct data_file {
     int64_t bytes;
     int64_t begin; /* byte of the first token */
     int width;     /* bytes of a token: 1 or 2 */
+    bool is_guess; /* the name alone decided on the width */
     uint64_t n_tokens;
     uint64_t first_sample;
     uint64_t n_samples;
@@ -73,14 +74,25 @@ static int read_at(int fd, void *data, size_t size, int64_t offset)
     return 0;
 }
 
+/* What to do about tokens that the vocabulary does not have. */
+static const char *remedy(const struct data_file *f)
+{
+    if (f->width == 1) {
+        return "; the tokens of text are its bytes: model.vocab=256";
+    }
+    return f->is_guess ? "; read as u16 because its name ends in .bin: "
+                         "data.format=text reads it as bytes"
+                       : "";
+}
+
 static int blame_token(const struct dataset *d, const struct data_file *f,
                        int32_t token, uint64_t index, struct errmsg *msg)
 {
     int64_t at = f->begin + (int64_t)index * f->width;
 
     return errmsg_set(msg, ERR_CORRUPT,
-                      "%s: token %d at byte %lld is not below model.vocab (%lld)",
-                      f->path, token, (long long)at, (long long)d->vocab);
+                      "%s: token %d at byte %lld is not below model.vocab (%lld)%s",
+                      f->path, token, (long long)at, (long long)d->vocab, remedy(f));
 }
 
 static bool has_ending(const char *path, const char *ending)
@@ -148,12 +160,13 @@ static int recognise(struct data_file *f, const char *format, const uint8_t *hea
             "or llmc",
             format);
     }
+    f->width = 2;
+    f->is_guess = is_auto;
     if (f->bytes % 2 != 0) {
         return errmsg_set(msg, ERR_INVALID,
-                          "%s: %lld bytes are no whole number of 16-bit tokens",
-                          f->path, (long long)f->bytes);
+                          "%s: %lld bytes are no whole number of 16-bit tokens%s",
+                          f->path, (long long)f->bytes, remedy(f));
     }
-    f->width = 2;
     f->n_tokens = (uint64_t)f->bytes / 2;
     return 0;
 }

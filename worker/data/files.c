@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct finder {
     struct file_names files;
@@ -28,6 +29,14 @@ void files_release(struct file_names *f)
 
 static int blame(const struct finder *f, const char *path, int err)
 {
+    char here[FILES_PATH_MAX];
+
+    if (err == -ENOENT && path[0] != '/' && getcwd(here, sizeof(here))) {
+        return errmsg_set(f->msg, err,
+                          "%s: %s: %s; a path that does not begin with / counts from "
+                          "where the program is started: %s",
+                          f->what, path, err_text(err), here);
+    }
     return errmsg_set(f->msg, err, "%s: %s: %s", f->what, path, err_text(err));
 }
 

@@ -289,7 +289,26 @@ static void damaged_headers_are_refused(void **state)
                    "a.bin: not an llm.c token file (header 20240520, version 1)");
     (void)scratch_write(&scratch, "a.bin", "12345", 5);
     assert_refused("auto", 65536, ERR_INVALID,
+                   "a.bin: 5 bytes are no whole number of 16-bit tokens; read as u16 "
+                   "because its name ends in .bin: data.format=text reads it as bytes");
+    assert_refused("u16", 65536, ERR_INVALID,
                    "a.bin: 5 bytes are no whole number of 16-bit tokens");
+}
+
+static void a_relative_path_that_is_missing_says_what_it_counts_from(void **state)
+{
+    (void)state;
+    char expected[512];
+    char *here = getcwd(NULL, 0);
+
+    assert_non_null(here);
+    (void)snprintf(paths.item[paths.n++], CONFIG_TEXT_MAX, "no/such");
+    (void)snprintf(expected, sizeof(expected),
+                   "data.train: no/such: No such file or directory; a path that does "
+                   "not begin with / counts from where the program is started: %s",
+                   here);
+    assert_refused("auto", 256, -ENOENT, expected);
+    free(here);
 }
 
 static void what_cannot_be_read_is_named(void **state)
@@ -333,7 +352,17 @@ static void a_token_past_the_vocabulary_is_found_at_the_start(void **state)
     write_text("a.txt", "abc~d");
     name("a.txt");
     assert_refused("text", 126, ERR_CORRUPT,
-                   "a.txt: token 126 at byte 3 is not below model.vocab (126)");
+                   "a.txt: token 126 at byte 3 is not below model.vocab (126); the "
+                   "tokens of text are its bytes: model.vocab=256");
+    paths.n = 0;
+    write_text("b.bin", "these are bytes.");
+    name("b.bin");
+    assert_refused("auto", 256, ERR_CORRUPT,
+                   "b.bin: token 26740 at byte 0 is not below model.vocab (256); read "
+                   "as u16 because its name ends in .bin: data.format=text reads it as "
+                   "bytes");
+    assert_refused("u16", 256, ERR_CORRUPT,
+                   "b.bin: token 26740 at byte 0 is not below model.vocab (256)");
 }
 
 static void a_token_past_the_vocabulary_is_found_when_read(void **state)
@@ -421,6 +450,7 @@ int main(void)
         CASE(binary_files_are_recognised),
         CASE(formats_can_be_forced),
         CASE(damaged_headers_are_refused),
+        CASE(a_relative_path_that_is_missing_says_what_it_counts_from),
         CASE(what_cannot_be_read_is_named),
         CASE(a_token_past_the_vocabulary_is_found_at_the_start),
         CASE(a_token_past_the_vocabulary_is_found_when_read),
