@@ -66,11 +66,6 @@ static int check_data(const struct train_config *c, struct errmsg *msg)
                           "data.format=text with data.tokenizer=bytes",
                           (long long)c->model.vocab);
     }
-    if (c->data.train.n == 0) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "data.train is empty: name files, folders or globs, as in "
-                          "data.train=[folder]");
-    }
     return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/mem.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,7 +100,7 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "tokens of one leaf", leaf_bytes(&model));
     add_arena(p, "losses of all leaves", all_losses_bytes(t));
     add_arena(p, "batches read ahead", loader_bytes(&loader));
-    add_arena(p, "order of the samples", sampler_bytes(t->sampler));
+    add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
     add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, rank, l->world_size));
     add_arena(p, "checkpoint file", FILE_STAGE);
     add_arena(p, "collectives", comm_bytes(t->config->comm.kind, l->local_world_size));
@@ -130,6 +131,17 @@ static void find_largest(const struct trainer *t, size_t program, struct rank_pl
     }
 }
 
+static void print_data(const struct trainer *t)
+{
+    if (t->train_data) {
+        (void)printf("data: %" PRIu64 " tokens, %" PRIu64 " samples\n",
+                     dataset_tokens(t->train_data), dataset_samples(t->train_data));
+    } else {
+        (void)printf("data: data.train is not set; planned without the order of its "
+                     "samples (data.sampler=torch) and without data.val\n");
+    }
+}
+
 static void print_plan(const struct trainer *t)
 {
     struct parallel_config parallel = parallel_of(t, t->launch->rank);
@@ -143,6 +155,7 @@ static void print_plan(const struct trainer *t)
                  t->launch->world_size, t->config->parallel.strategy, t->n_leaves);
     (void)printf("parameters: %zu in %d units\n", t->layout.n_params,
                  t->layout.n_units);
+    print_data(t);
     print_memory(&own, "");
     if (largest.total > own.total) {
         print_memory(&largest, ", the largest");

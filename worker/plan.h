@@ -8,9 +8,9 @@
 
 #include "worker/trainer.h"
 
-/* Prints mesh, parameters, memory per arena of rank 0 and of the rank that takes most
+/* Prints mesh, parameters, data, memory per arena of rank 0 and of the rank that takes most
  * if that is more, and the bytes that rank 0 sends per step (losses and checks aside).
- * Nothing is written. Errors are those of trainer_open. */
+ * Nothing is written. Errors are those of trainer_open, but data.train may be empty. */
 int plan_run(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 
 #endif

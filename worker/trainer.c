@@ -231,23 +231,24 @@ static int open_arenas(struct trainer *t, struct errmsg *msg)
     return rv;
 }
 
-/* What needs no other rank, no device and writes nothing. */
+/* What needs no other rank, no device, no data and writes nothing. */
 static int open_local(struct trainer *t, struct errmsg *msg)
 {
     const struct train_config *c = t->config;
-    int rv;
 
     t->run_dir.lock_fd = -1;
     t->timeout_ms = (int)(c->comm.timeout * 1000);
     t->n_leaves = (uint32_t)(c->train.global_batch / c->train.micro_batch);
-    rv = open_data(t, msg);
-    return rv < 0 ? rv : open_model(t, msg);
+    return open_model(t, msg);
 }
 
 int trainer_open_dry(struct trainer *t, struct errmsg *msg)
 {
     int rv = open_local(t, msg);
 
+    if (rv == 0 && t->config->data.train.n > 0) {
+        rv = open_data(t, msg);
+    }
     return rv < 0 ? rv : trainer_open_device(t, NULL, msg);
 }
 
@@ -256,6 +257,7 @@ int trainer_open(struct trainer *t, struct errmsg *msg)
     int rv;
 
     rv = open_local(t, msg);
+    rv = rv < 0 ? rv : open_data(t, msg);
     rv = rv < 0 ? rv : agreement_open(t, msg);
     rv = rv < 0 ? rv : open_comm(t, msg);
     return rv < 0 ? rv : open_arenas(t, msg);

@@ -66,7 +66,8 @@ struct trainer {
  * it. */
 int trainer_exit_code(const struct trainer *t, int err);
 
-/* Data, checks and device: what needs no other rank and writes nothing (--dry-run). */
+/* Data, checks and device: what needs no other rank and writes nothing (--dry-run).
+ * Where data.train names nothing, train_data, val_data and sampler stay NULL. */
 int trainer_open_dry(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 int trainer_open(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -59,6 +60,30 @@ def rank_and_peak(pid):
 def test_dry_run_writes_nothing(bin_dir, corpus, tmp_path):
     dry_run(bin_dir, corpus, tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_needs_no_data_and_says_so(bin_dir, corpus, tmp_path):
+    with_data = dry_run(bin_dir, corpus, tmp_path / "run", 2)
+    without = dry_run(bin_dir, corpus, tmp_path / "run", 2, "data.train=[]")
+    assert "data.train is not set" in without
+    assert "samples" in with_data and "is not set" not in with_data
+    lines = [re.search(r"activations.*", plan)[0] for plan in (with_data, without)]
+    assert lines[0] == lines[1]
+
+
+def test_every_shipped_configuration_can_be_planned(bin_dir, tmp_path):
+    configs = pathlib.Path(__file__).resolve().parents[2] / "configs"
+    shutil.copytree(configs, tmp_path / "configs")  # as installed: outside the source tree
+    names = [p.name for p in configs.glob("*.yaml") if p.name != "rendezvous.yaml"]
+    assert "gpt2-124m.yaml" in names
+    for name in names:
+        plan = subprocess.run(
+            [bin_dir / "ctrun-worker", f"--config-name={name}", "--dry-run",
+             *(["data.train=[]"] if name == "demo.yaml" else [])],
+            cwd=tmp_path, capture_output=True, text=True,
+        )
+        assert plan.returncode == 0, plan.stderr
+        assert "sent per step" in plan.stdout
 
 
 @pytest.mark.release_only  # sanitizers have memory of their own

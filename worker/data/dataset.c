@@ -293,8 +293,10 @@ int dataset_open(const struct dataset_config *config, struct dataset **ret,
     int rv;
 
     if (config->paths->n == 0) {
-        return errmsg_set(msg, ERR_INVALID, "%s is empty: name files, folders or globs",
-                          config->what);
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "%s is empty: name files, folders or globs, as in %s=[folder]",
+            config->what, config->what);
     }
     rv = files_find(config->paths, config->what, &names, msg);
     if (rv < 0) {

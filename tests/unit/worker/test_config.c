@@ -72,7 +72,7 @@ static void the_shipped_files_pass_the_checks(void **state)
     assert_int_equal(config_check(&config_rig_options.config, &msg), 0);
     assert_int_equal(config_rig_options.config.train.seq_len, 128);
     assert_int_equal(config_rig_options.config.model.kv_heads, 4);
-    must_parse("--config-path=configs|--config-name=gpt2-124m|data.train=[x]");
+    must_parse("--config-path=configs|--config-name=gpt2-124m");
     assert_int_equal(config_check(&config_rig_options.config, &msg), 0);
     assert_int_equal(config_rig_options.config.model.dim, 768);
 }
@@ -355,8 +355,6 @@ static void checks_name_keys_values_and_remedies(void **state)
         {"data.format=text|model.vocab=255", ERR_INVALID,
          "model.vocab (255) is less than the 256 tokens of data.format=text with "
          "data.tokenizer=bytes"},
-        {"data.train=[]", ERR_INVALID,
-         "data.train is empty: name files, folders or globs, as in data.train=[folder]"},
         {"train.seq_len=2048", ERR_INVALID,
          "train.seq_len (2048) is larger than model.context (1024)"},
         {"train.global_batch=10", ERR_INVALID,

@@ -314,7 +314,9 @@ static void a_relative_path_that_is_missing_says_what_it_counts_from(void **stat
 static void what_cannot_be_read_is_named(void **state)
 {
     (void)state;
-    assert_refused("auto", 256, ERR_INVALID, " is empty: name files, folders or globs");
+    assert_refused("auto", 256, ERR_INVALID,
+                   "data.train is empty: name files, folders or globs, as in "
+                   "data.train=[folder]");
     name("none");
     assert_refused("auto", 256, -ENOENT, "/none: No such file or directory");
     paths.n = 0;
