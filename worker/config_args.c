@@ -38,11 +38,33 @@ static bool is_flag(const char *arg, const char *name)
     return arg[i] == '\0' || arg[i] == '=';
 }
 
+/* "--train.steps=5": a key as other tools have it. */
+static bool is_dashed_key(const char *arg, const char **ret_key)
+{
+    char path[CONFIG_PATH_MAX];
+    const char *key = arg + strspn(arg, "-");
+    size_t len = strcspn(key, "=");
+
+    if (len >= sizeof(path)) {
+        return false;
+    }
+    memcpy(path, key, len);
+    path[len] = '\0';
+    *ret_key = key;
+    return config_key_find(path) != NULL;
+}
+
 static int blame_flag(const char *arg, struct errmsg *msg)
 {
     const char *names[ARRAY_LEN(flags)];
     const char *nearest;
+    const char *key;
 
+    if (is_dashed_key(arg, &key)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "command line: \"%s\": a key has no dashes: %.*s=VALUE", arg,
+                          (int)strcspn(key, "="), key);
+    }
     for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
         names[i] = flags[i].name;
     }
@@ -70,6 +92,7 @@ static int set_flag(enum flag flag, const char *value, struct config_args *args,
     switch (flag) {
     case FLAG_PATH:
         args->dir = value;
+        args->has_dir = true;
         return 0;
     case FLAG_NAME:
         args->name = value;

@@ -29,7 +29,8 @@ struct config_choice {
 
 struct config_args {
     const char *dir,
-        *name; /* --config-path, --config-name; borrowed; name may be NULL */
+        *name;    /* --config-path, --config-name; borrowed; name may be NULL */
+    bool has_dir; /* dir was given: no default */
     const char **override; /* owned; its texts are borrowed from argv */
     size_t n_overrides;
     struct config_choice choice[CONFIG_MAX_CHOICES];

@@ -3,8 +3,10 @@
 
 #include "common/str.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The defaults list, as in Hydra. A file in folder a/b of the configuration folder goes
@@ -367,6 +369,30 @@ static int run(struct composer *c)
     return rv;
 }
 
+/* The folder is there, and a folder. Its default is told from one that was given. */
+static int check_folder(const struct config_args *args, struct errmsg *msg)
+{
+    struct stat st;
+
+    if (stat(args->dir, &st) < 0 && errno == ENOENT && !args->has_dir) {
+        return errmsg_set(msg, ERR_MISSING,
+                          "--config-name=%s: there is no folder \"%s\" here; "
+                          "--config-path=DIR says where the file lies",
+                          args->name, args->dir);
+    }
+    if (stat(args->dir, &st) < 0) {
+        return errmsg_set(msg, -errno, "--config-path: %s: %s", args->dir,
+                          err_text(-errno));
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "--config-path: %s is a file, not a folder: use "
+                          "--config-path=DIR --config-name=NAME",
+                          args->dir);
+    }
+    return 0;
+}
+
 static int compose_primary(struct composer *c)
 {
     const char *name = c->args->name;
@@ -401,9 +427,10 @@ static int compose_choices(struct composer *c)
             return errmsg_set(
                 c->msg, ERR_INVALID,
                 CONFIG_COMMAND_LINE
-                ": \"%s=%s\": no defaults list names the group \"%s\"; \"+%s=%s\" adds it",
-                choice->group, choice->option, choice->group, choice->group,
-                choice->option);
+                ": \"%s=%s\" chooses the file %s/%s.yaml, but no defaults list names "
+                "the group \"%s\": \"+%s=%s\" adds it; a key is set as %s.KEY=…",
+                choice->group, choice->option, choice->group, choice->option,
+                choice->group, choice->group, choice->option, choice->group);
         }
         memcpy(w.folder, choice->group, sizeof(w.folder));
         rv = push_option(c, &w, choice->option);
@@ -419,7 +446,20 @@ int config_compose(struct config_args *args, struct yaml_tree *tree,
                    struct yaml_node *root, struct errmsg *msg)
 {
     struct composer c = {.args = args, .tree = tree, .root = root, .msg = msg};
-    int rv = args->name ? compose_primary(&c) : 0;
+    bool is_absolute = args->name && args->name[0] == '/';
+    int rv = 0;
 
+    if (args->has_dir || (args->name && !is_absolute)) {
+        rv = check_folder(args, msg);
+    }
+    if (rv == 0 && args->has_dir && !args->name && args->n_choices == 0) {
+        rv = errmsg_set(msg, ERR_INVALID,
+                        "--config-path=%s names a folder, but no file is chosen: add "
+                        "--config-name=NAME",
+                        args->dir);
+    }
+    if (rv == 0 && args->name) {
+        rv = compose_primary(&c);
+    }
     return rv < 0 ? rv : compose_choices(&c);
 }

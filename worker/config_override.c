@@ -21,7 +21,13 @@ int config_blame_unknown(const struct yaml_node *n, const char *path,
                          struct errmsg *msg)
 {
     const char *nearest = config_key_nearest(path);
+    char names[256];
 
+    config_section_keys(path, names, sizeof(names));
+    if (!nearest && names[0]) {
+        return yaml_blame_key(n, ERR_INVALID, msg, "unknown key \"%s\"; %.*s has %s",
+                              path, (int)strcspn(path, "."), path, names);
+    }
     if (!nearest) {
         return yaml_blame_key(n, ERR_INVALID, msg,
                               "unknown key \"%s\"; --help lists the keys", path);
@@ -53,6 +59,10 @@ static int parse(const char *text, struct override *o, struct errmsg *msg)
     len = strcspn(key, "=");
     if (key[len] == '=') {
         o->value = key + len + 1;
+    }
+    if (!o->value && len > 5 && strcmp(key + len - 5, ".yaml") == 0) {
+        return blame(o, msg,
+                     "a file is named with --config-path=DIR --config-name=NAME");
     }
     if (len == 0 || (!o->value && !o->is_removal)) {
         return blame(o, msg, "expected key=value; --help lists options and keys");
@@ -227,6 +237,18 @@ static int check_known(struct yaml_node *root, struct errmsg *msg)
     return rv;
 }
 
+/* Null stands for no section and no list; a key has a value, or is left out. */
+static int blame_null(const struct config_key *key, const struct yaml_node *n,
+                      struct errmsg *msg)
+{
+    char wanted[160];
+
+    config_key_describe(key, wanted, sizeof(wanted));
+    return yaml_blame(n, ERR_INVALID, msg,
+                      "%s: null is not %s; leave the key out for its default (%s)",
+                      key->path, wanted, key->fallback[0] ? key->fallback : "\"\"");
+}
+
 static int fill_key(const struct config_key *key, struct yaml_tree *tree,
                     struct yaml_node *root, struct errmsg *msg)
 {
@@ -238,6 +260,9 @@ static int fill_key(const struct config_key *key, struct yaml_tree *tree,
 
     if (old && !yaml_node_is_null(old)) {
         return 0;
+    }
+    if (old && key->type != CONFIG_TEXTS) {
+        return blame_null(key, old, msg);
     }
     if (old) {
         yaml_node_remove(old);

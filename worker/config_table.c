@@ -219,13 +219,60 @@ static const char *same_leaf(const char *path, const char *leaf)
     return found;
 }
 
+/* The nearest of the names, where at least half of the text is right: of short names
+ * everything is near. */
+static const char *half_right(const char *text, const char *const *names, size_t n)
+{
+    const char *found = str_nearest(text, names, n);
+
+    return found && 2 * str_distance(text, found) <= strlen(text) ? found : NULL;
+}
+
 static const char *near_section(const char *path)
 {
     static const char *const sections[] = {"run",        "model",    "data",   "train",
                                            "optim",      "parallel", "eval",   "sample",
                                            "checkpoint", "log",      "device", "comm"};
 
-    return strchr(path, '.') ? NULL : str_nearest(path, sections, ARRAY_LEN(sections));
+    return strchr(path, '.') ? NULL : half_right(path, sections, ARRAY_LEN(sections));
+}
+
+/* "train" of "train.steps" when that is a section; returns its length, else 0. */
+static size_t section_length(const char *path)
+{
+    char section[CONFIG_PATH_MAX];
+    size_t len = strcspn(path, ".");
+
+    if (path[len] != '.' || len >= sizeof(section)) {
+        return 0;
+    }
+    memcpy(section, path, len);
+    section[len] = '\0';
+    return config_is_section(section) ? len : 0;
+}
+
+/* The key of the same section whose last name is near. */
+static const char *near_in_section(const char *path)
+{
+    size_t len = section_length(path);
+    const char *leaves[ARRAY_LEN(keys)];
+    const char *paths[ARRAY_LEN(keys)];
+    const char *leaf;
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(keys) && len > 0; i++) {
+        if (strncmp(keys[i].path, path, len + 1) == 0) {
+            paths[n] = keys[i].path;
+            leaves[n++] = keys[i].path + len + 1;
+        }
+    }
+    leaf = n > 0 ? str_nearest(path + len + 1, leaves, n) : NULL;
+    for (size_t i = 0; i < n && leaf; i++) {
+        if (leaves[i] == leaf) {
+            return paths[i];
+        }
+    }
+    return NULL;
 }
 
 const char *config_key_nearest(const char *path)
@@ -241,12 +288,30 @@ const char *config_key_nearest(const char *path)
     }
     found = found ? found : same_leaf(path, leaf);
     found = found ? found : near_section(path);
-    found = found ? found : str_nearest(path, paths, ARRAY_LEN(keys));
+    found = found ? found : near_in_section(path);
+    if (!found && section_length(path) == 0) {
+        found = half_right(path, paths, ARRAY_LEN(keys));
+    }
     if (!found) {
-        leaf = str_nearest(leaf, leaves, ARRAY_LEN(keys));
+        leaf = half_right(leaf, leaves, ARRAY_LEN(keys));
         found = leaf ? same_leaf(path, leaf) : NULL;
     }
     return found;
+}
+
+void config_section_keys(const char *path, char *text, size_t size)
+{
+    size_t len = section_length(path);
+    size_t used = 0;
+
+    ASSERT(size > 0);
+    text[0] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(keys) && len > 0; i++) {
+        if (strncmp(keys[i].path, path, len + 1) == 0 && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                     used > 0 ? ", " : "", keys[i].path + len + 1);
+        }
+    }
 }
 
 static void describe_choices(const char *choices, char *text, size_t size)

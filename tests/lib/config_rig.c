@@ -66,7 +66,7 @@ static void assert_text(const char *text, const char *expected)
 
     for (const char *c = expected;
          *c && n + sizeof(config_rig_scratch.dir) < sizeof(full); c++) {
-        if (c[0] == '@' && c[1] == '/') {
+        if (c[0] == '@' && strchr("/ ", c[1])) {
             memcpy(full + n, config_rig_scratch.dir, strlen(config_rig_scratch.dir));
             n += strlen(config_rig_scratch.dir);
         } else {

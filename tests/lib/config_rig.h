@@ -3,8 +3,8 @@
 
 /* Small files in a scratch folder, and command lines parsed against them. A line is
  * split at
- * "|"; an item "@" becomes --config-path=<the folder>. In expected texts "@/" stands
- * for that folder. */
+ * "|"; an item "@" becomes --config-path=<the folder>. In expected texts the "@" of
+ * "@/" and "@ " stands for that folder. */
 
 #include "tests/lib/scratch.h"
 #include "worker/config.h"

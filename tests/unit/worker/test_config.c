@@ -107,6 +107,8 @@ static void wrong_flags_are_refused(void **state)
                    "command line: unknown option \"--config-nam=x\"; nearest: "
                    "\"--config-name\"");
     assert_refused("--config-name", "command line: --config-name needs a value");
+    assert_refused("--train.steps=5", "command line: \"--train.steps=5\": a key has no "
+                                      "dashes: train.steps=VALUE");
     assert_refused("--dry-run=yes", "command line: --dry-run takes no value");
     assert_refused("--cfg=hydra",
                    "command line: --cfg: \"hydra\" is not one of job, all");
@@ -183,6 +185,34 @@ static void unknown_keys_name_their_place_and_the_nearest(void **state)
                                  "\"optim.betas\"");
     assert_refused("qqqqqqqqqqqq=3",
                    "command line: unknown key \"qqqqqqqqqqqq\"; --help lists the keys");
+}
+
+/* Where nothing is near, the section's own keys say more than a far-fetched name. */
+static void far_names_are_not_called_nearest(void **state)
+{
+    (void)state;
+    assert_refused("+foo=1",
+                   "command line: unknown key \"foo\"; --help lists the keys");
+    assert_refused("foo.bar=1",
+                   "command line: unknown key \"foo.bar\"; --help lists the keys");
+    assert_refused("eval.foo=1",
+                   "command line: unknown key \"eval.foo\"; eval has every, batches");
+    assert_refused(
+        "~log.foo",
+        "command line: unknown key \"log.foo\"; log has every, level, curve");
+    assert_refused("trian.stesp=1",
+                   "command line: unknown key \"trian.stesp\"; nearest: "
+                   "\"train.steps\"");
+    assert_refused("train.stesp=1",
+                   "command line: unknown key \"train.stesp\"; nearest: "
+                   "\"train.steps\"");
+    assert_refused("train.betass=1", "command line: unknown key \"train.betass\"; "
+                                     "nearest: \"optim.betas\"");
+    assert_refused(
+        "train=5",
+        "command line: \"train=5\" chooses the file train/5.yaml, but no "
+        "defaults list names the group \"train\": \"+train=5\" adds it; a key "
+        "is set as train.KEY=…");
 }
 
 static void misspelt_sections_are_recognised(void **state)
@@ -413,6 +443,7 @@ int main(void)
         CASE(lists_are_yaml_or_one_text),
         CASE(kv_heads_follow_heads_unless_given),
         CASE(unknown_keys_name_their_place_and_the_nearest),
+        CASE(far_names_are_not_called_nearest),
         CASE(misspelt_sections_are_recognised),
         CASE(wrong_types_and_ranges_are_refused),
         CASE(long_texts_and_lists_are_refused),

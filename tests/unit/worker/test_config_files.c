@@ -1,8 +1,10 @@
 #include "tests/lib/cmocka.h"
 #include "tests/lib/config_rig.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Defaults lists, overrides and references. */
 
@@ -28,17 +30,65 @@ static void overrides_set_add_and_remove(void **state)
                    "command line: \"~train.seed=8\": it has another value");
 }
 
-static void null_means_the_default(void **state)
+/* Null may stand where nothing is a value: for a section, and for a list. */
+static void null_is_no_value_of_a_key(void **state)
 {
     (void)state;
-    (void)scratch_text(&config_rig_scratch, "x.yaml",
-                       "train: {steps: null, seed: 3}\nrun:\n  name: ~\nmodel:\n");
-    must_parse("@|-cn=x|train.seed=null");
-    assert_int_equal(config_rig_options.config.train.steps, 1000);
-    assert_int_equal(config_rig_options.config.train.seed, 1337);
-    assert_string_equal(config_rig_options.config.run.name, "demo");
+    assert_file_refused("train: {steps: ~}\n",
+                        "@/x.yaml:1:16: train.steps: null is not an integer; leave the "
+                        "key out for its default (1000)");
+    assert_file_refused("run:\n  name:\n",
+                        "@/x.yaml:2:8: run.name: null is not a text; leave the key out "
+                        "for its default (demo)");
+    assert_file_refused("optim: {betas: null}\n",
+                        "@/x.yaml:1:16: optim.betas: null is not a list of two numbers "
+                        "in [0, 1); leave the key out for its default ([0.9, 0.95])");
+    assert_refused(
+        "train.seed=null",
+        "command line: train.seed: null is not an integer; leave the key out "
+        "for its default (1337)");
+    (void)scratch_text(&config_rig_scratch, "x.yaml", "data: {val: ~}\nmodel:\n");
+    assert_int_equal(must_parse("@|-cn=x")->data.val.n, 0);
     assert_int_equal(config_rig_options.config.model.dim, 768);
     assert_string_equal(must_parse("run.name='null'")->run.name, "null");
+}
+
+static void a_folder_and_a_file_in_it_are_told_apart(void **state)
+{
+    (void)state;
+    char line[256];
+    char expected[512];
+    const char *dir = config_rig_scratch.dir;
+
+    (void)scratch_text(&config_rig_scratch, "x.yaml", "run: {name: a}\n");
+    (void)snprintf(line, sizeof(line), "--config-path=%s/x.yaml", dir);
+    (void)snprintf(expected, sizeof(expected),
+                   "--config-path: %s/x.yaml is a file, not a folder: use "
+                   "--config-path=DIR --config-name=NAME",
+                   dir);
+    assert_refused(line, expected);
+    (void)snprintf(line, sizeof(line), "--config-path=%s/none|-cn=x", dir);
+    assert_refused(line, "--config-path: @/none: No such file or directory");
+    assert_refused("@", "--config-path=@ names a folder, but no file is chosen: add "
+                        "--config-name=NAME");
+    assert_refused("x.yaml", "command line: \"x.yaml\": a file is named with "
+                             "--config-path=DIR --config-name=NAME");
+}
+
+/* The default folder is "configs", where the program is started. */
+static void a_missing_default_folder_is_named(void **state)
+{
+    (void)state;
+    char *here = getcwd(NULL, 0);
+
+    assert_non_null(here);
+    assert_int_equal(chdir(config_rig_scratch.dir), 0);
+    assert_refused("-cn=x", "--config-name=x: there is no folder \"configs\" here; "
+                            "--config-path=DIR says where the file lies");
+    (void)scratch_text(&config_rig_scratch, "configs/x.yaml", "run: {name: a}\n");
+    assert_string_equal(must_parse("-cn=x")->run.name, "a");
+    assert_int_equal(chdir(here), 0);
+    free(here);
 }
 
 static void defaults_lists_compose_files(void **state)
@@ -91,8 +141,9 @@ static void groups_are_chosen_on_the_command_line(void **state)
     assert_int_equal(must_parse("@|+model=b|model.layers=5")->model.layers, 5);
     assert_refused(
         "@|-cn=y|model=b",
-        "command line: \"model=b\": no defaults list names the group \"model\"; "
-        "\"+model=b\" adds it");
+        "command line: \"model=b\" chooses the file model/b.yaml, but no defaults list "
+        "names the group \"model\": \"+model=b\" adds it; a key is set as "
+        "model.KEY=…");
     assert_refused("@|-cn=x|model=c", "command line: @/model/c.yaml: no such file");
 }
 
@@ -220,7 +271,9 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, config_rig_open, config_rig_close)
     const struct CMUnitTest tests[] = {
         CASE(overrides_set_add_and_remove),
-        CASE(null_means_the_default),
+        CASE(null_is_no_value_of_a_key),
+        CASE(a_folder_and_a_file_in_it_are_told_apart),
+        CASE(a_missing_default_folder_is_named),
         CASE(defaults_lists_compose_files),
         CASE(self_says_where_the_own_content_comes),
         CASE(groups_are_chosen_on_the_command_line),
