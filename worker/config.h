@@ -92,7 +92,7 @@ int config_parse(int argc, char *const *argv, struct worker_options *ret,
 char *config_to_yaml(const struct train_config *config);
 char *config_to_json(const struct train_config *config);
 
-/* The lines of --help that list every key with type, default and meaning
+/* The lines of --help that list every key with meaning, type, range and default
  * (mem_alloc'ed). */
 char *config_help(void);
 

@@ -282,6 +282,21 @@ char *config_to_json(const struct train_config *config)
     return text;
 }
 
+/* What a value may be: the type, and the range of a number. */
+static void describe_values(const struct config_key *key, char *text, size_t size)
+{
+    bool has_range = key->type == CONFIG_INT || key->type == CONFIG_AUTO_INT ||
+                     key->type == CONFIG_AUTO_TEXT || key->type == CONFIG_NUMBER;
+    size_t used;
+
+    config_key_describe(key, text, size);
+    used = strlen(text);
+    if (has_range) {
+        (void)snprintf(text + used, size - used, " from %.10g to %.10g", key->min,
+                       key->max); /* the table's texts fit */
+    }
+}
+
 char *config_help(void)
 {
     struct buf b;
@@ -289,12 +304,12 @@ char *config_help(void)
     buf_init(&b, TEXT_CEILING);
     for (size_t i = 0; i < config_n_keys(); i++) {
         const struct config_key *key = config_key_at(i);
-        char type[160];
+        char values[200];
         int rv;
 
-        config_key_describe(key, type, sizeof(type));
-        rv = buf_printf(&b, "  %-34s %s (%s; default %s)\n", key->path, key->help, type,
-                        key->fallback[0] ? key->fallback : "\"\"");
+        describe_values(key, values, sizeof(values));
+        rv = buf_printf(&b, "  %-32s %s\n%35s%s; default %s\n", key->path, key->help,
+                        "", values, key->fallback[0] ? key->fallback : "\"\"");
         ASSERT(rv == 0); /* the table bounds it */
     }
     return finish(&b);

@@ -24,12 +24,16 @@ static int print_help(void)
         "                    [--dry-run] [--cfg job|all] [--help] [--version]\n"
         "       ctrun-worker ckpt list|verify|show|prune ...\n\n"
         "Trains a language model: one process per rank, started by ctrun, or alone.\n"
-        "  --config-path DIR   folder of configurations\n"
-        "  --config-name NAME  file in it, without or with .yaml\n"
-        "  key=value           override a key; +key=value adds, ~key removes\n"
+        "  --config-path DIR   folder of configurations; by default \"configs\", where\n"
+        "                      the program is started\n"
+        "  --config-name NAME  file in it, without or with .yaml; without this option\n"
+        "                      no file is read: all keys are defaults and overrides\n"
+        "  key=value           override a key; +key=value adds what no file sets,\n"
+        "                      ++key=value does either, ~key removes what a file sets\n"
+        "  group=NAME          another file of a group that the file's defaults name\n"
         "  --dry-run           print the plan (mesh, memory, traffic); write nothing\n"
-        "  --cfg job           print the resolved configuration\n\n"
-        "Keys:\n%s",
+        "  --cfg job|all       print the resolved configuration: every key\n\n"
+        "Signals, files, exit status and examples: man ctrun-worker. Keys:\n%s",
         keys);
     mem_free(keys);
     return 0;

@@ -356,9 +356,15 @@ static void help_lists_every_key(void **state)
     char *help = config_help();
 
     for (size_t i = 0; i < config_n_keys(); i++) {
-        assert_non_null(strstr(help, config_key_at(i)->path));
+        const struct config_key *key = config_key_at(i);
+
+        assert_non_null(strstr(help, key->path));
+        assert_true(strlen(key->help) > 0 && key->min <= key->max);
     }
-    assert_non_null(strstr(help, "one of permute, torch; default permute"));
+    assert_non_null(strstr(help, "one of permute, torch; default permute\n"));
+    assert_non_null(strstr(help, "an integer from 1 to 1024; default 12\n"));
+    assert_non_null(strstr(help, "auto or an integer from 1 to 4096; default auto\n"));
+    assert_non_null(strstr(help, "a number from 0.1 to 1000000; default 600\n"));
     mem_free(help);
 }
 
