@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TOKEN_TIMEOUT_MS = 60000, TEXT_MAX = 1024 * 1024 };
+enum { TOKEN_TIMEOUT_MS = 60000, TEXT_MAX = 1024 * 1024, BYTES = 256 };
 
 uint32_t evaluate_batches(const struct trainer *t)
 {
@@ -78,6 +78,29 @@ int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
     return rv;
 }
 
+int evaluate_check(const struct trainer *t, struct errmsg *msg)
+{
+    if (t->config->sample.every == 0 || t->config->model.vocab <= BYTES ||
+        dataset_is_text(t->train_data)) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_UNSUPPORTED,
+                      "sample.every=%lld: data.tokenizer=bytes cannot make a text of "
+                      "data.train's 16-bit tokens; use sample.every=0",
+                      (long long)t->config->sample.every);
+}
+
+void evaluate_warn(const struct trainer *t)
+{
+    if (t->config->model.vocab > BYTES && dataset_is_text(t->train_data)) {
+        (void)fprintf(stderr,
+                      "ctrun-worker: model.vocab is %lld, but data.tokenizer=bytes has "
+                      "only %d tokens: the rest is never learnt nor sampled; "
+                      "model.vocab=%d is smaller and faster\n",
+                      (long long)t->config->model.vocab, BYTES, BYTES);
+    }
+}
+
 int evaluate_sample(struct trainer *t, struct errmsg *msg)
 {
     const char *prompt = t->config->sample.prompt[0] ? t->config->sample.prompt : "\n";
@@ -91,6 +114,7 @@ int evaluate_sample(struct trainer *t, struct errmsg *msg)
                    .top_k = (int)t->config->sample.top_k,
                    .seed = (uint64_t)t->config->train.seed},
         .vocab = (int)t->config->model.vocab,
+        .n_tokens = (int)MIN(t->config->model.vocab, BYTES),
         .window = (int)t->config->train.seq_len,
         .timeout_ms = TOKEN_TIMEOUT_MS,
     };

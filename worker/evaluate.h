@@ -12,6 +12,13 @@ uint32_t evaluate_batches(const struct trainer *t);
 
 int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg) MUST_CHECK;
 
+/* ERR_UNSUPPORTED when texts are wanted (sample.every) and the data are tokens that no
+ * text can be made of: data.tokenizer=bytes knows bytes only. */
+int evaluate_check(const struct trainer *t, struct errmsg *msg) MUST_CHECK;
+
+/* One line on stderr when the model has tokens that its data never do. */
+void evaluate_warn(const struct trainer *t);
+
 /* Prints a text that the model continues from sample.prompt; rank 0 alone calls it. */
 int evaluate_sample(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 

@@ -251,6 +251,9 @@ static int train(struct trainer *t, struct errmsg *msg)
     int rv = 0;
 
     t->has_begun = true;
+    if (trainer_leads(t)) {
+        evaluate_warn(t);
+    }
     while (rv == 0 && !is_last(t) && !(flags & LOSSES_LEAVE)) {
         rv = step_once(&loop, &flags, msg);
     }

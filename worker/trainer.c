@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include "worker/agreement.h"
+#include "worker/evaluate.h"
 
 #include "common/mem.h"
 
@@ -133,6 +134,7 @@ static int open_data(struct trainer *t, struct errmsg *msg)
         config.what = "data.val";
         rv = dataset_open(&config, &t->val_data, msg);
     }
+    rv = rv < 0 ? rv : evaluate_check(t, msg);
     return rv < 0 ? rv
                   : sampler_new(c->data.sampler, (uint64_t)c->train.seed,
                                 dataset_samples(t->train_data),

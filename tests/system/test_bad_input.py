@@ -15,6 +15,8 @@ def make_files(folder):
     (folder / "empty.txt").write_text("")
     (folder / "short.txt").write_text("abc")
     (folder / "empty").mkdir()
+    (folder / "text.bin").write_text("words of a text " * 100)
+    write_u16(folder / "small.bin", [5] * 4000)
     write_u16(folder / "big.bin", [5] * 100 + [300] + [5] * 4000)
     header = [20240520, 1, 5000] + [0] * 253
     (folder / "cut.bin").write_bytes(
@@ -42,6 +44,16 @@ CASES = {
     "token beyond the vocabulary": (["data.train=[{tmp}/big.bin]"], ["big.bin", "300", "200"]),
     "data file cut short": (["data.train=[{tmp}/cut.bin]"], ["cut.bin", "5000"]),
     "cuda where there is none": (["device.kind=cuda"], ["device.kind", "cuda", "cpu"]),
+    "texts of tokens that are no bytes": (
+        ["data.train=[{tmp}/small.bin]", "model.vocab=50257", "sample.every=5"],
+        ["sample.every=5", "data.tokenizer=bytes", "sample.every=0"],
+    ),
+    "text that its name calls tokens": (
+        ["data.train=[{tmp}/text.bin]"], ["text.bin", "its name", "data.format=text"]
+    ),
+    "null": (["train.steps=null"], ["train.steps", "null", "default"]),
+    "file for a folder": (["--config-path={tmp}/bad.yaml"], ["bad.yaml is a file", "--config-name"]),
+    "folder without a file": (["--config-path={tmp}"], ["--config-name=NAME"]),
     "not there yet": (["parallel.strategy=fsdp"], ["fsdp"]),
     "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing"]),
     "unusable first weights": (["model.init_from={tmp}/short.txt"], ["short.txt"]),

@@ -1,6 +1,7 @@
 """Where training goes on: with a silent service, with checkpoint.resume, after a kill."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -65,6 +66,17 @@ def test_prompt_beyond_the_vocabulary_is_refused(train, tmp_path, prompt):
                 f"sample.prompt={prompt}")
     assert run.wait(60) == 2, run.err()
     assert "sample.prompt" in run.err()
+
+
+def test_a_vocabulary_larger_than_bytes_warns_and_samples_bytes_only(train, tmp_path):
+    """Untrained logits of 2000 tokens: nearly every draw would be one that is no byte."""
+    run = train(tmp_path / "run", "model.vocab=2000", "train.steps=1", "sample.every=1",
+                "sample.tokens=100", "sample.top_k=0")
+    assert run.wait(60) == 0, run.err()
+    assert run.err().count("model.vocab=256") == 1, run.err()
+    text = run.out().split("--- sample at step 1 ---\n")[1].removesuffix("\n---\n")
+    sampled = re.sub(rb"\\x([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), text.encode())
+    assert len(sampled) == len("\n") + 100  # a token past 255 would be more digits
 
 
 def test_sigterm_to_a_lone_worker_saves_whatever_it_computes(bin_dir, start, corpus, tmp_path, wait_for):

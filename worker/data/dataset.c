@@ -340,6 +340,16 @@ uint64_t dataset_tokens(const struct dataset *d)
     return d->n_tokens;
 }
 
+bool dataset_is_text(const struct dataset *d)
+{
+    for (size_t i = 0; i < d->n_files; i++) {
+        if (d->file[i].width != 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The last file that begins at or before the sample and is not empty. */
 static const struct data_file *find_file(const struct dataset *d, uint64_t sample)
 {

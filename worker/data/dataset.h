@@ -36,6 +36,7 @@ int dataset_open(const struct dataset_config *config, struct dataset **ret,
 void dataset_close(struct dataset *d); /* NULL allowed */
 uint64_t dataset_samples(const struct dataset *d);
 uint64_t dataset_tokens(const struct dataset *d);
+bool dataset_is_text(const struct dataset *d); /* all of it: tokens are bytes */
 
 /* tokens[0 … seq_len], seq_len + 1 of them. ERR_CORRUPT: cut, changed size, token ≥
  * vocab. */

@@ -60,7 +60,7 @@ static int next_token(const struct generate_config *c, struct scratch *s,
     if (rc != 0) {
         return rc;
     }
-    tokens[n] = sample_token(&c->sample, s->host, c->vocab, n);
+    tokens[n] = sample_token(&c->sample, s->host, c->n_tokens, n);
     return 0;
 }
 
@@ -68,6 +68,7 @@ int generate(const struct generate_config *config, int32_t *tokens, size_t n_pro
              size_t n_total, struct errmsg *msg)
 {
     ASSERT(n_prompt >= 1 && config->window >= 1);
+    ASSERT(config->n_tokens >= 1 && config->n_tokens <= config->vocab);
     struct scratch s;
     int rc = scratch_init(&s, config, msg);
     if (rc != 0) {

@@ -13,6 +13,7 @@ struct generate_config {
     const float *params;
     struct sample_config sample;
     int vocab;
+    int n_tokens;   /* only tokens below it are chosen; at most vocab */
     int window;     /* the model's seq_len */
     int timeout_ms; /* of one token */
 };
