@@ -25,13 +25,21 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-enum { CURVE_COLUMNS = 72, CURVE_ROWS = 14 };
+enum { CURVE_COLUMNS = 72, CURVE_ROWS = 14, PROGRESS_MAX = 256 };
+
+/* How much of the time of a step goes into the mean that tok/s and ETA are shown of. */
+#define STEP_SHARE 0.1
 
 struct loop {
     struct trainer *t;
+    double step_s; /* mean of the last steps; 0: none yet */
     bool warned_non_finite;
     struct save_cadence save;
+    bool is_terminal;  /* stdout: progress lines are written over each other */
+    bool is_line_open; /* the last one has no newline yet */
 };
 
 static void on_unit(void *arg, int unit)
@@ -115,11 +123,22 @@ static int run_step(struct trainer *t, struct metrics_line *line, unsigned *ret_
     return 0;
 }
 
+/* Before anything else is printed. */
+static void end_line(struct loop *loop)
+{
+    if (loop->is_line_open) {
+        (void)printf("\n");
+        (void)fflush(stdout);
+        loop->is_line_open = false;
+    }
+}
+
 /* --- saving --- */
 
-static void tell_save_failure(const struct trainer *t, const struct errmsg *msg)
+static void tell_save_failure(struct loop *loop, const struct errmsg *msg)
 {
-    if (trainer_leads(t)) {
+    if (trainer_leads(loop->t)) {
+        end_line(loop);
         (void)fprintf(
             stderr,
             "ctrun-worker: a checkpoint was not written: %s; training goes on, "
@@ -129,8 +148,9 @@ static void tell_save_failure(const struct trainer *t, const struct errmsg *msg)
 }
 
 /* Begins a checkpoint of the state as it is. ERR_REFUSED: fenced. */
-static int begin_save(struct trainer *t, struct errmsg *msg)
+static int begin_save(struct loop *loop, struct errmsg *msg)
 {
+    struct trainer *t = loop->t;
     const float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
                                   adamw_exp_avg_sq(t->optimizer)};
     int rv;
@@ -139,7 +159,7 @@ static int begin_save(struct trainer *t, struct errmsg *msg)
     t->meta.position = t->data_step * (uint64_t)t->config->train.global_batch;
     rv = saver_begin(t->saver, state, &t->meta, msg);
     if (rv < 0 && rv != ERR_REFUSED) {
-        tell_save_failure(t, msg);
+        tell_save_failure(loop, msg);
         return 0;
     }
     return rv;
@@ -157,13 +177,44 @@ static bool is_last(const struct trainer *t)
 
 /* --- telling --- */
 
+/* What fits into a terminal's line: one that wraps cannot be written over. */
+static int room(void)
+{
+    struct winsize size;
+
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1
+               ? size.ws_col - 1
+               : PROGRESS_MAX;
+}
+
+/* On a terminal a line is written over by the next one, unless it has more to say. */
+static void show_progress(struct loop *loop, const struct metrics_line *line,
+                          double tokens)
+{
+    const struct trainer *t = loop->t;
+    struct metrics_line shown = *line;
+    char text[PROGRESS_MAX];
+    bool stays = !loop->is_terminal || is_last(t) || !isnan(line->val_loss);
+
+    loop->step_s += (line->step_s - loop->step_s) * (loop->step_s > 0 ? STEP_SHARE : 1);
+    if (!cadence_is_due_or_last(t->config->log.every, t->step, n_steps(t))) {
+        return;
+    }
+    shown.step_s = loop->step_s;
+    shown.tok_s = loop->step_s > 0 ? tokens / loop->step_s : 0;
+    progress_format(&shown, n_steps(t), text, sizeof(text));
+    (void)printf("%s%.*s%s", loop->is_line_open ? "\r\033[K" : "",
+                 stays ? PROGRESS_MAX : room(), text, stays ? "\n" : "");
+    (void)fflush(stdout);
+    loop->is_line_open = !stays;
+}
+
 static int report(struct loop *loop, struct metrics_line *line, uint64_t began_us,
                   struct errmsg *msg)
 {
     struct trainer *t = loop->t;
     double tokens =
         (double)t->config->train.global_batch * (double)t->config->train.seq_len;
-    char text[256];
     int rv;
 
     line->step_s = (double)(clock_us() - began_us) / 1e6;
@@ -179,15 +230,12 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     }
     if (!isfinite(line->loss) && !loop->warned_non_finite) {
         loop->warned_non_finite = true;
+        end_line(loop);
         (void)fprintf(stderr,
                       "ctrun-worker: the loss of step %" PRIu64 " is not finite\n",
                       t->step);
     }
-    if (cadence_is_due_or_last(t->config->log.every, t->step, n_steps(t))) {
-        progress_format(line, n_steps(t), text, sizeof(text));
-        (void)printf("%s\n", text);
-        (void)fflush(stdout);
-    }
+    show_progress(loop, line, tokens);
     return 0;
 }
 
@@ -214,10 +262,11 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     }
     rv = rv < 0 ? rv : report(loop, &line, began_us, msg);
     if (rv == 0 && save_cadence_step(&loop->save, t->step, *ret_flags)) {
-        rv = begin_save(t, msg);
+        rv = begin_save(loop, msg);
     }
     if (rv == 0 && trainer_leads(t) &&
         cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
+        end_line(loop);
         rv = evaluate_sample(t, msg);
     }
     return rv;
@@ -246,6 +295,7 @@ static int train(struct trainer *t, struct errmsg *msg)
     struct loop loop = {
         .t = t,
         .save = {.every = t->config->checkpoint.every, .steps = n_steps(t)},
+        .is_terminal = isatty(STDOUT_FILENO),
     };
     unsigned flags = 0;
     int rv = 0;
@@ -257,6 +307,7 @@ static int train(struct trainer *t, struct errmsg *msg)
     while (rv == 0 && !is_last(t) && !(flags & LOSSES_LEAVE)) {
         rv = step_once(&loop, &flags, msg);
     }
+    end_line(&loop);
     if (rv < 0) {
         return rv;
     }

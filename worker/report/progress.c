@@ -46,10 +46,16 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
                      size_t size)
 {
     uint64_t left = n_steps > line->step ? n_steps - line->step : 0;
+    char steps[48];
     char speed[32];
     char eta[32];
     char val[48] = "";
+    int width; /* of the last step's count */
 
+    width = snprintf(steps, sizeof(steps), "%llu/%llu", (unsigned long long)n_steps,
+                     (unsigned long long)n_steps);
+    (void)snprintf(steps, sizeof(steps), "%llu/%llu", (unsigned long long)line->step,
+                   (unsigned long long)n_steps); /* fits */
     format_count(line->tok_s, speed, sizeof(speed));
     format_eta((double)left * line->step_s, eta, sizeof(eta));
     if (!isnan(line->val_loss)) {
@@ -57,7 +63,7 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
                        line->val_loss); /* cut is fine */
     }
     (void)snprintf(text, size, /* cut is fine */
-                   "step %llu/%llu  loss %.4f%s  gnorm %.2f  lr %.1e  %s tok/s  ETA %s",
-                   (unsigned long long)line->step, (unsigned long long)n_steps,
-                   line->loss, val, line->grad_norm, line->lr, speed, eta);
+                   "step %-*s  loss %-7.4f  gnorm %-5.2f  lr %.1e  %5s tok/s  ETA %s%s",
+                   width, steps, line->loss, line->grad_norm, line->lr, speed, eta,
+                   val);
 }

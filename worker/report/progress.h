@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* "step 120/400  loss 2.3457  gnorm 0.91  lr 5.9e-04  31.2k tok/s  ETA 0:42" into
- * `text`. */
+/* "step 120/400  loss 2.3457   gnorm 0.91   lr 5.9e-04  31.2k tok/s  ETA 0:42" into
+ * `text`; the lines of a run stand in columns. A val_loss follows at the end. */
 void progress_format(const struct metrics_line *line, uint64_t n_steps, char *text,
                      size_t size);
 

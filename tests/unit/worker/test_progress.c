@@ -39,13 +39,33 @@ static void the_line_is_for_people(void **state)
 
     progress_format(&line, 400, text, sizeof(text));
     assert_string_equal(text,
-                        "step 120/400  loss 2.3457  gnorm 0.91  lr 5.9e-04  31.2k "
+                        "step 120/400  loss 2.3457   gnorm 0.91   lr 5.9e-04  31.2k "
                         "tok/s  ETA 0:42");
     line.val_loss = 2.5;
     progress_format(&line, 400, text, sizeof(text));
-    assert_non_null(strstr(text, "loss 2.3457  val 2.5000  gnorm"));
+    assert_non_null(strstr(text, "  ETA 0:42  val 2.5000"));
     progress_format(&line, 400, text, 20);
     assert_string_equal(text, "step 120/400  loss ");
+}
+
+/* The names of a run's lines stand below each other, whatever the values. */
+static void lines_stand_in_columns(void **state)
+{
+    (void)state;
+    static const struct metrics_line lines[] = {
+        {.step = 1, .loss = 10.9876, .grad_norm = 12.34, .tok_s = 409, .val_loss = 3},
+        {.step = 1000, .loss = 2.5, .grad_norm = 0.5, .tok_s = 31249, .val_loss = 3},
+    };
+    static const char *const names[] = {"loss", "gnorm", "lr", "tok/s", "ETA"};
+    char text[ARRAY_LEN(lines)][256];
+
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        progress_format(&lines[i], 1000, text[i], sizeof(text[i]));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        assert_int_equal(strstr(text[0], names[i]) - text[0],
+                         strstr(text[1], names[i]) - text[1]);
+    }
 }
 
 static void speeds_and_times_choose_their_units(void **state)
@@ -162,6 +182,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, on_setup, on_teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_line_is_for_people),
+        CASE(lines_stand_in_columns),
         CASE(speeds_and_times_choose_their_units),
         CASE(a_falling_loss_falls_in_the_picture),
         CASE(odd_curves_are_drawn_too),
