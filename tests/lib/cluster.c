@@ -71,7 +71,7 @@ static void on_server_back(void *arg, uint64_t tag)
     struct cluster *c = arg;
 
     (void)tag;
-    if (!c->service) {
+    if (!c->service && !c->is_ending) {
         net_start_server(c);
     }
 }
@@ -280,7 +280,7 @@ void cluster_run(const struct cluster_config *config, struct cluster_result *ret
     }
     ret->hash = c->sim.hash;
     ret->end_ms = c->sim.now_ms;
-    /* nothing is started again while it is taken down */
+    c->is_ending = true;
     for (uint32_t i = 0; i < config->n_nodes; i++) {
         c->nodes[i].has_ended = true;
         c->nodes[i].exit_code = 0;

@@ -120,6 +120,7 @@ struct cluster {
     struct conn **conns; /* owned; all there ever were */
     size_t n_conns;
     bool is_slow;
+    bool is_ending; /* taken down: nothing is started again */
 
     struct service *service; /* owned; NULL: down */
     uint64_t job_life;       /* counts jobs, as servers know them */
