@@ -109,7 +109,7 @@ static void warn(const char *words, const char *pairs)
 /* What happened, in a line; why the job goes on, in another. */
 static void print_restart(const struct msg_report *r)
 {
-    char what[1024] = "";
+    char what[MSG_TEXT_MAX + 64] = "";
     char pairs[MSG_TEXT_MAX];
     char *log_path;
 
@@ -130,9 +130,9 @@ static void print_restart(const struct msg_report *r)
         warn(what, pairs);
         mem_free(log_path);
     }
-    (void)snprintf(pairs, sizeof(pairs), "generation=%llu",
-                   (unsigned long long)r->generation);
-    warn(r->text, pairs);
+    (void)snprintf(what, sizeof(what), "generation %llu is over; %s",
+                   (unsigned long long)r->generation, r->text);
+    warn(what, "");
 }
 
 static void format_time(uint64_t wall_ms, char *text, size_t size)

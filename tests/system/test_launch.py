@@ -111,7 +111,7 @@ def test_exit_code_is_the_first_causes(launch, action, code):
 def test_exit_2_of_a_foreign_program_is_a_failure_like_any_other(launch):
     ctrun = launch("--on", "restart=0", "exit=2", options=["--standalone", "--max-restarts=1"])
     assert ctrun.wait() == 0
-    assert "restarting (1 of 1)" in ctrun.err()
+    assert "generation 1 is over; restarting (1 of 1)" in ctrun.err()
 
 
 def test_report_names_the_first_cause_and_its_last_lines(launch):
