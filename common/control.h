@@ -12,7 +12,8 @@
  *     │ RESUMED (R, N) ──► ◄── DECISION            rank 0
  *     │ PROGRESS (step, phase)                     now and then
  *     │ COMMIT (R, N, hash) ──► ◄── DECISION       rank 0
- *     │ REFUSE (code, text)                        bad configuration: the job ends
+ *     │ REFUSE (code, text, largest world)         bad configuration: the job ends, or
+ *     │                                            goes on with so few ranks
  *     │◄──────────── LEAVE | ABORT
  *
  * The channel's end means that the agent is gone: the worker leaves at once. */
@@ -52,7 +53,7 @@ struct control {
     enum control_type type;
     char path[CONTROL_PATH_MAX];   /* HELLO: absolute log folder */
     char phase[CONTROL_PHASE_MAX]; /* HELLO, PROGRESS */
-    uint32_t max_world;            /* HELLO: the largest usable world, 0: any */
+    uint32_t max_world;            /* HELLO, REFUSE: largest usable; 0: any, none */
     uint32_t code;                 /* REFUSE: exit code */
     char text[CONTROL_TEXT_MAX];   /* REFUSE, DECISION */
     uint32_t run;                  /* RESUMED, COMMIT, START: R */

@@ -146,10 +146,11 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     T(MSG_TAIL_MAX, message) /* from error.json; "" without */     \
     T(MSG_TAIL_MAX, tail)    /* its last lines */
 
-#define MSG_REFUSE_FIELDS(U, I, T, B) \
-    U(64, generation)                 \
-    U(32, rank)                       \
-    U(32, exit_code)                  \
+#define MSG_REFUSE_FIELDS(U, I, T, B)                                         \
+    U(64, generation)                                                         \
+    U(32, rank)                                                               \
+    U(32, exit_code)                                                          \
+    U(32, max_world) /* a world of at most so many ranks would do; 0: none */ \
     T(MSG_TEXT_MAX, text)
 
 #define MSG_STOPPED_FIELDS(U, I, T, B) \

@@ -105,7 +105,7 @@ struct agent {
 
     /* agent_workers.c */
     struct worker *workers; /* owned; config.nproc */
-    uint32_t max_world;     /* from hello */
+    uint32_t max_world;     /* from hello, or a refusal */
     uint64_t last_request;
     struct request requests[AGENT_MAX_REQUESTS];
     bool has_refused;

@@ -406,7 +406,11 @@ static void on_refuse(struct agent *a, uint32_t slot, const struct control *c)
         .generation = a->generation,
         .rank = a->first_rank + slot,
         .exit_code = c->code,
+        .max_world = c->max_world,
     };
+    if (c->max_world > 0) {
+        a->max_world = c->max_world; /* as a hello would have said */
+    }
     memcpy(a->refuse.text, c->text, sizeof(a->refuse.text));
     send_refuse(a);
 }

@@ -1,5 +1,7 @@
 #include "rendezvous/draining.h"
 
+#include "rendezvous/round.h"
+
 #include "common/exit_code.h"
 #include "common/mem.h"
 
@@ -132,6 +134,9 @@ void draining_refuse(struct job *j, const struct msg_refuse *refuse)
     e->refusal_code = refuse->exit_code >= 1 && refuse->exit_code <= 255
                           ? refuse->exit_code
                           : EXIT_MISTAKE;
+    if (refuse->max_world > 0 && refuse->max_world < j->known_world) {
+        e->max_world = refuse->max_world;
+    }
     set_text(j, refuse->text);
     begin(j, STOP_ABORT, refuse->text);
 }
@@ -143,6 +148,12 @@ static bool is_explained_by_loss(const struct job *j)
     return j->ending.has_lost &&
            (cause_is_consequence(&j->cause) ||
             j->ending.lost_ms < j->cause.first.ended_ms + LOSS_WINDOW_MS);
+}
+
+/* What was refused is the size of the world, and MIN nodes would not have it. */
+static bool goes_on_smaller(const struct job *j)
+{
+    return j->ending.max_world > 0 && round_fits(j, j->ending.max_world);
 }
 
 static void fail(struct job *j, uint32_t exit_code, const char *decision)
@@ -180,14 +191,22 @@ static void settle_failure(struct job *j)
 
 static void settle_uncounted(struct job *j)
 {
-    send_report(j, false, 0, "re-forming (not counted as a failure)");
+    char decision[128] = "re-forming (not counted as a failure)";
+
+    if (j->ending.max_world > 0) {
+        (void)snprintf(decision, sizeof(decision),
+                       "going on with at most %u rank%s, surplus nodes stand by (not "
+                       "counted as a failure)",
+                       j->ending.max_world, j->ending.max_world == 1 ? "" : "s");
+    }
+    send_report(j, false, 0, decision);
     job_move(j, JOB_FORMING);
 }
 
 void draining_settle(struct job *j)
 {
     const struct ending *e = &j->ending;
-    bool has_failed = e->has_failed && !is_explained_by_loss(j);
+    bool has_failed = e->has_failed && !e->has_refused && !is_explained_by_loss(j);
 
     if (job_members(j) > 0) {
         return; /* still stopping its workers */
@@ -197,11 +216,11 @@ void draining_settle(struct job *j)
     j->keys = NULL;
     j->knows_living = j->count[NODE_PRESENT] + j->count[NODE_JOINED] > 0;
     j->cause.has_rank = j->cause.has_rank && has_failed;
-    if (e->has_refused) {
+    if (e->has_refused && !goes_on_smaller(j)) {
         draining_close(j, JOB_FAILED, e->refusal_code, e->text);
     } else if (e->n_undone == 0 && !e->has_failed) {
         draining_close(j, JOB_DONE, 0, "");
-    } else if (has_failed || e->loss_counts) {
+    } else if (has_failed || (e->loss_counts && !e->has_refused)) {
         settle_failure(j);
     } else {
         settle_uncounted(j);

@@ -6,6 +6,7 @@
  * the job's end.
  *
  *   a worker refused                       the job fails with its code; nothing counted
+ *   … a world too large, MIN would do      not counted: the next generation is smaller
  *   every node was done in spite of it     the job is done
  *   a rank failed, a flapping node's loss  counted: restart, or the job fails
  *   a node was lost, joined, left          not counted: the next generation
@@ -24,7 +25,10 @@ void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *
 /* A member is gone with its workers. `counts`: as a failure of the job. */
 void draining_lose(struct job *j, bool counts, const char *why);
 
-/* A worker refuses its configuration: every rank says the same, the first is heard. */
+/* A worker refuses its configuration: every rank says the same, the first is heard.
+ * One that a smaller world would have pleased limits the next generation; if this one
+ * was formed in the knowledge of that limit there is no cure, so that refusals cannot
+ * follow one another without end. */
 void draining_refuse(struct job *j, const struct msg_refuse *refuse);
 
 /* In JOB_DRAINING: moves on once no member is left. */

@@ -48,6 +48,7 @@ static void begin_generation(struct job *j)
         .reply = on_store_reply,
         .reply_arg = j,
     });
+    j->known_world = round_largest_world(j);
     j->knows_living = true;
     j->has_lost = false;
     j->has_enough = false;
@@ -89,10 +90,22 @@ static void send_round(struct job *j, const struct round *r, struct bytes table)
     }
 }
 
+/* Where not MAX nodes are the reason, but what the workers can use. */
+static void tell_use(const struct job *j, char *text, size_t size)
+{
+    if (job_members(j) < j->shape.max_nodes && j->count[NODE_DONE] == 0 &&
+        j->known_world < UINT64_MAX) {
+        (void)snprintf(text, size, " (at most %llu rank%s)",
+                       (unsigned long long)j->known_world,
+                       j->known_world == 1 ? "" : "s");
+    }
+}
+
 void forming_tell_standby(struct job *j, struct job_node *node)
 {
     struct msg m = {.type = MSG_STANDBY};
     struct msg_standby *standby = &m.u.standby;
+    char limit[64] = "";
 
     if (node->state != NODE_JOINED || node->standby_told) {
         return;
@@ -105,11 +118,12 @@ void forming_tell_standby(struct job *j, struct job_node *node)
             "and only if the job needs it",
             (unsigned long long)(MAX(node->not_before_ms, j->now_ms) - j->now_ms));
     } else {
+        tell_use(j, limit, sizeof(limit));
         (void)snprintf(standby->text, sizeof(standby->text),
-                       "generation %llu runs with %zu node%s and can use no more; "
+                       "generation %llu runs with %zu node%s and can use no more%s; "
                        "standing by to take over",
                        (unsigned long long)j->generation, job_members(j),
-                       job_members(j) == 1 ? "" : "s");
+                       job_members(j) == 1 ? "" : "s", limit);
     }
     node->standby_told = true;
     j->sink.send(j->sink.arg, node->session, &m);

@@ -186,7 +186,6 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
  * member is done already the job is about to end. */
 static bool can_use(const struct job *j, const struct job_node *node)
 {
-    uint64_t largest = UINT64_MAX;
     uint64_t world = 0;
 
     if (j->count[NODE_DONE] > 0 || j->count[NODE_RUNNING] >= j->shape.max_nodes) {
@@ -197,11 +196,9 @@ static bool can_use(const struct job *j, const struct job_node *node)
 
         if (other->state == NODE_RUNNING || other == node) {
             world += other->hello.nproc;
-            largest = other->join.max_world > 0 ? MIN(largest, other->join.max_world)
-                                                : largest;
         }
     }
-    return world <= largest;
+    return world <= MIN(j->known_world, round_largest_world(j));
 }
 
 /* Ends the running generation for a node that has joined, if it can use it. */
@@ -504,6 +501,9 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
         draining_lose(j, counts, text);
     }
     go_on(j);
+    if (j->n_nodes == 0) {
+        j->ending.max_world = 0; /* who comes next may want another configuration */
+    }
     if (job_is_stopped(j)) {
         forget_failures(j);
     }

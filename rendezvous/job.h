@@ -58,6 +58,7 @@ struct ending {
     uint64_t lost_ms;                       /* the first loss */
     size_t n_undone; /* nodes whose workers went before they were done */
     uint32_t refusal_code;
+    uint32_t max_world; /* the refusal's, if it was news: the most ranks that will do */
     char text[MSG_TEXT_MAX]; /* the refusal, else the loss, else why it was left */
 };
 
@@ -85,6 +86,7 @@ struct job {
     uint64_t generation;   /* the current one, or the last; 0: none was formed here */
     uint64_t highest;      /* that any node has seen */
     bool knows_living;     /* the nodes here are what lives of the last generation */
+    uint64_t known_world;  /* largest usable one, as known when it was formed */
     bool has_lost;         /* one of its nodes went without LEAVE: it may come back */
     uint64_t join_ms;      /* last join, or the last generation's end */
     bool has_enough;       /* MIN nodes are in … */

@@ -104,16 +104,25 @@ size_t round_count(const struct job *j)
     return MIN(n_sound + MIN(n_flapping, n_wanted), j->shape.max_nodes);
 }
 
+uint64_t round_largest_world(const struct job *j)
+{
+    uint64_t largest = j->ending.max_world > 0 ? j->ending.max_world : UINT64_MAX;
+
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        if (j->node[i]->join.max_world > 0) {
+            largest = MIN(largest, j->node[i]->join.max_world);
+        }
+    }
+    return largest;
+}
+
 /* Cuts the list where the workers could not use more ranks, but not below MIN. */
 static size_t usable(const struct job *j, struct job_node *const *nodes, size_t n)
 {
-    uint64_t largest = UINT64_MAX;
+    uint64_t largest = round_largest_world(j);
     uint64_t world = 0;
 
     for (size_t i = 0; i < n; i++) {
-        if (nodes[i]->join.max_world > 0) {
-            largest = MIN(largest, nodes[i]->join.max_world);
-        }
         world += nodes[i]->hello.nproc;
         if (world > largest && i >= j->shape.min_nodes) {
             return i;
@@ -147,6 +156,28 @@ void round_release(struct round *r)
 {
     mem_free(r->node);
     *r = (struct round){0};
+}
+
+bool round_fits(const struct job *j, uint64_t max_world)
+{
+    struct job_node **nodes = mem_array(j->n_nodes, sizeof(struct job_node *));
+    uint64_t world = 0;
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *node = j->node[i];
+
+        if ((node->state == NODE_PRESENT || node->state == NODE_JOINED) &&
+            !node->is_leaving && !node->is_flapping) {
+            nodes[n++] = j->node[i];
+        }
+    }
+    qsort(nodes, n, sizeof(struct job_node *), compare_nodes);
+    for (size_t i = 0; i < j->shape.min_nodes; i++) {
+        world += i < n ? nodes[i]->hello.nproc : 1; /* one that is to come has a rank */
+    }
+    mem_free(nodes);
+    return world <= max_world;
 }
 
 static uint64_t quiet_since(const struct job *j)

@@ -32,6 +32,14 @@ bool round_is_closed(const struct job *j, size_t n);
 void round_choose(const struct job *j, struct round *ret);
 void round_release(struct round *r);
 
+/* The most ranks that the workers can use, as the nodes said when they joined and as
+ * the last generation's refusal says (those whose workers were stopped before they came
+ * to say it do not know); UINT64_MAX: any number. */
+uint64_t round_largest_world(const struct job *j);
+
+/* Between two generations: whether a round of MIN nodes can have so few ranks. */
+bool round_fits(const struct job *j, uint64_t max_world);
+
 /* When to look again, later than now; UINT64_MAX: at the next event. */
 uint64_t round_deadline(const struct job *j);
 

@@ -232,9 +232,11 @@ void control_client_progress(struct control_client *c, uint64_t step, const char
     send_packet(c, &m, MSG_DONTWAIT);
 }
 
-void control_client_refuse(struct control_client *c, int code, const char *text)
+void control_client_refuse(struct control_client *c, int code, uint32_t max_world,
+                           const char *text)
 {
-    struct control m = {.type = CONTROL_REFUSE, .code = (uint32_t)code};
+    struct control m = {
+        .type = CONTROL_REFUSE, .code = (uint32_t)code, .max_world = max_world};
 
     if (!c || c->fd < 0) {
         (void)fprintf(stderr, "ctrun-worker: %s\n", text);

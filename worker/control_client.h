@@ -28,8 +28,9 @@ void control_client_progress(struct control_client *c, uint64_t step, const char
                              uint32_t tok_s);
 
 /* Tells the agent why this configuration cannot run; without a launcher prints the
- * line. */
-void control_client_refuse(struct control_client *c, int code, const char *text);
+ * line. `max_world`: a world of at most so many ranks could run it; 0: none. */
+void control_client_refuse(struct control_client *c, int code, uint32_t max_world,
+                           const char *text);
 
 /* The START message; waits for it. */
 void control_client_start(struct control_client *c, struct control *ret);

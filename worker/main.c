@@ -71,7 +71,7 @@ static int run(const struct worker_options *options, int config_error,
         config_error = config_check(&options->config, config_msg);
     }
     if (config_error < 0) {
-        control_client_refuse(control, EXIT_MISTAKE, config_msg->text);
+        control_client_refuse(control, EXIT_MISTAKE, 0, config_msg->text);
         code = EXIT_MISTAKE;
     } else {
         code = train_run(options, &launch, control);

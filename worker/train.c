@@ -362,7 +362,7 @@ int train_run(const struct worker_options *options, const struct launch *launch,
     rv = options->dry_run ? plan_run(&t, &msg) : prepare_and_train(&t, &msg);
     code = rv < 0 ? trainer_exit_code(&t, rv) : rv;
     if (code == EXIT_MISTAKE) {
-        control_client_refuse(control, code, msg.text);
+        control_client_refuse(control, code, t.max_world, msg.text);
     } else if (rv < 0) {
         (void)fprintf(stderr, "ctrun-worker: rank %d: %s\n", launch->rank, msg.text);
     }

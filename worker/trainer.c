@@ -149,6 +149,7 @@ static int open_model(struct trainer *t, struct errmsg *msg)
     rv = layout_gpt2(&model, &t->layout, msg);
     rv = rv < 0 ? rv : parallel_find(t->config->parallel.strategy, &t->strategy, msg);
     if (rv == 0 && (uint32_t)t->launch->world_size > t->n_leaves) {
+        t->max_world = t->n_leaves;
         rv = errmsg_set(
             msg, ERR_INVALID,
             "%d ranks, but a step has only train.global_batch / train.micro_batch = %u "

@@ -42,7 +42,8 @@ struct trainer {
     struct run_dir run_dir;
 
     struct layout layout;
-    uint32_t n_leaves; /* M */
+    uint32_t n_leaves;  /* M */
+    uint32_t max_world; /* the error at hand: so many ranks would do; 0: none */
     struct gpt2 *model;
     const struct parallel_ops *strategy;
     struct parallel *parallel;

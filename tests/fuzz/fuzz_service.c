@@ -140,6 +140,7 @@ static void make_message(const struct world *w, uint64_t conn, struct input *in,
     } else if (m->type == MSG_REFUSE) {
         m->u.refuse.generation = some_generation(w, conn, in);
         m->u.refuse.exit_code = take(in);
+        m->u.refuse.max_world = take(in) & 7;
     } else if (m->type == MSG_RESUMED) {
         m->u.resumed.generation = some_generation(w, conn, in);
         m->u.resumed.step = take(in);

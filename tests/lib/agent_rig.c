@@ -42,6 +42,13 @@ static void act_disconnect(void *arg)
 }
 
 /* The fields that matter of what is sent most. */
+static void trace_world(struct agent_rig *rig, uint32_t max_world)
+{
+    if (max_world > 0) {
+        trace(rig, " world=%u", max_world);
+    }
+}
+
 static void trace_message(struct agent_rig *rig, const struct msg *m)
 {
     trace(rig, "send %s", msg_name(m->type));
@@ -50,6 +57,9 @@ static void trace_message(struct agent_rig *rig, const struct msg *m)
               m->u.hello.generation);
     } else if (m->type == MSG_JOIN) {
         trace(rig, " after=%" PRIu64 " port=%u", m->u.join.after, m->u.join.port);
+        trace_world(rig, m->u.join.max_world);
+    } else if (m->type == MSG_REFUSE) {
+        trace_world(rig, m->u.refuse.max_world);
     } else if (m->type == MSG_RANK_ENDED && m->u.rank_ended.tail[0] != '\0') {
         trace(rig, " rank=%u tail", m->u.rank_ended.rank);
     } else if (m->type == MSG_RANK_ENDED) {

@@ -43,6 +43,7 @@ struct cluster_config {
     uint64_t seed;
     uint32_t n_nodes, nproc, min_nodes, max_nodes;
     uint64_t total_steps;
+    uint32_t max_world; /* workers refuse a larger one; 0: none */
     unsigned faults;
     uint64_t faults_until_ms;
 };

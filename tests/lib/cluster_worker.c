@@ -1,6 +1,7 @@
 /* A worker: hello, rank 0 resumes, steps with a SET of its own key and a GET of a
  * neighbour's, rank 0 commits every fifth step; 0 after the last step, 80 when it is
- * told to abort or is refused, 83 when it is told to leave. */
+ * told to abort or is refused, 83 when it is told to leave; 2 when it refuses the size
+ * of the world, which it does instead of all that. */
 
 #include "tests/lib/cluster.h"
 
@@ -293,6 +294,35 @@ static void do_step(struct sim_worker *w)
     }
 }
 
+static void refuse(struct sim_worker *w)
+{
+    struct control c = {.type = CONTROL_REFUSE,
+                        .code = EXIT_MISTAKE,
+                        .max_world = w->node->cluster->config.max_world,
+                        .text = "too many ranks"};
+
+    say(w, c);
+    if (w->is_alive) {
+        leave_with(w, EXIT_MISTAKE);
+    }
+}
+
+/* In the first step, or when the agent goes on. */
+static void on_refuse(void *arg, uint64_t tag)
+{
+    struct sim_worker *w = arg;
+
+    if (!w->is_alive || tag != w->life) {
+        return;
+    }
+    if (w->node->paused_until_ms > now(w)) {
+        sim_put_off(&w->node->cluster->sim, &w->node->cluster->event,
+                    w->node->paused_until_ms);
+        return;
+    }
+    refuse(w);
+}
+
 static void on_step(void *arg, uint64_t tag)
 {
     struct sim_worker *w = arg;
@@ -319,6 +349,7 @@ void worker_spawn(struct sim_worker *w, const struct agent_round *round)
 {
     struct node *n = w->node;
     struct sim *sim = &n->cluster->sim;
+    bool refuses;
 
     ASSERT(!w->is_alive);
     w->life++;
@@ -336,7 +367,10 @@ void worker_spawn(struct sim_worker *w, const struct agent_round *round)
     worker_close_store(w);
     open_store(w);
     agent_spawned(n->agent, w->slot, 1000 + w->slot, sim->now_ms);
-    sim_after(sim, sim_between(sim, 20, 300), on_step, w, w->life);
+    refuses =
+        n->cluster->config.max_world > 0 && w->world > n->cluster->config.max_world;
+    sim_after(sim, sim_between(sim, 20, 300), refuses ? on_refuse : on_step, w,
+              w->life);
 }
 
 /* `tag`: life << 16 | status; a worker that was told to go, goes. */

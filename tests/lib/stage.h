@@ -20,10 +20,10 @@
  * unless `trace all` was said.
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
- * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id= (agent id) again (on the same
- * connection); join: after= world= addr=; ended: rank= code= signal= step= at= tail=
- * engine stopped; others: gen=, run=, step=, hash=, request=, code=, text= (with _ for
- * spaces). */
+ * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
+ * (agent id) again (on the same connection); join: after= world= addr=; ended: rank=
+ * code= signal= step= at= tail= engine stopped; refuse: world=; others: gen=, run=,
+ * step=, hash=, request=, code=, text= (with _ for spaces). */
 
 #include "tests/lib/cmocka.h"
 

@@ -199,6 +199,7 @@ static void act_refuse(struct stage *st, struct actor *a, const char *words)
 
     m.u.refuse.generation = number_of(words, "gen", a->generation);
     m.u.refuse.exit_code = (uint32_t)number_of(words, "code", 2);
+    m.u.refuse.max_world = (uint32_t)number_of(words, "world", 0);
     text_of(words, "text", "no", m.u.refuse.text, sizeof(m.u.refuse.text));
     say(st, a, &m);
 }

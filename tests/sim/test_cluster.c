@@ -39,6 +39,11 @@ static struct cluster_config make_config(uint64_t seed)
     config.min_nodes = (uint32_t)sim_between(&dice, 1, config.max_nodes);
     config.faults = (unsigned)sim_random(&dice, FAULT_ALL + 1);
     config.faults_until_ms = 60000;
+    if (sim_chance(&dice, 25)) { /* what MIN nodes have, or more */
+        config.max_world = config.nproc * (uint32_t)sim_between(&dice, config.min_nodes,
+                                                                config.max_nodes) +
+                           (uint32_t)sim_random(&dice, config.nproc);
+    }
     sim_release(&dice);
     return config;
 }
@@ -92,6 +97,25 @@ static void undisturbed_job_needs_one_round(void **state)
     assert_true(result.end_ms < 30000);
 }
 
+static void surplus_nodes_stand_by_after_one_refusal(void **state)
+{
+    struct cluster_config config = {.seed = 5,
+                                    .n_nodes = 4,
+                                    .nproc = 2,
+                                    .min_nodes = 1,
+                                    .max_nodes = 4,
+                                    .total_steps = 100,
+                                    .max_world = 5};
+    struct cluster_result result;
+
+    (void)state;
+    cluster_run(&config, &result);
+    assert_string_equal(result.violation, "");
+    assert_int_equal(result.n_rounds, 2);
+    assert_int_equal(result.n_commits, 20);
+    assert_int_equal(result.n_done, 4);
+}
+
 /* Each kind of fault by itself, so that one that does nothing would be seen. */
 static void every_fault_makes_new_rounds(void **state)
 {
@@ -140,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(undisturbed_job_needs_one_round),
+        cmocka_unit_test(surplus_nodes_stand_by_after_one_refusal),
         cmocka_unit_test(every_fault_makes_new_rounds),
         cmocka_unit_test(silence_alone_restarts_nothing),
         cmocka_unit_test(invariants_hold_under_every_seed),

@@ -299,6 +299,37 @@ static void refusing_worker_is_passed_on_once(void **state)
     agent_rig_release(&rig);
 }
 
+static void world_that_a_worker_refused_is_joined_with(void **state)
+{
+    struct control refuse = {
+        .type = CONTROL_REFUSE, .code = 2, .text = "too many", .max_world = 4};
+    struct control hello = {.type = CONTROL_HELLO, .path = "/logs", .max_world = 8};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_control(rig.agent, 0, &refuse, rig.now_ms);
+    agent_rig_expect(&rig, "send refuse world=4");
+    agent_rig_stop(&rig, 1, STOP_ABORT);
+    agent_rig_exit(&rig, 0, 2);
+    agent_rig_skip(&rig);
+    agent_rig_exit(&rig, 1, 2);
+    agent_rig_expect(
+        &rig,
+        "send rank_ended rank=1 code=2 signal=0 stopped=1; send rank_ended rank=1 "
+        "tail; send stopped g=1 done=0; send join after=1 port=1002 world=4");
+    agent_rig_round(&rig, 2, 0, 1);
+    agent_control(rig.agent, 1, &hello, rig.now_ms);
+    agent_rig_stop(&rig, 2, STOP_ABORT);
+    agent_rig_exit(&rig, 0, 80);
+    agent_rig_skip(&rig);
+    agent_rig_exit(&rig, 1, 80);
+    agent_rig_expect(
+        &rig,
+        "send rank_ended rank=1 code=80 signal=0 stopped=1; send rank_ended rank=1 "
+        "tail; send stopped g=2 done=0; send join after=2 port=1003 world=8");
+    agent_rig_release(&rig);
+}
+
 static void worker_that_cannot_start_is_an_end_of_its_own(void **state)
 {
     WITH_RIG(2, false);
@@ -401,6 +432,7 @@ int main(void)
         cmocka_unit_test(decisions_go_back_to_the_worker_that_asked),
         cmocka_unit_test(progress_is_sent_once_a_second_and_kept_for_the_end),
         cmocka_unit_test(refusing_worker_is_passed_on_once),
+        cmocka_unit_test(world_that_a_worker_refused_is_joined_with),
         cmocka_unit_test(worker_that_cannot_start_is_an_end_of_its_own),
         cmocka_unit_test(standby_waits_without_end_and_joining_does_not),
         cmocka_unit_test(old_rounds_are_ignored_and_senseless_ones_refused),

@@ -10,6 +10,13 @@ static const char two_nodes[] = "shape nodes=2 restarts=3\n"
                                 "b enters\n"
                                 "> a,b ROUND g=1 a b failures=0\n";
 
+/* Six ranks. */
+static const char three_of_two[] = "shape nodes=1:3 nproc=2\n"
+                                   "a enters\n"
+                                   "b enters\n"
+                                   "c enters\n"
+                                   "> a,b,c ROUND g=1 a b c failures=0\n";
+
 static const struct scene scenes[] = {
     {"a_failure_stops_every_member_and_is_counted", two_nodes,
      "a ended code=7\n"
@@ -295,6 +302,156 @@ static const struct scene scenes[] = {
      "a stopped\n"
      "b stopped\n"
      "> a,b CLOSED 2: why\n"},
+
+    /* --- refusals of so large a world --- */
+
+    {"surplus_nodes_stand_by_where_the_world_was_refused_as_too_large", three_of_two,
+     "b refuse code=2 world=4 text=6_ranks,_but_4_leaves\n"
+     "> a,b,c STOP g=1 abort: 6 ranks, but 4 leaves\n"
+     "b ended code=2 rank=2 engine\n"
+     "a ended code=2 rank=0 engine\n"
+     "a stopped\n"
+     "b stopped\n"
+     "c stopped\n"
+     "> a,b,c REPORT g=1 again failures=0/0: 6 ranks, but 4 leaves; going on with at "
+     "most 4 ranks, surplus nodes stand by (not counted as a failure)\n"
+     "a join\n"
+     "b join world=4\n"
+     "c join\n"
+     "> a,b ROUND g=2 a b failures=0\n"
+     "> c STANDBY generation 2 runs with 2 nodes and can use no more (at most 4 "
+     "ranks); standing by to take over\n"
+     "d enters\n"
+     "> d STANDBY generation 2 runs with 2 nodes and can use no more (at most 4 "
+     "ranks); standing by to take over\n"
+     "a gone\n"
+     "> b STOP g=2 abort: node a was lost: its connection ended\n"
+     "b stopped\n"
+     "> b,c,d REPORT g=2 again failures=0/0: node a was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"
+     "b join world=4\n"
+     "> b,c ROUND g=3 b c failures=0\n"},
+
+    {"the_limit_is_kept_when_the_node_that_heard_it_is_lost", three_of_two,
+     "a refuse world=4 text=too_many\n"
+     "> a,b,c STOP g=1 abort: too many\n"
+     "a gone\n"
+     "d enters\n"
+     "b stopped\n"
+     "c stopped\n"
+     "> b,c,d REPORT g=1 again failures=0/0: too many; going on with at most 4 ranks, "
+     "surplus nodes stand by (not counted as a failure)\n"
+     "b join\n"
+     "c join\n"
+     "> b,c ROUND g=2 b c failures=0\n"
+     "> d STANDBY generation 2 runs with 2 nodes and can use no more (at most 4 "
+     "ranks); standing by to take over\n"
+     "e enters\n"
+     "> e STANDBY generation 2 runs with 2 nodes and can use no more (at most 4 "
+     "ranks); standing by to take over\n"},
+
+    {"the_limit_is_forgotten_when_nobody_is_left", three_of_two,
+     "a refuse world=4 text=too_many\n"
+     "> a,b,c STOP g=1 abort: too many\n"
+     "a gone\n"
+     "b gone\n"
+     "c gone\n"
+     "d enters\n"
+     "e enters\n"
+     "f enters\n"
+     "> d,e,f ROUND g=2 d e f failures=0\n"},
+
+    {"a_world_that_min_nodes_exceed_fails_the_job_once", NULL,
+     "shape nodes=2:3 nproc=2\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters\n"
+     "> a,b,c ROUND g=1 a b c failures=0\n"
+     "a refuse code=2 world=3 text=why\n"
+     "> a,b,c STOP g=1 abort: why\n"
+     "a stopped\n"
+     "b stopped\n"
+     "c stopped\n"
+     "> a,b,c CLOSED 2: why\n"},
+
+    {"a_world_that_a_node_alone_exceeds_fails_the_job_once", NULL,
+     "shape nodes=1 nproc=6\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a refuse code=2 world=4 text=why\n"
+     "> a STOP g=1 abort: why\n"
+     "a stopped\n"
+     "> a CLOSED 2: why\n"},
+
+    {"the_ranks_of_nodes_that_are_still_to_come_are_counted", NULL,
+     "shape nodes=2 nproc=1\n"
+     "a enters\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "a refuse code=2 world=1 text=why\n"
+     "> a,b STOP g=1 abort: why\n"
+     "b gone\n"
+     "a stopped\n"
+     "> a CLOSED 2: why\n"},
+
+    {"the_nodes_that_would_be_first_are_those_that_must_fit", NULL,
+     "shape nodes=1:2 nproc=6\n"
+     "a enters\n"
+     "shape nodes=1:2 nproc=1\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "b refuse code=2 world=4 text=why\n"
+     "> a,b STOP g=1 abort: why\n"
+     "b stopped\n"
+     "a stopped\n"
+     "> a,b CLOSED 2: why\n"},
+
+    {"a_refusal_of_a_world_that_is_as_small_as_was_asked_for_is_the_end", three_of_two,
+     "a refuse world=4 text=why\n"
+     "> a,b,c STOP g=1 abort: why\n"
+     "a stopped\n"
+     "b stopped\n"
+     "c stopped\n"
+     "> a,b,c REPORT g=1 again failures=0/0: why; going on with at most 4 ranks, "
+     "surplus nodes stand by (not counted as a failure)\n"
+     "a join\n"
+     "b join\n"
+     "c join\n"
+     "> a,b ROUND g=2 a b failures=0\n"
+     "> c STANDBY generation 2 runs with 2 nodes and can use no more (at most 4 "
+     "ranks); standing by to take over\n"
+     "b refuse world=4 text=still\n"
+     "> a,b STOP g=2 abort: still\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b,c CLOSED 2: still\n"},
+
+    {"a_smaller_world_again_is_asked_for_as_long_as_it_fits", three_of_two,
+     "a refuse world=4 text=why\n"
+     "> a,b,c STOP g=1 abort: why\n"
+     "a stopped\n"
+     "b stopped\n"
+     "c gone\n"
+     "> a,b REPORT g=1 again failures=0/0: why; going on with at most 4 ranks, surplus "
+     "nodes stand by (not counted as a failure)\n"
+     "a join\n"
+     "b join\n"
+     "> a,b ROUND g=2 a b failures=0\n"
+     "b refuse world=3 text=still\n"
+     "> a,b STOP g=2 abort: still\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=2 again failures=0/0: still; going on with at most 3 ranks, "
+     "surplus nodes stand by (not counted as a failure)\n"
+     "a join\n"
+     "b join\n"
+     "> a ROUND g=3 a failures=0\n"
+     "> b STANDBY generation 3 runs with 1 node and can use no more (at most 3 "
+     "ranks); standing by to take over\n"
+     "a refuse world=1 text=never\n"
+     "> a STOP g=3 abort: never\n"
+     "a stopped\n"
+     "> a,b CLOSED 2: never\n"},
 
     /* --- leaving --- */
 

@@ -330,8 +330,8 @@ static const struct scene scenes[] = {
      "b enters world=4\n"
      "c enters world=4\n"
      "> a,b ROUND g=1 a b failures=0\n"
-     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
-     "take over\n"},
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more (at most 4 "
+     "ranks); standing by to take over\n"},
 
     {"the_largest_world_never_cuts_below_min", NULL,
      "shape nodes=2:3 nproc=2\n"
@@ -339,8 +339,17 @@ static const struct scene scenes[] = {
      "b enters world=1\n"
      "c enters world=1\n"
      "> a,b ROUND g=1 a b failures=0\n"
-     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
-     "take over\n"},
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more (at most 1 rank); "
+     "standing by to take over\n"},
+
+    {"one_node_that_knows_the_largest_world_is_enough", NULL,
+     "shape nodes=1:3 nproc=2\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters world=2\n"
+     "> a ROUND g=1 a failures=0\n"
+     "> b,c STANDBY generation 1 runs with 1 node and can use no more (at most 2 "
+     "ranks); standing by to take over\n"},
 
     {"a_newcomer_beyond_the_largest_world_stands_by", NULL,
      "shape nodes=1:3\n"
@@ -348,11 +357,11 @@ static const struct scene scenes[] = {
      "wait 3000\n"
      "> a ROUND g=1 a failures=0\n"
      "b enters\n"
-     "> b STANDBY generation 1 runs with 1 node and can use no more; standing by to "
-     "take over\n"
+     "> b STANDBY generation 1 runs with 1 node and can use no more (at most 1 rank); "
+     "standing by to take over\n"
      "c enters world=1\n"
-     "> c STANDBY generation 1 runs with 1 node and can use no more; standing by to "
-     "take over\n"
+     "> c STANDBY generation 1 runs with 1 node and can use no more (at most 1 rank); "
+     "standing by to take over\n"
      "wait 60000\n"},
 
     {"a_late_joiner_ends_the_generation_softly_and_is_in_the_next", NULL,

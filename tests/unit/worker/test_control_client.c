@@ -144,15 +144,16 @@ static void a_refusal_has_the_code_and_one_line(void **state)
     char text[2 * CONTROL_TEXT_MAX];
     struct control m;
 
-    control_client_refuse(f->client, EXIT_MISTAKE, "train.steps=0");
+    control_client_refuse(f->client, EXIT_MISTAKE, 4, "train.steps=0");
     assert_true(hear(f->agent, 0, &m));
     assert_int_equal(m.type, CONTROL_REFUSE);
+    assert_int_equal(m.max_world, 4);
     assert_int_equal(m.code, EXIT_MISTAKE);
     assert_string_equal(m.text, "ctrun-worker: train.steps=0");
 
     memset(text, 'x', sizeof(text) - 1); /* cut, not lost */
     text[sizeof(text) - 1] = '\0';
-    control_client_refuse(f->client, EXIT_MISTAKE, text);
+    control_client_refuse(f->client, EXIT_MISTAKE, 0, text);
     assert_true(hear(f->agent, 0, &m));
     assert_int_equal(strlen(m.text), CONTROL_TEXT_MAX - 1);
 }
@@ -439,10 +440,10 @@ static void refuse_alone(void)
 
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
     CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
-    control_client_refuse(c, EXIT_MISTAKE, "no such file");
+    control_client_refuse(c, EXIT_MISTAKE, 0, "no such file");
     CHECK(read(ends[0], text, sizeof(text)) == (ssize_t)strlen(expected));
     CHECK(strcmp(text, expected) == 0);
-    control_client_refuse(NULL, EXIT_MISTAKE, "no such file"); /* not open yet */
+    control_client_refuse(NULL, EXIT_MISTAKE, 0, "no such file"); /* not open yet */
     CHECK(read(ends[0], text, sizeof(text)) == (ssize_t)strlen(expected));
     control_client_close(c);
 }
