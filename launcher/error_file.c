@@ -18,20 +18,15 @@ static bool is_regular(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The file's bytes; -1: there is none, or it is no regular file, or too large. */
-static ssize_t read_file(const char *path, char *data, size_t size)
+/* The file's bytes; -1: it is no regular file, or too large. */
+static ssize_t read_file(int fd, char *data, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     size_t n = 0;
     ssize_t got = -1;
 
-    if (fd < 0) {
-        return -1;
-    }
     while (is_regular(fd) && n < size && (got = read(fd, data + n, size - n)) > 0) {
         n += (size_t)got;
     }
-    (void)close(fd); /* only read */
     return got == 0 ? (ssize_t)n : -1;
 }
 
@@ -60,12 +55,21 @@ static void copy_whole_characters(char *text, size_t size, const char *from)
 
 bool error_file_read(const char *path, char *text, size_t size)
 {
-    char *data = mem_alloc(FILE_MAX);
-    ssize_t n = read_file(path, data, FILE_MAX);
-    json_t *root = n > 0 ? json_loadb(data, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
-    const char *found = find_text(root);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const char *found;
+    json_t *root;
+    char *data;
+    ssize_t n;
 
     ASSERT(size > 0);
+    if (fd < 0) {
+        return false; /* most workers write none */
+    }
+    data = mem_alloc(FILE_MAX);
+    n = read_file(fd, data, FILE_MAX);
+    (void)close(fd); /* only read */
+    root = n > 0 ? json_loadb(data, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
+    found = find_text(root);
     if (found) {
         copy_whole_characters(text, size, found);
     }

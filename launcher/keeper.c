@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -220,20 +221,33 @@ static void pause_for(int ms)
     (void)poll(NULL, 0, ms);
 }
 
-void keeper_stop(struct keeper *k)
+void keeper_dismiss(const struct keeper *k)
+{
+    (void)shutdown(k->fd, SHUT_RDWR); /* fails when the keeper is gone already */
+}
+
+/* Until it has ended, or STOP_MS have passed. */
+static void wait_for_end(pid_t pid)
 {
     uint64_t deadline_ms = clock_ms() + STOP_MS;
-    pid_t pid;
+    struct pollfd end = {pidfd_open(pid, 0), POLLIN, 0};
+    uint64_t now_ms;
 
+    while ((now_ms = clock_ms()) < deadline_ms &&
+           poll(&end, 1, (int)(deadline_ms - now_ms)) < 0) {
+        /* a signal came between */
+    }
+    if (end.fd >= 0) {
+        (void)close(end.fd);
+    }
+}
+
+void keeper_stop(struct keeper *k)
+{
     (void)close(k->fd);
     k->fd = -1;
-    do {
-        pid = waitpid(k->pid, NULL, WNOHANG);
-        if (pid == 0) {
-            pause_for(PAUSE_MS);
-        }
-    } while ((pid == 0 || (pid < 0 && errno == EINTR)) && clock_ms() < deadline_ms);
-    if (pid == 0) {
+    wait_for_end(k->pid);
+    if (waitpid(k->pid, NULL, WNOHANG) == 0) {
         log_warn(
             "some processes of the workers cannot be killed yet; the keeper waits for "
             "them",

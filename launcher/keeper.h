@@ -61,6 +61,9 @@ int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
 /* Never blocks: -EAGAIN when there is nothing; ERR_CLOSED: the keeper is gone. */
 int keeper_receive(struct keeper *k, struct keeper_event *ret) MUST_CHECK;
 
+/* Nothing is asked of the keeper any more: it kills everything and ends, by and by. */
+void keeper_dismiss(const struct keeper *k);
+
 /* Closes the socket and waits until the keeper has killed everything and ended. */
 void keeper_stop(struct keeper *k);
 

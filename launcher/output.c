@@ -105,12 +105,21 @@ static void on_poll_closed(uv_handle_t *handle)
     on_slot_handle_closed(handle);
 }
 
+static bool is_flushed(const struct slot *s)
+{
+    return writer_marked(s->output->writers[0]) >= s->marks[0] &&
+           writer_marked(s->output->writers[1]) >= s->marks[1];
+}
+
 static void flush_slot(struct slot *s)
 {
     slot_end(s);
     s->state = SLOT_FLUSHING;
     for (size_t i = 0; i < 2; i++) {
         s->marks[i] = writer_mark(s->output->writers[i]);
+    }
+    if (is_flushed(s)) {
+        close_handles(s);
     }
 }
 
@@ -240,12 +249,6 @@ static void resume(struct slot *s)
             drain_stream(st);
         }
     }
-}
-
-static bool is_flushed(const struct slot *s)
-{
-    return writer_marked(s->output->writers[0]) >= s->marks[0] &&
-           writer_marked(s->output->writers[1]) >= s->marks[1];
 }
 
 static void advance_stop(struct output *o);

@@ -160,6 +160,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     relay_stop(s->relay);
     s->relay = NULL;
     supervisor_close_workers(s);
+    keeper_dismiss(s->keeper); /* it ends beside us */
     rdzv_client_stop(s->client, lingers ? LINGER_MS : 0, on_client_stopped, s);
     output_stop(s->output, on_output_stopped, s);
     uv_close((uv_handle_t *)&s->keeper_poll, NULL);

@@ -42,6 +42,7 @@ struct writer {
     size_t limit;
 
     /* under the lock */
+    bool has_thread; /* from the first piece of work on */
     struct op *first, *last;
     size_t queued; /* bytes, in the queue or being written */
     bool was_full; /* somebody waits for it to empty */
@@ -198,6 +199,16 @@ static void on_done(struct writer *w, const struct op *op)
     }
 }
 
+/* With the lock, which it gives away while it works. */
+static void do_next(struct writer *w, struct op *op)
+{
+    (void)pthread_mutex_unlock(&w->lock);
+    do_op(w, op);
+    (void)pthread_mutex_lock(&w->lock);
+    on_done(w, op);
+    mem_free(op);
+}
+
 static void destroy(struct writer *w)
 {
     (void)pthread_mutex_destroy(&w->lock);
@@ -213,11 +224,7 @@ static void *run(void *arg)
 
     (void)pthread_mutex_lock(&w->lock);
     while ((op = take(w))) {
-        (void)pthread_mutex_unlock(&w->lock);
-        do_op(w, op);
-        (void)pthread_mutex_lock(&w->lock);
-        on_done(w, op);
-        mem_free(op);
+        do_next(w, op);
     }
     w->is_finished = true;
     is_abandoned = w->is_abandoned;
@@ -236,21 +243,37 @@ static void *run(void *arg)
 struct writer *writer_new(size_t limit, void (*wake)(void *arg), void *arg)
 {
     struct writer *w = mem_zalloc(sizeof(*w));
-    sigset_t all;
-    sigset_t before;
-    int rv;
 
     w->limit = limit;
     w->wake = wake;
     w->arg = arg;
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_cond_init(&w->has_work, NULL);
+    return w;
+}
+
+static void start_thread(struct writer *w)
+{
+    sigset_t all;
+    sigset_t before;
+
     (void)sigfillset(&all); /* SIGPIPE, too: here it is EPIPE */
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = pthread_create(&w->thread, NULL, run, w);
-    ASSERT(rv == 0); /* as with memory: nothing works without */
+    w->has_thread = pthread_create(&w->thread, NULL, run, w) == 0;
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return w;
+}
+
+/* With the lock. Where the system has no thread left, a line that may have to wait is
+ * better than none, and than no job. */
+static void make_somebody_work(struct writer *w)
+{
+    if (!w->has_thread) {
+        start_thread(w);
+    }
+    while (!w->has_thread && w->first) {
+        do_next(w, take(w));
+    }
+    (void)pthread_cond_signal(&w->has_work);
 }
 
 static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
@@ -273,8 +296,18 @@ static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
     }
     w->last = op;
     w->queued += cost(op);
-    (void)pthread_cond_signal(&w->has_work);
+    make_somebody_work(w);
     (void)pthread_mutex_unlock(&w->lock);
+}
+
+static bool is_idle(struct writer *w)
+{
+    bool is_idle;
+
+    (void)pthread_mutex_lock(&w->lock);
+    is_idle = w->queued == 0;
+    (void)pthread_mutex_unlock(&w->lock);
+    return is_idle;
 }
 
 struct writer_file *writer_open(struct writer *w, const char *path)
@@ -320,7 +353,9 @@ bool writer_offer(struct writer *w, struct writer_file *file, const void *data,
 
 void writer_close(struct writer *w, struct writer_file *file)
 {
-    if (file) {
+    if (file && !file->path && is_idle(w)) {
+        close_file(file); /* which does not wait for anything */
+    } else if (file) {
         push(w, OP_CLOSE, file, NULL, 0);
     }
 }
@@ -338,8 +373,16 @@ bool writer_is_full(struct writer *w)
 
 uint64_t writer_mark(struct writer *w)
 {
+    bool is_there;
+
     w->last_mark++;
-    push(w, OP_MARK, NULL, NULL, 0);
+    (void)pthread_mutex_lock(&w->lock);
+    is_there = w->queued == 0;
+    w->marked = is_there ? w->last_mark : w->marked;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (!is_there) {
+        push(w, OP_MARK, NULL, NULL, 0);
+    }
     return w->last_mark;
 }
 
@@ -362,6 +405,7 @@ void writer_end(struct writer *w)
 {
     (void)pthread_mutex_lock(&w->lock);
     w->is_ending = true;
+    w->is_finished = !w->has_thread;
     (void)pthread_cond_signal(&w->has_work);
     (void)pthread_mutex_unlock(&w->lock);
 }
@@ -379,8 +423,10 @@ bool writer_is_finished(struct writer *w)
 void writer_free(struct writer *w)
 {
     bool is_finished;
+    bool has_thread;
 
     (void)pthread_mutex_lock(&w->lock);
+    has_thread = w->has_thread;
     is_finished = w->is_finished;
     w->wake = NULL;
     w->is_abandoned = !is_finished;
@@ -388,8 +434,10 @@ void writer_free(struct writer *w)
         (void)pthread_detach(w->thread);
     }
     (void)pthread_mutex_unlock(&w->lock);
-    if (is_finished) {
+    if (is_finished && has_thread) {
         (void)pthread_join(w->thread, NULL);
+    }
+    if (is_finished) {
         destroy(w);
     }
 }

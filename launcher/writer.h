@@ -5,7 +5,8 @@
  * a stopped terminal never holds the loop. The queue is bounded by asking first: while
  * writer_is_full, nothing new should be appended. All functions on one thread, the
  * owner's, but for writer_offer; `wake` (may be NULL) is called on the writer's thread
- * when a full queue has emptied by half, when a mark is reached, and at the end. */
+ * when a full queue has emptied by half, when a mark is reached, and at the end. The
+ * thread is started for the first piece of work: most programs say little. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,16 +38,16 @@ void writer_close(struct writer *w, struct writer_file *file);
 /* True while more than the limit is queued; then `wake` comes. */
 bool writer_is_full(struct writer *w);
 
-/* A number; once everything appended so far is written, writer_marked is at least that.
- */
+/* A number; once everything appended so far is written, writer_marked is at least that:
+ * at once, and then without `wake`, when nothing is queued. */
 uint64_t writer_mark(struct writer *w);
 uint64_t writer_marked(struct writer *w);
 
 /* Grows with every piece that leaves: a writer that hangs is one that stands still. */
 uint64_t writer_progress(struct writer *w);
 
-/* Asks the thread to end after what is queued; `wake` comes, then writer_is_finished.
- */
+/* Asks the thread to end after what is queued; `wake` comes, then writer_is_finished:
+ * at once, without `wake`, where there never was anything to write. */
 void writer_end(struct writer *w);
 bool writer_is_finished(struct writer *w);
 

@@ -1,0 +1,137 @@
+/* The writer's thread: when there is one, and what is done where there cannot be. */
+
+#include "launcher/writer.h"
+#include "tests/lib/child.h"
+#include "tests/lib/cmocka.h"
+
+#include "common/check.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { QUEUE_MAX = 64 * 1024 };
+
+static size_t count_threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    size_t n = 0;
+
+    CHECK(dir);
+    while (readdir(dir)) { /* NOLINT(concurrency-mt-unsafe): nobody else has this DIR */
+        n++;
+    }
+    CHECK(closedir(dir) == 0);
+    return n;
+}
+
+static void nothing(void)
+{
+    size_t before = count_threads();
+    struct writer *w = writer_new(QUEUE_MAX, NULL, NULL);
+    struct writer_file *file = writer_borrow(w, STDOUT_FILENO);
+    uint64_t mark = writer_mark(w);
+
+    CHECK(writer_marked(w) >= mark);
+    writer_close(w, file);
+    writer_end(w);
+    CHECK(writer_is_finished(w));
+    CHECK(count_threads() == before);
+    writer_free(w);
+}
+
+static void who_has_nothing_to_write_needs_no_thread(void **state)
+{
+    (void)state;
+    child_run(nothing);
+}
+
+static void woken(void *arg)
+{
+    CHECK(write(*(int *)arg, "w", 1) == 1);
+}
+
+static void one_line(void)
+{
+    int out[2];
+    int wake[2];
+    char text[16];
+    struct writer *w;
+    struct writer_file *file;
+    uint64_t mark;
+
+    CHECK(pipe(out) == 0 && pipe(wake) == 0);
+    w = writer_new(QUEUE_MAX, woken, &wake[1]);
+    file = writer_borrow(w, out[1]);
+    writer_append(w, file, "hello\n", 6);
+    CHECK(read(out[0], text, sizeof(text)) == 6 && memcmp(text, "hello\n", 6) == 0);
+    mark = writer_mark(w);
+    while (writer_marked(w) < mark) {
+        CHECK(read(wake[0], text, 1) == 1);
+    }
+    writer_close(w, file);
+    writer_end(w);
+    while (!writer_is_finished(w)) {
+        CHECK(read(wake[0], text, 1) == 1);
+    }
+    writer_free(w);
+}
+
+static void a_line_is_written_by_a_thread_that_tells_of_marks_and_its_end(void **state)
+{
+    (void)state;
+    child_run(one_line);
+}
+
+/* No stack of this size can be had. */
+static void forbid_threads(void)
+{
+    pthread_attr_t attr;
+
+    CHECK(pthread_attr_init(&attr) == 0);
+    CHECK(pthread_attr_setstacksize(&attr, (size_t)1 << 46) == 0);
+    CHECK(pthread_setattr_default_np(&attr) == 0);
+    CHECK(pthread_attr_destroy(&attr) == 0);
+}
+
+static void without_thread(void)
+{
+    struct writer *w = writer_new(QUEUE_MAX, NULL, NULL);
+    struct writer_file *file;
+    struct pollfd end;
+    char text[16];
+    uint64_t mark;
+    int out[2];
+
+    CHECK(pipe(out) == 0);
+    forbid_threads();
+    file = writer_borrow(w, out[1]);
+    writer_append(w, file, "hello\n", 6);
+    end = (struct pollfd){out[0], POLLIN, 0};
+    CHECK(poll(&end, 1, 0) == 1 && read(out[0], text, sizeof(text)) == 6);
+    mark = writer_mark(w);
+    CHECK(writer_marked(w) >= mark);
+    writer_close(w, file);
+    writer_end(w);
+    CHECK(writer_is_finished(w));
+    writer_free(w);
+}
+
+static void where_there_is_no_thread_left_lines_are_written_all_the_same(void **state)
+{
+    (void)state;
+    child_run(without_thread);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_has_nothing_to_write_needs_no_thread),
+        cmocka_unit_test(a_line_is_written_by_a_thread_that_tells_of_marks_and_its_end),
+        cmocka_unit_test(where_there_is_no_thread_left_lines_are_written_all_the_same),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
