@@ -146,6 +146,11 @@ int msg_node_encode(const struct msg_node *node, struct buf *out)
     return rv < 0 ? rv : wire_put_text(out, node->host);
 }
 
+uint32_t msg_round_nodes(const struct msg_round *m)
+{
+    return m->group_rank == 0 ? m->group_world : 1;
+}
+
 int msg_nodes_decode(struct bytes table, struct msg_node *nodes, size_t n)
 {
     struct wire_reader r;

@@ -109,17 +109,20 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     U(64, sent_ms)                  \
     U(64, service_ms) /* the one clock of the job */
 
-/* `nodes`: for each group rank: u32 nproc, text addr, u16 port, text host (msg_node).
- */
-#define MSG_ROUND_FIELDS(U, I, T, B)                     \
-    U(64, generation)                                    \
-    U(32, failures) /* TORCHELASTIC_RESTART_COUNT */     \
-    U(32, group_rank)                                    \
-    U(32, group_world)                                   \
-    U(64, cluster)                                       \
-    U(32, commit_run)                                    \
-    U(64, commit_step)                                   \
-    T(MSG_HASH_MAX, commit_hash) /* "": no commit yet */ \
+/* `nodes`: u32 nproc, text addr, u16 port, text host (msg_node) of group rank 0, whose
+ * listener may be everybody's; it alone, since it lets those in, gets all of them, in
+ * order. So a round costs the service as many bytes as it has nodes, not the square. */
+#define MSG_ROUND_FIELDS(U, I, T, B)                        \
+    U(64, generation)                                       \
+    U(32, failures) /* TORCHELASTIC_RESTART_COUNT */        \
+    U(32, group_rank)                                       \
+    U(32, group_world)                                      \
+    U(32, first_rank) /* global rank of its local rank 0 */ \
+    U(32, world_size) /* ranks of all nodes */              \
+    U(64, cluster)                                          \
+    U(32, commit_run)                                       \
+    U(64, commit_step)                                      \
+    T(MSG_HASH_MAX, commit_hash) /* "": no commit yet */    \
     B(nodes)
 
 #define MSG_STANDBY_FIELDS(U, I, T, B) T(MSG_TEXT_MAX, text) /* why it waits */
@@ -313,6 +316,9 @@ struct msg_node {
 };
 
 int msg_node_encode(const struct msg_node *node, struct buf *out) MUST_CHECK;
+
+/* How many entries the table of this ROUND has. */
+uint32_t msg_round_nodes(const struct msg_round *m);
 
 /* Fills `nodes` (n of them); ERR_PROTOCOL unless the table holds exactly n. */
 int msg_nodes_decode(struct bytes table, struct msg_node *nodes, size_t n) MUST_CHECK;

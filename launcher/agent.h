@@ -48,7 +48,8 @@ struct agent_round {
     uint64_t generation;
     uint32_t failures;
     struct topology topology;
-    const struct msg_node *nodes; /* topology.group_world of them */
+    const struct msg_node *nodes; /* n_nodes of them, from group rank 0 on */
+    uint32_t n_nodes;             /* all where group_rank is 0, else 1 */
 };
 
 struct agent_relay {

@@ -14,7 +14,6 @@
 enum {
     EXIT_NOT_STARTED = 127,
     PROGRESS_EVERY_MS = 1000,
-    NODE_MIN_BYTES = 14, /* of an entry in the node table */
 };
 
 static void forget(struct agent *a)
@@ -66,21 +65,17 @@ static void start_all(struct agent *a, const struct agent_round *round)
 
 int workers_start(struct agent *a, const struct msg_round *m)
 {
-    struct agent_round round = {.generation = m->generation, .failures = m->failures};
+    struct agent_round round = {.generation = m->generation,
+                                .failures = m->failures,
+                                .n_nodes = msg_round_nodes(m)};
     struct msg_node *nodes;
-    int rv;
+    int rv = topology_make(m, a->config.nproc, &round.topology);
 
-    if (m->group_world == 0 || m->group_world > MSG_MAX_NODES ||
-        m->nodes.size / NODE_MIN_BYTES < m->group_world) {
+    if (rv < 0 || m->nodes.size / MSG_NODE_SIZE < round.n_nodes) {
         return ERR_PROTOCOL;
     }
-    nodes = mem_array(m->group_world, sizeof(*nodes));
-    rv = msg_nodes_decode(m->nodes, nodes, m->group_world);
-    rv = rv < 0 ? rv
-                : topology_make(nodes, m->group_world, m->group_rank, &round.topology);
-    if (rv == 0 && round.topology.nproc != a->config.nproc) {
-        rv = ERR_PROTOCOL;
-    }
+    nodes = mem_array(round.n_nodes, sizeof(*nodes));
+    rv = msg_nodes_decode(m->nodes, nodes, round.n_nodes);
     if (rv == 0) {
         round.nodes = nodes;
         a->commit_run = m->commit_run;

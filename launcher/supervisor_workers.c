@@ -126,7 +126,7 @@ static char **make_env(const struct slot *slot, const struct agent_round *round)
         .generation = round->generation,
         .master_addr = master.addr,
         .master_port = master.port,
-        .node_addr = round->nodes[round->topology.group_rank].addr,
+        .node_addr = s->access.addr,
         .run_id = s->options->rdzv_id,
         .restart_count = round->failures,
         .max_restarts = s->options->max_restarts,
@@ -208,8 +208,8 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
 {
     struct errmsg msg = {0};
 
-    if (relay_serve(s->relay, round->generation, round->nodes,
-                    round->topology.group_world, &msg) < 0) {
+    if (relay_serve(s->relay, round->generation, round->nodes, round->n_nodes, &msg) <
+        0) {
         log_error(msg.text, "%s", ""); /* the workers will say that nobody answers */
     }
     for (uint32_t i = 0; i < s->nproc; i++) {

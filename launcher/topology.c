@@ -2,23 +2,25 @@
 
 #include "common/err.h"
 
-int topology_make(const struct msg_node *nodes, uint32_t n, uint32_t group_rank,
-                  struct topology *ret)
+int topology_make(const struct msg_round *m, uint32_t nproc, struct topology *ret)
 {
-    struct topology t = {.group_rank = group_rank, .group_world = n};
+    struct topology t = {.group_rank = m->group_rank,
+                         .group_world = m->group_world,
+                         .first_rank = m->first_rank,
+                         .nproc = nproc,
+                         .world_size = m->world_size};
+    bool is_first = t.group_rank == 0;
+    uint32_t behind;
 
-    if (group_rank >= n) {
+    if (t.group_rank >= t.group_world || t.group_world > MSG_MAX_NODES ||
+        t.world_size > MSG_MAX_WORLD || nproc == 0 || nproc > t.world_size ||
+        t.first_rank > t.world_size - nproc) {
         return ERR_PROTOCOL;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        if (nodes[i].nproc == 0 || nodes[i].nproc > MSG_MAX_WORLD - t.world_size) {
-            return ERR_PROTOCOL;
-        }
-        if (i == group_rank) {
-            t.first_rank = t.world_size;
-            t.nproc = nodes[i].nproc;
-        }
-        t.world_size += nodes[i].nproc;
+    behind = t.world_size - nproc - t.first_rank;
+    if (t.first_rank < t.group_rank || is_first != (t.first_rank == 0) ||
+        behind < t.group_world - 1 - t.group_rank) {
+        return ERR_PROTOCOL; /* every node has a rank */
     }
     *ret = t;
     return 0;

@@ -1,8 +1,8 @@
 #ifndef LAUNCHER_TOPOLOGY_H
 #define LAUNCHER_TOPOLOGY_H
 
-/* PURE. A round's node table → this node's ranks. Global ranks are numbered through in
- * group rank order. */
+/* PURE. A round → this node's ranks. Global ranks are numbered through in group rank
+ * order. */
 
 #include "common/msg.h"
 
@@ -13,8 +13,9 @@ struct topology {
     uint32_t world_size;
 };
 
-/* ERR_PROTOCOL: no such group rank, or a world of more than 2^20 ranks. */
-int topology_make(const struct msg_node *nodes, uint32_t n, uint32_t group_rank,
+/* For a node of `nproc` ranks. ERR_PROTOCOL: such a world cannot be: no such group
+ * rank, more than 2^20 ranks, too few for the nodes before or behind this one. */
+int topology_make(const struct msg_round *m, uint32_t nproc,
                   struct topology *ret) MUST_CHECK;
 
 #endif

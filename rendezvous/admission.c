@@ -17,6 +17,7 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
                        struct errmsg *msg)
 {
     const struct msg_hello *shape = &j->shape;
+    const struct job_node *other = NULL;
 
     if (hello->min_nodes != shape->min_nodes || hello->max_nodes != shape->max_nodes) {
         return errmsg_set(
@@ -32,13 +33,13 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
                           "with %u; give every node the same --max-restarts",
                           j->id, hello->max_restarts, shape->host, shape->max_restarts);
     }
-    for (size_t i = 0; i < j->n_nodes && hello->node_rank >= 0; i++) {
-        if (j->node[i]->state != NODE_LEFT &&
-            j->node[i]->hello.node_rank == hello->node_rank) {
+    while (hello->node_rank >= 0 &&
+           (other = job_of_node_rank(j, hello->node_rank, other)) != NULL) {
+        if (other->state != NODE_LEFT) {
             return errmsg_set(msg, ERR_REFUSED,
                               "job %s: --node-rank=%d is taken by %s; give every node "
                               "its own",
-                              j->id, hello->node_rank, j->node[i]->hello.host);
+                              j->id, hello->node_rank, other->hello.host);
         }
     }
     return 0;

@@ -11,19 +11,27 @@
 
 enum { STORE_MAX_CLIENTS = 65536 };
 
-static int encode_nodes(const struct round *r, struct buf *table)
+static int encode_node(const struct job_node *from, struct buf *table)
 {
-    int rv = 0;
+    struct msg_node node = {.nproc = from->hello.nproc, .port = from->join.port};
 
-    for (size_t i = 0; i < r->n && rv == 0; i++) {
-        struct msg_node node = {.nproc = r->node[i]->hello.nproc,
-                                .port = r->node[i]->join.port};
+    memcpy(node.addr, from->join.addr, sizeof(node.addr));
+    memcpy(node.host, from->hello.host, sizeof(node.host));
+    return msg_node_encode(&node, table);
+}
 
-        memcpy(node.addr, r->node[i]->join.addr, sizeof(node.addr));
-        memcpy(node.host, r->node[i]->hello.host, sizeof(node.host));
-        rv = msg_node_encode(&node, table);
+/* The round's table; its first entry has the size *ret_first. */
+static void encode_nodes(const struct round *r, struct buf *table, size_t *ret_first)
+{
+    int rv = encode_node(r->node[0], table);
+
+    *ret_first = buf_len(table);
+    for (size_t i = 1; i < r->n && rv == 0; i++) {
+        rv = encode_node(r->node[i], table);
     }
-    return rv;
+    if (rv < 0) {
+        UNREACHABLE(); /* admission_take_room keeps the table small enough */
+    }
 }
 
 static void on_store_reply(void *arg, uint64_t session,
@@ -68,7 +76,19 @@ static void admit(struct job *j, struct job_node *node, uint32_t group_rank)
     node->group_rank = (int32_t)group_rank;
 }
 
-static void send_round(struct job *j, const struct round *r, struct bytes table)
+static uint32_t count_ranks(const struct round *r)
+{
+    uint32_t n = 0; /* admission_check: at most MSG_MAX_WORLD */
+
+    for (size_t i = 0; i < r->n; i++) {
+        n += r->node[i]->hello.nproc;
+    }
+    return n;
+}
+
+/* `first`: the size of the table's first entry. */
+static void send_round(struct job *j, const struct round *r, struct bytes table,
+                       size_t first)
 {
     const struct commit *last = &j->fence.last;
     struct msg m = {.type = MSG_ROUND,
@@ -76,6 +96,7 @@ static void send_round(struct job *j, const struct round *r, struct bytes table)
                         .generation = j->generation,
                         .failures = j->failures,
                         .group_world = (uint32_t)r->n,
+                        .world_size = count_ranks(r),
                         .cluster = j->cluster,
                         .commit_run = last->run,
                         .commit_step = last->step,
@@ -87,6 +108,8 @@ static void send_round(struct job *j, const struct round *r, struct bytes table)
         admit(j, r->node[i], i);
         m.u.round.group_rank = i;
         j->sink.send(j->sink.arg, r->node[i]->session, &m);
+        m.u.round.first_rank += r->node[i]->hello.nproc;
+        m.u.round.nodes.size = first;
     }
 }
 
@@ -133,15 +156,14 @@ static void seal(struct job *j)
 {
     struct round r;
     struct buf table;
+    size_t first;
 
     round_choose(j, &r);
     buf_init(&table, ADMISSION_MAX_TABLE);
-    if (encode_nodes(&r, &table) < 0) {
-        UNREACHABLE(); /* admission_take_room keeps the table small enough */
-    }
+    encode_nodes(&r, &table, &first);
     job_move(j, JOB_RUNNING);
     begin_generation(j);
-    send_round(j, &r, (struct bytes){buf_bytes(&table), buf_len(&table)});
+    send_round(j, &r, (struct bytes){buf_bytes(&table), buf_len(&table)}, first);
     for (size_t i = 0; i < j->n_nodes; i++) {
         forming_tell_standby(j, j->node[i]);
     }

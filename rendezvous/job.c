@@ -52,6 +52,7 @@ struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
     j->seed = seed;
     j->budget = budget;
     j->sink = *sink;
+    table_init(&j->node_ranks);
     return j;
 }
 
@@ -65,6 +66,7 @@ void job_free(struct job *j)
     }
     keyspace_free(j->keys);
     cause_release(&j->cause);
+    table_release(&j->node_ranks);
     mem_free(j->node);
     mem_free(j);
 }
@@ -133,6 +135,10 @@ static void add_node(struct job *j, struct job_node *node)
     node->index = j->n_nodes;
     j->node[j->n_nodes++] = node;
     j->count[node->state]++;
+    if (node->hello.node_rank >= 0) {
+        table_insert(&j->node_ranks, &node->by_node_rank,
+                     (uint64_t)node->hello.node_rank);
+    }
 }
 
 static void remove_node(struct job *j, struct job_node *node)
@@ -144,7 +150,23 @@ static void remove_node(struct job *j, struct job_node *node)
     j->count[node->state]--;
     j->n_flapping -= node->is_flapping;
     admission_return_room(j, node);
+    if (node->hello.node_rank >= 0) {
+        table_remove(&j->node_ranks, &node->by_node_rank);
+    }
     mem_free(node);
+}
+
+struct job_node *job_of_node_rank(const struct job *j, int32_t node_rank,
+                                  const struct job_node *after)
+{
+    uint64_t hash = (uint64_t)node_rank;
+    struct table_node *n =
+        after ? after->by_node_rank.next : table_bucket(&j->node_ranks, hash);
+
+    while (n && n->hash != hash) {
+        n = n->next;
+    }
+    return n ? CONTAINER_OF(n, struct job_node, by_node_rank) : NULL;
 }
 
 int job_hello(struct job *j, const struct job_guest *guest, struct job_node **ret,
@@ -481,12 +503,13 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
 {
     bool had_workers = node->state == NODE_RUNNING && !job_is_over(j);
     bool is_leaving = node->is_leaving;
+    bool is_first = had_workers && !j->ending.has_lost; /* of others nobody hears */
     bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
     char text[MSG_TEXT_MAX];
     char which[32] = "";
 
     j->now_ms = now_ms;
-    if (shares_host(j, node) && node->group_rank >= 0) {
+    if (is_first && node->group_rank >= 0 && shares_host(j, node)) {
         (void)snprintf(which, sizeof(which), " (group rank %d)", node->group_rank);
     }
     (void)snprintf(text, sizeof(text), "node %s%s %s: %s", node->hello.host, which,

@@ -8,6 +8,7 @@
 #include "rendezvous/cause.h"
 #include "rendezvous/fence.h"
 #include "rendezvous/keyspace.h"
+#include "rendezvous/table.h"
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -36,7 +37,8 @@ struct job_node {
     int32_t group_rank;     /* … this was its rank, -1: none */
     uint64_t arrival;       /* order of the hellos */
     size_t index;           /* in job.node */
-    size_t table_bytes;     /* its part of a round's node table */
+    struct table_node by_node_rank; /* where --node-rank was given */
+    size_t table_bytes;             /* its part of a round's node table */
     char peer_addr[MSG_ADDR_MAX];
     struct msg_hello hello;
     struct msg_join join; /* its last JOIN */
@@ -78,6 +80,7 @@ struct job {
 
     struct job_node **node; /* owned */
     size_t n_nodes;
+    struct table node_ranks;
     size_t count[NODE_STATE_COUNT]; /* nodes in each state */
     size_t n_flapping;
     size_t table_bytes; /* of a round with all nodes */
@@ -141,5 +144,10 @@ bool job_is_stopped(const struct job *j);
 void job_move(struct job *j, enum job_state to); /* checked */
 void job_move_node(struct job *j, struct job_node *node, enum node_state to);
 size_t job_members(const struct job *j); /* nodes whose workers are not gone */
+
+/* The first node (`after` is NULL), or the next, that said this --node-rank, which is
+ * not negative; one at most has not left. */
+struct job_node *job_of_node_rank(const struct job *j, int32_t node_rank,
+                                  const struct job_node *after);
 
 #endif

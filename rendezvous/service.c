@@ -354,14 +354,12 @@ static struct session *find_silent_twin(const struct service *s,
                                         const struct entry *entry,
                                         const struct msg_hello *hello, uint64_t now_ms)
 {
-    const struct job *job = entry->job;
+    const struct job_node *node = NULL;
     struct session *twin;
 
-    for (size_t i = 0; i < job->n_nodes && hello->node_rank >= 0; i++) {
-        const struct job_node *node = job->node[i];
-
-        if (node->hello.node_rank != hello->node_rank ||
-            strcmp(node->hello.host, hello->host) != 0) {
+    while (hello->node_rank >= 0 &&
+           (node = job_of_node_rank(entry->job, hello->node_rank, node)) != NULL) {
+        if (strcmp(node->hello.host, hello->host) != 0) {
             continue;
         }
         twin = find_number(s, node->session);

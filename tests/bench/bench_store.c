@@ -11,6 +11,7 @@
  * of the time for warming up. Failures: an assertion; a usage line and 2. */
 
 #include "tests/bench/bench.h"
+#include "tests/lib/echo.h"
 
 #include "common/buf.h"
 #include "common/mem.h"
@@ -21,13 +22,10 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -35,7 +33,7 @@ enum {
     MILLISECONDS_MAX = 600000,
     COUNT_MAX = 1000,
     EVENTS = 64,
-    ECHO_MAX = 4096,
+    GREETING_MAX = 4096,
     KEY_SIZE = 24,
     VALUE_SIZE = KEY_SIZE + 1, /* GET: u8, u64, key; its answer: u64, value */
     MESSAGE_SIZE = 1 + 8 + KEY_SIZE,
@@ -75,81 +73,6 @@ static void send_all(int fd, const void *data, size_t size)
     ASSERT(send(fd, data, size, MSG_NOSIGNAL) == (ssize_t)size);
 }
 
-/* ---- the echo -------------------------------------------------------------------- */
-
-struct echo_peer {
-    int fd;
-};
-
-static void echo_accept(int epoll_fd, int listener)
-{
-    struct echo_peer *peer = mem_alloc(sizeof(*peer)); /* lives as long as the child */
-    int on = 1;
-
-    peer->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    ASSERT(peer->fd >= 0 &&
-           setsockopt(peer->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0);
-    watch(epoll_fd, peer->fd, peer);
-}
-
-static void echo_answer(const struct echo_peer *peer)
-{
-    uint8_t data[ECHO_MAX];
-    ssize_t n = recv(peer->fd, data, sizeof(data), 0);
-
-    if (n <= 0) {
-        (void)close(peer->fd);
-        return;
-    }
-    send_all(peer->fd, data, (size_t)n);
-}
-
-static void echo_turn(int epoll_fd, int listener)
-{
-    struct epoll_event event[EVENTS];
-    int n = epoll_wait(epoll_fd, event, EVENTS, -1);
-
-    for (int i = 0; i < n; i++) {
-        if (event[i].data.ptr) {
-            echo_answer(event[i].data.ptr);
-        } else {
-            echo_accept(epoll_fd, listener);
-        }
-    }
-}
-
-_Noreturn static void echo_serve(int listener)
-{
-    int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-
-    watch(epoll_fd, listener, NULL);
-    for (;;) {
-        echo_turn(epoll_fd, listener);
-    }
-}
-
-static pid_t echo_start(int *ret_port)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t size = sizeof(addr);
-    pid_t pid;
-
-    ASSERT(listener >= 0 && bind(listener, (struct sockaddr *)&addr, size) == 0 &&
-           listen(listener, SOMAXCONN) == 0 &&
-           getsockname(listener, (struct sockaddr *)&addr, &size) == 0);
-    *ret_port = ntohs(addr.sin_port);
-    pid = fork();
-    ASSERT(pid >= 0);
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        echo_serve(listener);
-    }
-    (void)close(listener);
-    return pid;
-}
-
 /* ---- the load -------------------------------------------------------------------- */
 
 static int connect_to(int port)
@@ -181,7 +104,7 @@ static void greet(int fd, bool puts_key, const char *key)
     struct buf b;
 
     memset(value, 'v', sizeof(value));
-    buf_init(&b, ECHO_MAX);
+    buf_init(&b, GREETING_MAX);
     ASSERT(wire_put_u8(&b, TCPSTORE_VALIDATE) == 0 &&
            wire_put_u32(&b, TCPSTORE_MAGIC) == 0);
     if (puts_key) {
@@ -362,8 +285,7 @@ int main(int argc, char **argv)
     }
     load_close(&load);
     if (options.is_echo) {
-        (void)kill(echo, SIGKILL);
-        (void)waitpid(echo, NULL, 0);
+        echo_stop(echo);
     }
     return 0;
 }

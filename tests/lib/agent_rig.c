@@ -277,12 +277,14 @@ void agent_rig_round(struct agent_rig *rig, uint64_t generation, uint32_t group_
                     .u.round = {.generation = generation,
                                 .group_rank = group_rank,
                                 .group_world = group_world,
+                                .first_rank = 2 * group_rank,
+                                .world_size = 2 * group_world,
                                 .cluster = 5}};
     struct msg_node node = {.nproc = 2, .addr = "127.0.0.1", .port = 9, .host = "h"};
     struct buf table;
 
     buf_init(&table, 1024);
-    for (uint32_t i = 0; i < group_world; i++) {
+    for (uint32_t i = 0; i < msg_round_nodes(&m.u.round); i++) {
         if (msg_node_encode(&node, &table) < 0) {
             UNREACHABLE();
         }

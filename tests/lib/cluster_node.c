@@ -61,15 +61,15 @@ static void act_relay_resend(void *arg)
     }
 }
 
-static uint64_t hash_nodes(const struct agent_round *round)
+/* What is the same on all nodes. */
+static uint64_t hash_round(const struct agent_round *round)
 {
     uint64_t h = 14695981039346656037U;
 
-    for (uint32_t i = 0; i < round->topology.group_world; i++) {
-        h = (h ^ round->nodes[i].nproc) * 1099511628211U;
-        h = (h ^ round->nodes[i].port) * 1099511628211U;
-    }
-    return h;
+    h = (h ^ round->topology.group_world) * 1099511628211U;
+    h = (h ^ round->topology.world_size) * 1099511628211U;
+    h = (h ^ round->nodes[0].nproc) * 1099511628211U;
+    return (h ^ round->nodes[0].port) * 1099511628211U;
 }
 
 /* Every member holds the same map, and nobody has another's rank. */
@@ -77,7 +77,7 @@ static void check_map(struct node *n, const struct agent_round *round)
 {
     struct cluster *c = n->cluster;
     struct sealed *s = cluster_sealed(c, n->conn->job_life, round->generation);
-    uint64_t hash = hash_nodes(round);
+    uint64_t hash = hash_round(round);
 
     if (round->generation <= n->last_generation) {
         cluster_violate(c, "node %u: generation %" PRIu64 " after %" PRIu64, n->index,

@@ -14,21 +14,43 @@ enum { LEASE_MS = 3000, FIRST_MS = 1000, BEAT_MS = 500 };
 
 /* --- what is heard --- */
 
-static int describe_round(const struct msg_round *m, char *ret, size_t size)
+/* Group rank 0 is told of all nodes, and first; the others of what is theirs. */
+static void check_round(struct stage *st, const struct msg_round *m)
 {
-    struct msg_node *nodes = mem_array(m->group_world, sizeof(*nodes));
+    struct msg_node first;
+    uint32_t n_before = 0;
+    uint32_t n_all = 0;
+
+    assert_in_range(m->group_world, 1, MAX_ACTORS);
+    if (m->group_rank == 0) {
+        assert_int_equal(msg_nodes_decode(m->nodes, st->round, m->group_world), 0);
+    } else {
+        assert_int_equal(msg_nodes_decode(m->nodes, &first, 1), 0);
+        assert_string_equal(first.host, st->round[0].host);
+        assert_string_equal(first.addr, st->round[0].addr);
+        assert_int_equal(first.port, st->round[0].port);
+    }
+    for (uint32_t i = 0; i < m->group_world; i++) {
+        n_before += i < m->group_rank ? st->round[i].nproc : 0;
+        n_all += st->round[i].nproc;
+    }
+    assert_int_equal(m->first_rank, n_before);
+    assert_int_equal(m->world_size, n_all);
+}
+
+static int describe_round(const struct stage *st, const struct msg_round *m, char *ret,
+                          size_t size)
+{
     int n = snprintf(ret, size, "ROUND g=%" PRIu64, m->generation);
 
-    assert_int_equal(msg_nodes_decode(m->nodes, nodes, m->group_world), 0);
     for (uint32_t i = 0; i < m->group_world; i++) {
-        n += snprintf(ret + n, size - (size_t)n, " %s", nodes[i].host);
+        n += snprintf(ret + n, size - (size_t)n, " %s", st->round[i].host);
     }
     n += snprintf(ret + n, size - (size_t)n, " failures=%u", m->failures);
     if (m->commit_hash[0] != '\0') {
         n += snprintf(ret + n, size - (size_t)n, " commit=%u:%" PRIu64 ":%s",
                       m->commit_run, m->commit_step, m->commit_hash);
     }
-    mem_free(nodes);
     return n;
 }
 
@@ -50,12 +72,13 @@ static int describe_report(const struct msg_report *m, char *ret, size_t size)
     return n + snprintf(ret + n, size - (size_t)n, ": %s", m->text);
 }
 
-static void describe(const struct msg *m, char *ret, size_t size)
+static void describe(const struct stage *st, const struct msg *m, char *ret,
+                     size_t size)
 {
     const char *name = msg_name(m->type);
 
     if (m->type == MSG_ROUND) {
-        (void)describe_round(&m->u.round, ret, size);
+        (void)describe_round(st, &m->u.round, ret, size);
     } else if (m->type == MSG_REPORT) {
         (void)describe_report(&m->u.report, ret, size);
     } else if (m->type == MSG_STOP) {
@@ -108,6 +131,9 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     struct actor *a = find_by_conn(st, conn);
     char body[HEARD_MAX];
 
+    if (m->type == MSG_ROUND) {
+        check_round(st, &m->u.round);
+    }
     if (!a) {
         return;
     }
@@ -119,7 +145,7 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
         a->failures = m->u.round.failures;
     }
     if ((m->type != MSG_WELCOME && m->type != MSG_PONG) || st->traces_all) {
-        describe(m, body, sizeof(body));
+        describe(st, m, body, sizeof(body));
         stage_hear(st, a, body);
     }
 }

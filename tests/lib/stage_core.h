@@ -35,6 +35,8 @@ struct stage {
     uint64_t last_conn;
     struct heard heard[MAX_HEARD];
     size_t n_heard;
+    struct msg_node
+        round[MAX_ACTORS]; /* the last one's table, as group rank 0 got it */
 };
 
 void stage_hear(struct stage *st, const struct actor *a, const char *body);

@@ -1,48 +1,77 @@
 #include "launcher/topology.h"
 #include "tests/lib/cmocka.h"
 
+#include "common/check.h"
 #include "common/err.h"
 
-static void ranks_are_numbered_through_in_group_rank_order(void **state)
+static void a_rounds_ranks_are_taken_over(void **state)
 {
-    const struct msg_node nodes[] = {{.nproc = 1}, {.nproc = 2}, {.nproc = 3}};
-    static const uint32_t firsts[] = {0, 1, 3};
+    const struct msg_round m = {
+        .group_rank = 1, .group_world = 3, .first_rank = 1, .world_size = 6};
     struct topology t;
 
     (void)state;
-    for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(topology_make(nodes, 3, i, &t), 0);
-        assert_int_equal(t.group_rank, i);
-        assert_int_equal(t.group_world, 3);
-        assert_int_equal(t.first_rank, firsts[i]);
-        assert_int_equal(t.nproc, i + 1);
-        assert_int_equal(t.world_size, 6);
-    }
+    assert_int_equal(topology_make(&m, 2, &t), 0);
+    assert_int_equal(t.group_rank, 1);
+    assert_int_equal(t.group_world, 3);
+    assert_int_equal(t.first_rank, 1);
+    assert_int_equal(t.nproc, 2);
+    assert_int_equal(t.world_size, 6);
+}
+
+static void the_largest_worlds_fit(void **state)
+{
+    const struct msg_round full = {.group_rank = 1,
+                                   .group_world = 2,
+                                   .first_rank = 1 << 19,
+                                   .world_size = MSG_MAX_WORLD};
+    const struct msg_round alone = {.group_world = 1, .world_size = 1};
+    const struct msg_round last = {.group_rank = MSG_MAX_NODES - 1,
+                                   .group_world = MSG_MAX_NODES,
+                                   .first_rank = MSG_MAX_NODES - 1,
+                                   .world_size = MSG_MAX_NODES};
+    struct topology t;
+
+    (void)state;
+    assert_int_equal(topology_make(&full, 1 << 19, &t), 0);
+    assert_int_equal(topology_make(&alone, 1, &t), 0);
+    assert_int_equal(topology_make(&last, 1, &t), 0);
 }
 
 static void impossible_worlds_are_refused_and_leave_the_result_alone(void **state)
 {
-    const struct msg_node nodes[] = {
-        {.nproc = 1 << 19}, {.nproc = 1 << 19}, {.nproc = 1}};
-    const struct msg_node empty[] = {{.nproc = 0}};
-    const struct msg_node wrapping[] = {{.nproc = UINT32_MAX}, {.nproc = 2}};
+    static const struct msg_round cases[] = {
+        /* for a node of 2 ranks: group rank, nodes, first rank, ranks */
+        {.group_rank = 0, .group_world = 0, .first_rank = 0, .world_size = 2},
+        {.group_rank = 2, .group_world = 2, .first_rank = 4, .world_size = 6},
+        {.group_rank = 0, .group_world = 1, .first_rank = 0, .world_size = 1},
+        {.group_rank = 0, .group_world = 1, .first_rank = 0, .world_size = 0},
+        {.group_rank = 1, .group_world = 2, .first_rank = 0, .world_size = 4},
+        {.group_rank = 0, .group_world = 2, .first_rank = 1, .world_size = 4},
+        {.group_rank = 1, .group_world = 2, .first_rank = 3, .world_size = 4},
+        {.group_rank = 2, .group_world = 3, .first_rank = 1, .world_size = 4},
+        {.group_rank = 0, .group_world = 3, .first_rank = 0, .world_size = 3},
+        {.group_rank = 1, .group_world = 2, .first_rank = UINT32_MAX, .world_size = 4},
+        {.group_rank = 1, .group_world = 2, .first_rank = 9, .world_size = UINT32_MAX},
+        {.group_world = MSG_MAX_NODES + 1, .world_size = MSG_MAX_WORLD},
+        {.group_world = 2, .world_size = MSG_MAX_WORLD + 1},
+    };
     struct topology t = {.nproc = 77};
 
     (void)state;
-    assert_int_equal(topology_make(nodes, 3, 0, &t), ERR_PROTOCOL);
-    assert_int_equal(topology_make(nodes, 2, 2, &t), ERR_PROTOCOL);
-    assert_int_equal(topology_make(nodes, 0, 0, &t), ERR_PROTOCOL);
-    assert_int_equal(topology_make(empty, 1, 0, &t), ERR_PROTOCOL);
-    assert_int_equal(topology_make(wrapping, 2, 1, &t), ERR_PROTOCOL);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(topology_make(&cases[i], 2, &t), ERR_PROTOCOL);
+    }
+    assert_int_equal(topology_make(&(struct msg_round){.group_world = 1}, 0, &t),
+                     ERR_PROTOCOL);
     assert_int_equal(t.nproc, 77);
-    assert_int_equal(topology_make(nodes, 2, 1, &t), 0);
-    assert_int_equal(t.world_size, 1 << 20);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_are_numbered_through_in_group_rank_order),
+        cmocka_unit_test(a_rounds_ranks_are_taken_over),
+        cmocka_unit_test(the_largest_worlds_fit),
         cmocka_unit_test(impossible_worlds_are_refused_and_leave_the_result_alone),
     };
 

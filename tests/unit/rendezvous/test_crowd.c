@@ -14,6 +14,7 @@
 struct crowd {
     struct service *service;
     uint64_t n_rounds, n_stops, n_reports, n_closed, n_refused, n_bytes;
+    uint64_t n_rest_bytes; /* of tables, beside those for group rank 0 */
     uint64_t n_stored, n_denied;
     uint64_t generation;
     uint32_t exit_code; /* of the last refusal */
@@ -36,7 +37,8 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     }
     if (m->type == MSG_ROUND) {
         crowd->generation = m->u.round.generation;
-        crowd->n_bytes = m->u.round.nodes.size;
+        crowd->n_bytes = MAX(crowd->n_bytes, m->u.round.nodes.size);
+        crowd->n_rest_bytes += m->u.round.group_rank > 0 ? m->u.round.nodes.size : 0;
     }
 }
 
@@ -176,7 +178,8 @@ static void nodes_that_do_not_fit_into_a_rounds_table_are_refused(void **state)
     n_in = N - crowd->n_refused;
     assert_true(n_in > 1500 && n_in < N);
     assert_int_equal(crowd->n_rounds, 1500);
-    assert_true(crowd->n_bytes < MSG_MAX_FRAME);
+    assert_true(crowd->n_bytes > MSG_MAX_FRAME / 2 && crowd->n_bytes < MSG_MAX_FRAME);
+    assert_true(crowd->n_rest_bytes < 2 * crowd->n_bytes); /* not the square */
     n_refused = crowd->n_refused;
     service_closed(crowd->service, 1510, 1000); /* a standby makes room */
     say_hello(crowd, N + 1, host, 1500);
