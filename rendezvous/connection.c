@@ -278,16 +278,24 @@ static uv_buf_t unread(struct buf *b)
                        (unsigned)MIN(buf_len(b), (size_t)INT32_MAX));
 }
 
+/* By send and not by uv_try_write, whose write(2) takes the longer way through the
+ * kernel's files. */
 static void write_at_once(struct connection *c)
 {
-    uv_buf_t bytes = unread(&c->out);
-    int rv = uv_try_write((uv_stream_t *)&c->tcp, &bytes, 1);
+    ssize_t n;
+    uv_os_fd_t fd;
+    int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
 
-    if (rv < 0 && rv != UV_EAGAIN) {
+    if (rv < 0) {
         connection_fail(c, rv);
         return;
     }
-    buf_consume(&c->out, (size_t)MAX(rv, 0));
+    n = send(fd, buf_bytes(&c->out), buf_len(&c->out), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        connection_fail(c, -errno);
+        return;
+    }
+    buf_consume(&c->out, (size_t)MAX(n, 0));
     shrink(&c->out);
 }
 
