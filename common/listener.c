@@ -35,27 +35,16 @@ struct listener {
 
 /* ---- the socket ---- */
 
-static int bind_error(const struct sockaddr *addr, const char *text, int port, int err,
-                      struct errmsg *msg)
+static int bind_error(const char *addr, int port, int err, struct errmsg *msg)
 {
-    const char *left = strchr(text, ':') ? "[" : "";
+    const char *left = strchr(addr, ':') ? "[" : "";
     const char *right = left[0] ? "]" : "";
-    char owner[128];
 
-    if (err == -EADDRINUSE && portowner_find(addr, owner, sizeof(owner))) {
-        return errmsg_set(
-            msg, err,
-            "port %d on %s%s%s is taken by %s: end it, or choose another port", port,
-            left, text, right, owner);
-    }
     if (err == -EADDRINUSE) {
-        return errmsg_set(
-            msg, err,
-            "port %d on %s%s%s is taken by a process that cannot be looked "
-            "at (another user's, or one that does not listen): choose another port",
-            port, left, text, right);
+        return errmsg_set(msg, err, "port %d on %s%s%s is taken: choose another port",
+                          port, left, addr, right);
     }
-    return errmsg_set(msg, err, "cannot listen on %s%s%s:%d: %s%s", left, text, right,
+    return errmsg_set(msg, err, "cannot listen on %s%s%s:%d: %s%s", left, addr, right,
                       port, err_text(err),
                       err == -EADDRNOTAVAIL ? ": no network interface has this address"
                                             : "");
@@ -96,27 +85,58 @@ static int open_socket(const struct addrinfo *info)
     return fd;
 }
 
-/* Returns the listening socket, or an error with its text. */
-static int listen_on(const char *addr, int port, struct errmsg *msg)
+/* NULL when it is no numeric address. */
+static struct addrinfo *parse_address(const char *addr, int port)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
                              .ai_socktype = SOCK_STREAM};
     struct addrinfo *info;
     char service[16];
+
+    return str_format(service, sizeof(service), "%d", port) &&
+                   getaddrinfo(addr, service, &hints, &info) == 0
+               ? info
+               : NULL;
+}
+
+/* Returns the listening socket, or an error with its text. */
+static int listen_on(const char *addr, int port, struct errmsg *msg)
+{
+    struct addrinfo *info = parse_address(addr, port);
     int fd;
 
-    if (!str_format(service, sizeof(service), "%d", port) ||
-        getaddrinfo(addr, service, &hints, &info) != 0) {
+    if (!info) {
         return errmsg_set(
             msg, ERR_INVALID,
             "'%s' is no numeric address: give one such as 127.0.0.1 or ::", addr);
     }
     fd = open_socket(info);
-    if (fd < 0) {
-        fd = bind_error(info->ai_addr, addr, port, fd, msg);
-    }
     freeaddrinfo(info);
-    return fd;
+    return fd < 0 ? bind_error(addr, port, fd, msg) : fd;
+}
+
+void listener_name_holder(const char *addr, int port, struct errmsg *msg)
+{
+    struct addrinfo *info = parse_address(addr, port);
+    const char *left = strchr(addr, ':') ? "[" : "";
+    const char *right = left[0] ? "]" : "";
+    char owner[128];
+
+    if (info && portowner_find(info->ai_addr, owner, sizeof(owner))) {
+        (void)errmsg_set(
+            msg, -EADDRINUSE,
+            "port %d on %s%s%s is taken by %s: end it, or choose another port", port,
+            left, addr, right, owner);
+    } else {
+        (void)errmsg_set(
+            msg, -EADDRINUSE,
+            "port %d on %s%s%s is taken by a process that cannot be looked "
+            "at (another user's, or one that does not listen): choose another port",
+            port, left, addr, right);
+    }
+    if (info) {
+        freeaddrinfo(info);
+    }
 }
 
 static int bound_port(int fd)

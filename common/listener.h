@@ -21,10 +21,13 @@ struct listener_config {
 };
 
 /* Listens on a numeric address; "::" is dual-stack and falls back to 0.0.0.0 where
- * there is no IPv6; port 0 picks one. -EADDRINUSE: the text says who holds the port,
- * where /proc tells. */
+ * there is no IPv6; port 0 picks one. -EADDRINUSE: listener_name_holder says more. */
 int listener_open(const struct listener_config *config, const char *addr, int port,
                   struct listener **ret, struct errmsg *msg) MUST_CHECK;
+
+/* After -EADDRINUSE: a text that says who holds the port, where /proc tells. It looks
+ * at every process of the machine, so not where many may ask. */
+void listener_name_holder(const char *addr, int port, struct errmsg *msg);
 
 int listener_port(const struct listener *l);
 

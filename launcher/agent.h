@@ -62,6 +62,8 @@ struct agent_actions {
     void (*connect)(
         void *arg); /* answered by agent_connected or one of the failures below it */
     void (*disconnect)(void *arg); /* drop the connection; nothing more comes from it */
+    /* Who holds the port that agent_connected said is taken. */
+    void (*name_holder)(void *arg, char *ret, size_t size);
     void (*send)(void *arg, const struct msg *m);
     /* A fresh listener for the next generation; the old one and its connections go. */
     int (*relay_open)(void *arg, struct agent_relay *ret, struct errmsg *msg);
@@ -102,10 +104,10 @@ void agent_free(struct agent *a); /* NULL allowed */
 void agent_start(struct agent *a, uint64_t now_ms);
 
 /* The connection is open (nothing was said yet). `taken`: "" or, when the endpoint is
- * this host's and its port could not be bound, who holds it. */
+ * this host's and its port could not be bound, a text that says so. */
 void agent_connected(struct agent *a, const char *taken, uint64_t now_ms);
 void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms);
-/* … and on our own port, that somebody else holds (`taken`, as above). */
+/* … and on our own port, that somebody else holds (`taken`: who). */
 void agent_port_taken(struct agent *a, const char *text, const char *taken,
                       uint64_t now_ms);
 /* … and waiting does not help: this host itself is at fault. */

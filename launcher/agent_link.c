@@ -179,8 +179,12 @@ static void blame_stranger(struct agent *a)
  * ctrun is one that was stopped for a while. */
 static void lost_stranger(struct agent *a, bool is_mute)
 {
+    const struct agent_actions *actions = &a->config.actions;
     bool is_mistake = a->taken[0] != '\0' && a->session == 0;
 
+    if (a->taken[0] != '\0') {
+        actions->name_holder(actions->arg, a->taken, sizeof(a->taken));
+    }
     a->strangers += is_mute && !strstr(a->taken, "ctrun") ? MAX_STRANGERS : !is_mute;
     if (is_mistake && a->strangers >= MAX_STRANGERS) {
         blame_stranger(a);

@@ -11,6 +11,7 @@
 #include "launcher/netaddr.h"
 
 #include "common/closer.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -35,12 +36,13 @@ struct rdzv_client {
     bool is_wanted; /* an attempt is under way or the connection is up */
     struct sockaddr_storage addrs[MAX_ADDRS];
     unsigned n_addrs, next_addr;
-    struct link_conn *conn; /* owned; NULL: none */
-    struct embed *embed;    /* owned; NULL: served elsewhere, or not yet */
-    bool is_wildcard;       /* the embedded one listens everywhere */
-    char taken[256];
-    char trouble[256];  /* why the last address failed */
-    bool is_impossible; /* … and this host is at fault */
+    struct link_conn *conn;        /* owned; NULL: none */
+    struct embed *embed;           /* owned; NULL: served elsewhere, or not yet */
+    bool is_wildcard;              /* the embedded one listens everywhere */
+    char taken[256];               /* "" or that the port could not be bound … */
+    char taken_addr[MSG_ADDR_MAX]; /* … at this address */
+    char trouble[256];             /* why the last address failed */
+    bool is_impossible;            /* … and this host is at fault */
     uint64_t linger_until_ms;
     bool is_stopping;
     void (*on_stopped)(void *arg);
@@ -98,6 +100,7 @@ static void fail(struct rdzv_client *c, const char *text)
     if (c->is_impossible) {
         c->config.on_impossible(c->config.arg, text);
     } else if (c->taken[0] != '\0') {
+        rdzv_client_name_holder(c, c->taken, sizeof(c->taken));
         c->config.on_port_taken(c->config.arg, text, c->taken);
     } else {
         c->config.on_failed(c->config.arg, text);
@@ -223,7 +226,7 @@ static void say_wildcard(const struct rdzv_client *c)
     log_info(text, "%s", "");
 }
 
-/* 0: serving, or somebody does already (c->taken says who). */
+/* 0: serving, or somebody does already (c->taken). */
 static int serve(struct rdzv_client *c, const char *addr, int port)
 {
     struct errmsg msg = {0};
@@ -231,6 +234,7 @@ static int serve(struct rdzv_client *c, const char *addr, int port)
 
     if (rv == -EADDRINUSE) {
         (void)snprintf(c->taken, sizeof(c->taken), "%.255s", msg.text);
+        (void)snprintf(c->taken_addr, sizeof(c->taken_addr), "%s", addr);
         return 0;
     }
     if (rv < 0) {
@@ -392,6 +396,14 @@ void rdzv_client_send(struct rdzv_client *c, const struct msg *m)
     if (c->conn) {
         link_conn_send(c->conn, m);
     }
+}
+
+void rdzv_client_name_holder(const struct rdzv_client *c, char *ret, size_t size)
+{
+    struct errmsg msg = {0};
+
+    listener_name_holder(c->taken_addr, c->config.port, &msg);
+    (void)snprintf(ret, size, "%s", msg.text);
 }
 
 void rdzv_client_local_addr(const struct rdzv_client *c, char ret[MSG_ADDR_MAX])

@@ -44,6 +44,9 @@ void rdzv_client_drop(struct rdzv_client *c);
 /* Without a connection the message is dropped. */
 void rdzv_client_send(struct rdzv_client *c, const struct msg *m);
 
+/* Who holds the port that could not be bound (on_connected's `taken`). Slow. */
+void rdzv_client_name_holder(const struct rdzv_client *c, char *ret, size_t size);
+
 /* The numeric address of this host under which the other nodes reach it. */
 void rdzv_client_local_addr(const struct rdzv_client *c, char ret[MSG_ADDR_MAX]);
 

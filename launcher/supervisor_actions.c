@@ -25,6 +25,13 @@ static void act_disconnect(void *arg)
     rdzv_client_drop(s->client);
 }
 
+static void act_name_holder(void *arg, char *ret, size_t size)
+{
+    const struct supervisor *s = arg;
+
+    rdzv_client_name_holder(s->client, ret, size);
+}
+
 static void act_send(void *arg, const struct msg *m)
 {
     const struct supervisor *s = arg;
@@ -179,6 +186,7 @@ void supervisor_actions(struct supervisor *s, struct agent_actions *ret)
         .arg = s,
         .connect = act_connect,
         .disconnect = act_disconnect,
+        .name_holder = act_name_holder,
         .send = act_send,
         .relay_open = act_relay_open,
         .relay_close = act_relay_close,

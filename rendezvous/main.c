@@ -6,6 +6,7 @@
 #include "rendezvous/server.h"
 
 #include "common/exit_code.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/notify.h"
@@ -123,6 +124,9 @@ static int start_server(struct daemon *d, struct errmsg *msg)
 
         rv =
             server_listen(d->server, address->host, address->port, &address->port, msg);
+        if (rv == -EADDRINUSE) {
+            listener_name_holder(address->host, address->port, msg);
+        }
     }
     return rv;
 }

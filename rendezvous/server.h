@@ -27,8 +27,7 @@ int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg) MUST_CHECK;
 
 /* Binds and listens on a numeric address ("::" is dual-stack, with 0.0.0.0 as
- * fall-back); port 0 picks one. -EADDRINUSE: the text says who holds the port where
- * /proc tells. */
+ * fall-back); port 0 picks one. -EADDRINUSE: listener_name_holder says more. */
 int server_listen(struct server *s, const char *addr, int port, int *ret_port,
                   struct errmsg *msg) MUST_CHECK;
 

@@ -41,6 +41,13 @@ static void act_disconnect(void *arg)
     trace(rig, "disconnect; ");
 }
 
+static void act_name_holder(void *arg, char *ret, size_t size)
+{
+    const struct agent_rig *rig = arg;
+
+    (void)snprintf(ret, size, "%s", rig->holder);
+}
+
 /* The fields that matter of what is sent most. */
 static void trace_world(struct agent_rig *rig, uint32_t max_world)
 {
@@ -197,6 +204,7 @@ void agent_rig_init(struct agent_rig *rig, uint32_t nproc, bool is_engine)
         .actions = {.arg = rig,
                     .connect = act_connect,
                     .disconnect = act_disconnect,
+                    .name_holder = act_name_holder,
                     .send = act_send,
                     .relay_open = act_relay_open,
                     .relay_close = act_relay_close,

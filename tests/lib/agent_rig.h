@@ -15,6 +15,7 @@ struct agent_rig {
     uint64_t last_request;       /* of RESUMED and COMMIT */
     struct msg_rank_ended ended; /* the last one sent */
     int exit_code;               /* -1: not ended */
+    const char *holder;          /* of the port that is taken */
 };
 
 /* `nproc` workers, --nnodes=1:2, join time-out 60 s, grace as in agent_core.h. */

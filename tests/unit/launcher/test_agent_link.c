@@ -179,8 +179,10 @@ static void reconnects_within_a_second(void **state)
 static void port_taken_by_a_stranger_is_a_mistake(void **state)
 {
     WITH_RIG(2, false);
+
+    rig.holder = "port 1 is held by nc (pid 9)";
     for (int i = 0; i < 3; i++) {
-        agent_connected(rig.agent, "port 1 is held by nc (pid 9)", rig.now_ms);
+        agent_connected(rig.agent, "port 1 is taken", rig.now_ms);
         agent_disconnected(rig.agent, false, rig.now_ms);
         agent_rig_pass(&rig, 100);
     }
@@ -249,7 +251,9 @@ static void fault_of_this_host_ends_at_once(void **state)
 static void mute_stranger_on_our_port_is_a_mistake_too(void **state)
 {
     WITH_RIG(2, false);
-    agent_connected(rig.agent, "port 1 is held by nc (pid 9)", rig.now_ms);
+
+    rig.holder = "port 1 is held by nc (pid 9)";
+    agent_connected(rig.agent, "port 1 is taken", rig.now_ms);
     agent_rig_pass(&rig, 4500);
     assert_int_equal(rig.exit_code, 2);
     agent_rig_release(&rig);
@@ -258,7 +262,9 @@ static void mute_stranger_on_our_port_is_a_mistake_too(void **state)
 static void stopped_ctrun_on_our_port_is_waited_for(void **state)
 {
     WITH_RIG(2, false);
-    agent_connected(rig.agent, "port 1 is held by ctrun (pid 9)", rig.now_ms);
+
+    rig.holder = "port 1 is held by ctrun (pid 9)";
+    agent_connected(rig.agent, "port 1 is taken", rig.now_ms);
     agent_rig_pass(&rig, 4500);
     assert_int_equal(rig.exit_code, -1);
     agent_rig_release(&rig);
