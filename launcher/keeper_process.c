@@ -359,12 +359,16 @@ static bool receive_requests(struct process *p)
     return rv == -EAGAIN || rv == -EINTR;
 }
 
-static void drain_signals(struct process *p)
+/* True when a child has died. */
+static bool drain_signals(struct process *p)
 {
     struct signalfd_siginfo info[16];
+    bool has_died = false;
 
     while (read(p->signal_fd, info, sizeof(info)) > 0) {
+        has_died = true;
     }
+    return has_died;
 }
 
 /* Fills the poll entries; returns poll's time-out. */
@@ -389,6 +393,7 @@ static bool turn(struct process *p)
 {
     size_t n = p->n_workers;
     int timeout_ms = prepare_polls(p);
+    bool looks = timeout_ms >= 0;
 
     if (poll(p->polls, N_FIXED + n, timeout_ms) < 0) {
         return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
@@ -396,10 +401,12 @@ static bool turn(struct process *p)
     for (size_t i = 0; i < n; i++) {
         if (p->polls[N_FIXED + i].revents != 0) {
             on_exec(&p->workers[i]);
+            looks = true; /* it may have died before it ran */
         }
     }
-    drain_signals(p);
-    on_children(p);
+    if (drain_signals(p) || looks) {
+        on_children(p);
+    }
     if (p->polls[0].revents != 0 && !receive_requests(p)) {
         return false;
     }
