@@ -84,7 +84,7 @@ int storage_make_dirs(const char *path)
         return -ENAMETOOLONG;
     }
     for (char *at = text + 1; *text && *at; at++) {
-        if (*at != '/' || at[1] == '/') {
+        if (*at != '/') {
             continue;
         }
         *at = '\0';

@@ -73,7 +73,7 @@ void saver_rig_fill(struct saver_rig *r, unsigned salt)
 {
     for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
         for (size_t i = 0; i < r->layout.size; i++) {
-            r->state[k][i] = (float)((i * 7 + k * 1009 + salt * 31) % 65536);
+            r->state[k][i] = (float)((i * 7 + k * 1009 + (size_t)salt * 31) % 65536);
         }
     }
 }

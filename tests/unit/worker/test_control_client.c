@@ -73,6 +73,7 @@ static bool hear(int fd, int flags, struct control *ret)
     uint8_t packet[CONTROL_MAX];
     ssize_t n = recv(fd, packet, sizeof(packet), flags);
 
+    *ret = (struct control){0};
     return n > 0 && control_decode(packet, (size_t)n, ret) == 0;
 }
 
@@ -334,8 +335,8 @@ static _Noreturn void be_worker(int fd, enum doing doing)
     } else if (doing == COMMITTING) {
         CHECK(control_client_commit(c, 1, 1, "x", &msg) == 0);
     }
-    while (doing == COMPUTING) {
-        (void)sched_yield();
+    while (doing == COMPUTING && !control_client_should_leave(c)) {
+        (void)sched_yield(); /* nobody asks it to */
     }
     _exit(1); /* an answer that nobody gave */
 }

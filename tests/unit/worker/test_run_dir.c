@@ -240,14 +240,14 @@ static void kill_stopped(pid_t pid)
 
 static void a_foreign_holder_is_named_in_the_error(void **state)
 {
-    static const char *const others[] = {"b", "a1", ""};
+    static const char *const others[] = {"b", "a", "abc", ""};
     struct fixture *f = *state;
-    struct run_dir_owner elsewhere = job("a");
+    struct run_dir_owner elsewhere = job("ab");
     struct run_dir r;
     char named[64];
-    pid_t pid = start_stopped(f, "a");
+    pid_t pid = start_stopped(f, "ab");
 
-    (void)snprintf(named, sizeof(named), "job a pid %ld on ", (long)pid);
+    (void)snprintf(named, sizeof(named), "job ab pid %ld on ", (long)pid);
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         assert_int_equal(open_as(f, others[i], &r), ERR_BUSY);
         assert_non_null(strstr(f->msg.text, named));

@@ -18,20 +18,51 @@ static const struct model_config models[] = {
 };
 static const int worlds[] = {1, 2, 3, 4, 5, 7, 8, 16, 61, 1000};
 
+/* Full to its last element, while a model's units end in padding. */
+static void make_dense(struct layout *ret)
+{
+    static const struct unit units[] = {
+        {.name = "a",
+         .tensor =
+             {{.name = "x", .shape = {10, 100}, .n_dims = 2, .size = 1000},
+              {.name = "y", .shape = {24}, .n_dims = 1, .offset = 1000, .size = 24}},
+         .n_tensors = 2,
+         .size = 1024},
+        {.name = "b",
+         .tensor = {{.name = "z", .shape = {1021}, .n_dims = 1, .size = 1021}},
+         .n_tensors = 1,
+         .offset = 1024,
+         .size = 1021},
+    };
+
+    *ret = (struct layout){.unit = mem_alloc(sizeof(units)),
+                           .n_units = ARRAY_LEN(units),
+                           .size = 2045,
+                           .n_params = 2045};
+    memcpy(ret->unit, units, sizeof(units));
+}
+
 typedef void (*layout_check)(const struct layout *l, int world);
+
+static void for_each_world(struct layout *l, layout_check check)
+{
+    for (size_t w = 0; w < ARRAY_LEN(worlds); w++) {
+        check(l, worlds[w]);
+    }
+    layout_release(l);
+}
 
 static void for_each_layout(layout_check check)
 {
-    for (size_t m = 0; m < ARRAY_LEN(models); m++) {
-        for (size_t w = 0; w < ARRAY_LEN(worlds); w++) {
-            struct errmsg msg;
-            struct layout l;
+    struct errmsg msg;
+    struct layout l;
 
-            assert_int_equal(layout_gpt2(&models[m], &l, &msg), 0);
-            check(&l, worlds[w]);
-            layout_release(&l);
-        }
+    for (size_t m = 0; m < ARRAY_LEN(models); m++) {
+        assert_int_equal(layout_gpt2(&models[m], &l, &msg), 0);
+        for_each_world(&l, check);
     }
+    make_dense(&l);
+    for_each_world(&l, check);
 }
 
 /* The tensor that box `i` of a share is of; its first element in the flat layout. */
