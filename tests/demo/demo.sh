@@ -32,7 +32,6 @@ trap on_interrupt INT TERM
 last_step() { tail -n 1 "$run/metrics.jsonl" 2>/dev/null | sed -n 's/.*"step":\([0-9]*\).*/\1/p'; }
 
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
-newest() { find "$1" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -V | tail -n 1; }
 generations() { find "$run/log" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n | paste -sd ' '; }
 
 # the pid of the worker with local rank 1 under the launcher, through the keeper
@@ -87,10 +86,11 @@ Where things lie
   $run/log/<generation>/      a log for each rank
   $run/config.yaml            the whole configuration
 What to try next
-  $bin/ctrun ckpt show $run/ckpt/$(newest "$run/ckpt")
+  $bin/ctrun ckpt show $run
+      the newest checkpoint; its last line is the answer
   $bin/ctrun --nproc-per-node=1 ctrun-worker --config-path=configs --config-name=demo.yaml run.name=one
       the same training on one rank: the same losses, bit for bit
-      (compare: ctrun ckpt show --json runs/one/ckpt/... has the same state_hash)
+      (compare: $bin/ctrun ckpt show runs/one ends with the same state_hash)
   $bin/ctrun-worker --config-path=configs --config-name=demo.yaml --dry-run
       what a run would take
 TXT
