@@ -15,6 +15,16 @@ static void *field(const struct config_key *key, struct train_config *config)
     return (char *)config + key->offset;
 }
 
+static size_t count(const struct yaml_node *list)
+{
+    size_t n = 0;
+
+    for (const struct yaml_node *item = list->first; item; item = item->next) {
+        n++;
+    }
+    return n;
+}
+
 static int blame_type(const struct config_key *key, const struct yaml_node *n,
                       struct errmsg *msg)
 {
@@ -26,6 +36,10 @@ static int blame_type(const struct config_key *key, const struct yaml_node *n,
     if (n->kind == YAML_SCALAR) {
         return yaml_blame(n, ERR_INVALID, msg, "%s: \"%s\" is not %s", key->path,
                           n->text, wanted);
+    }
+    if (n->kind == YAML_SEQ && key->type == CONFIG_PAIR) {
+        return yaml_blame(n, ERR_INVALID, msg, "%s is %s, not of %zu", key->path,
+                          wanted, count(n));
     }
     return yaml_blame(n, ERR_INVALID, msg, "%s is %s, not %s", key->path, wanted,
                       kinds[n->kind]);

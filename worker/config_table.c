@@ -233,7 +233,7 @@ static const char *half_right(const char *text, const char *const *names, size_t
 {
     const char *found = str_nearest(text, names, n);
 
-    return found && 2 * str_distance(text, found) <= strlen(text) ? found : NULL;
+    return found && str_distance(text, found) <= strlen(text) / 2 ? found : NULL;
 }
 
 static const char *near_section(const char *path)

@@ -80,6 +80,13 @@ int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
 
 int evaluate_check(const struct trainer *t, struct errmsg *msg)
 {
+    if (t->val_data && t->config->eval.every > 0 && evaluate_batches(t) == 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "data.val has only %" PRIu64 " samples, train.micro_batch is "
+                          "%lld: give it more data, or eval.every=0",
+                          dataset_samples(t->val_data),
+                          (long long)t->config->train.micro_batch);
+    }
     if (t->config->sample.every == 0 || t->config->model.vocab <= BYTES ||
         dataset_is_text(t->train_data)) {
         return 0;

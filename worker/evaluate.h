@@ -12,8 +12,9 @@ uint32_t evaluate_batches(const struct trainer *t);
 
 int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg) MUST_CHECK;
 
-/* ERR_UNSUPPORTED when texts are wanted (sample.every) and the data are tokens that no
- * text can be made of: data.tokenizer=bytes knows bytes only. */
+/* What the open data cannot do: ERR_INVALID when data.val has no whole micro-batch to
+ * evaluate; ERR_UNSUPPORTED when texts are wanted (sample.every) and the data are
+ * tokens that no text can be made of: data.tokenizer=bytes knows bytes only. */
 int evaluate_check(const struct trainer *t, struct errmsg *msg) MUST_CHECK;
 
 /* One line on stderr when the model has tokens that its data never do. */

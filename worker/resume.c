@@ -139,11 +139,25 @@ static int newest_since(const char *dir, int lowest, struct checkpoint_entry *re
     return rv < 0 ? rv : found < 0 ? ERR_MISSING : 0;
 }
 
+/* A path that a person wrote: why it can be no checkpoint at all. */
+static int check_folder(const char *path, struct errmsg *msg)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0) {
+        return errmsg_set(msg, ERR_INVALID, "%s", err_text(-errno));
+    }
+    return S_ISDIR(st.st_mode)
+               ? 0
+               : errmsg_set(msg, ERR_INVALID, "a file, not the folder of a checkpoint");
+}
+
 static int verify_given(const char *path, struct checkpoint_entry *entry,
                         struct checkpoint_meta *meta, struct errmsg *msg)
 {
-    int rv = checkpoint_verify(path, meta, msg);
+    int rv = check_folder(path, msg);
 
+    rv = rv < 0 ? rv : checkpoint_verify(path, meta, msg);
     (void)snprintf(entry->path, sizeof(entry->path), "%s", path);
     return rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "checkpoint.resume=%s", path) : 0;
 }
@@ -281,7 +295,8 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
     if (llmc_model_is(from)) {
         rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
     } else {
-        rv = checkpoint_verify(from, &meta, msg);
+        rv = check_folder(from, msg);
+        rv = rv < 0 ? rv : checkpoint_verify(from, &meta, msg);
         rv = rv < 0 ? rv : load_state(t, from, true, msg);
         checkpoint_meta_release(&meta);
     }

@@ -28,14 +28,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { CURVE_COLUMNS = 72, CURVE_ROWS = 14, PROGRESS_MAX = 256 };
-
-/* How much of the time of a step goes into the mean that tok/s and ETA are shown of. */
-#define STEP_SHARE 0.1
+enum { CURVE_COLUMNS = 72, CURVE_ROWS = 14, PROGRESS_MAX = 256, MEAN_STEPS = 10 };
 
 struct loop {
     struct trainer *t;
-    double step_s; /* mean of the last steps; 0: none yet */
+    double step_s; /* mean of the last MEAN_STEPS or so, for tok/s and ETA */
+    int n_steps;   /* of them */
     bool warned_non_finite;
     struct save_cadence save;
     bool is_terminal;  /* stdout: progress lines are written over each other */
@@ -187,6 +185,13 @@ static int room(void)
                : PROGRESS_MAX;
 }
 
+/* The first step pages memory in: the second one takes its place. */
+static void add_time(struct loop *loop, double step_s)
+{
+    loop->step_s += (step_s - loop->step_s) / MAX(loop->n_steps, 1);
+    loop->n_steps = MIN(loop->n_steps + 1, MEAN_STEPS);
+}
+
 /* On a terminal a line is written over by the next one, unless it has more to say. */
 static void show_progress(struct loop *loop, const struct metrics_line *line,
                           double tokens)
@@ -196,7 +201,7 @@ static void show_progress(struct loop *loop, const struct metrics_line *line,
     char text[PROGRESS_MAX];
     bool stays = !loop->is_terminal || is_last(t) || !isnan(line->val_loss);
 
-    loop->step_s += (line->step_s - loop->step_s) * (loop->step_s > 0 ? STEP_SHARE : 1);
+    add_time(loop, line->step_s);
     if (!cadence_is_due_or_last(t->config->log.every, t->step, n_steps(t))) {
         return;
     }

@@ -14,6 +14,7 @@ def write_u16(path, values):
 def make_files(folder):
     (folder / "empty.txt").write_text("")
     (folder / "short.txt").write_text("abc")
+    (folder / "little.txt").write_text("a" * 40)  # one sample of 32 + 1
     (folder / "empty").mkdir()
     (folder / "text.bin").write_text("words of a text " * 100)
     write_u16(folder / "small.bin", [5] * 4000)
@@ -55,7 +56,13 @@ CASES = {
     "file for a folder": (["--config-path={tmp}/bad.yaml"], ["bad.yaml is a file", "--config-name"]),
     "folder without a file": (["--config-path={tmp}"], ["--config-name=NAME"]),
     "not there yet": (["parallel.strategy=fsdp"], ["fsdp"]),
-    "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing"]),
+    "data.val too small to evaluate": (
+        ["data.val=[{tmp}/little.txt]"], ["data.val", "1 samples", "train.micro_batch", "2"]
+    ),
+    "file for a checkpoint": (
+        ["checkpoint.resume={tmp}/short.txt"], ["short.txt", "not the folder of a checkpoint"]
+    ),
+    "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing", "No such file"]),
     "unusable first weights": (["model.init_from={tmp}/short.txt"], ["short.txt"]),
     "name that is a path": (["run.name=../x"], ["run.name"]),
     "run directory that cannot be made": (["run.dir=/proc/run"], ["/proc/run"]),

@@ -200,8 +200,8 @@ static void far_names_are_not_called_nearest(void **state)
     assert_refused(
         "~log.foo",
         "command line: unknown key \"log.foo\"; log has every, level, curve");
-    assert_refused("trian.stesp=1",
-                   "command line: unknown key \"trian.stesp\"; nearest: "
+    assert_refused("trainn.stesp=1",
+                   "command line: unknown key \"trainn.stesp\"; nearest: "
                    "\"train.steps\"");
     assert_refused("train.stesp=1",
                    "command line: unknown key \"train.stesp\"; nearest: "
@@ -269,6 +269,9 @@ static void wrong_types_and_ranges_are_refused(void **state)
     assert_refused("optim.betas=[0.9,1.0]",
                    "command line: optim.betas: \"1.0\" is not a list of two numbers in "
                    "[0, 1)");
+    assert_refused("optim.betas=[0.9]",
+                   "command line: optim.betas is a list of two numbers in [0, 1), not "
+                   "of 1");
     assert_refused("optim.betas=0.9",
                    "command line: optim.betas: \"0.9\" is not a list of two numbers in "
                    "[0, 1)");
