@@ -1,10 +1,11 @@
-/* The forked child of the keeper, on its way to become a worker (keeper_wire.h). The
- * keeper has one thread, so the child may allocate. */
+/* The forked child of the keeper, on its way to become a worker (keeper_wire.h). Every
+ * page it writes to is copied first, every call delays the program: what can be prepared
+ * once is. */
 
 #include "launcher/keeper.h"
 #include "launcher/keeper_wire.h"
 
-#include "common/mem.h"
+#include "common/check.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +13,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -32,10 +30,10 @@ _Noreturn static void fail(const struct keeper_child *c, int error)
     _exit(127);
 }
 
-/* What may be above 15 stays out of the way of the descriptors 0 … 4. */
+/* Out of the way of the descriptors 0 … 4. */
 static int move_up(const struct keeper_child *c, int fd)
 {
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, SCRATCH_FD);
+    int moved = fd < KEEPER_FDS ? fcntl(fd, F_DUPFD_CLOEXEC, SCRATCH_FD) : fd;
 
     if (moved < 0) {
         fail(c, errno);
@@ -46,7 +44,6 @@ static int move_up(const struct keeper_child *c, int fd)
 static void place_descriptors(struct keeper_child *c)
 {
     c->error_fd = move_up(c, c->error_fd);
-    c->image_fd = move_up(c, c->image_fd);
     for (int i = 0; i < KEEPER_FDS; i++) {
         if (c->fds[i] >= 0) {
             c->fds[i] = move_up(c, c->fds[i]);
@@ -68,11 +65,10 @@ static void place_descriptors(struct keeper_child *c)
 
 static void restore_signals(const struct keeper_origin *origin)
 {
-    struct sigaction action = {.sa_handler = SIG_DFL};
-
     for (int i = 1; i < _NSIG; i++) {
-        action.sa_handler = origin->is_ignored[i] ? SIG_IGN : SIG_DFL;
-        (void)sigaction(i, &action, NULL); /* KILL, STOP and libc's own refuse */
+        if (origin->differs[i]) { /* never KILL or STOP, nor libc's own */
+            (void)signal(i, origin->is_ignored[i] ? SIG_IGN : SIG_DFL);
+        }
     }
     (void)pthread_sigmask(SIG_SETMASK, &origin->mask, NULL);
 }
@@ -101,44 +97,6 @@ static void raise_oom_score(void)
     (void)close(fd);
 }
 
-/* n texts from *at on as a NULL-terminated array; the array is exec's, so nobody's to
- * free. */
-static char **take_texts(char **at, uint32_t n)
-{
-    char **texts = mem_array((size_t)n + 1, sizeof(*texts));
-
-    for (uint32_t i = 0; i < n; i++) {
-        texts[i] = *at;
-        *at += strlen(*at) + 1;
-    }
-    return texts;
-}
-
-_Noreturn static void exec_image(const struct keeper_child *c)
-{
-    struct keeper_image image;
-    struct stat st;
-    char **argv;
-    char **env;
-    void *map;
-    char *at;
-
-    if (fstat(c->image_fd, &st) < 0) {
-        fail(c, errno);
-    }
-    map = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-               c->image_fd, 0);
-    if (map == MAP_FAILED) {
-        fail(c, errno);
-    }
-    memcpy(&image, map, sizeof(image));
-    at = (char *)map + sizeof(image);
-    argv = take_texts(&at, image.argc);
-    env = take_texts(&at, image.envc);
-    (void)execve(argv[0], argv, env);
-    fail(c, errno);
-}
-
 _Noreturn void keeper_child_run(struct keeper_child *c)
 {
     (void)setsid(); /* cannot fail: a fresh process leads no group */
@@ -154,5 +112,6 @@ _Noreturn void keeper_child_run(struct keeper_child *c)
         fail(c, errno);
     }
     restore_signals(c->origin);
-    exec_image(c);
+    (void)execve(c->argv[0], c->argv, c->env);
+    fail(c, errno);
 }

@@ -24,9 +24,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,8 +40,7 @@ enum worker_state { STARTING, RUNNING, ENDING, OVER };
 
 struct worker {
     uint32_t id;
-    pid_t pid; /* of leader, group and session */
-    int pidfd;
+    pid_t pid;    /* of leader, group and session; not reaped, so nobody else's */
     int error_fd; /* STARTING: exec's errno, or its end; else -1 */
     enum worker_state state;
     bool has_members;    /* ENDING: the session was seen not to be empty */
@@ -59,14 +58,15 @@ struct process {
     struct worker *workers; /* owned */
     size_t n_workers;
     struct pollfd *polls; /* owned; for N_FIXED and all workers */
+    char *image;          /* owned: argv's and env's texts of the spawn at hand … */
+    char **texts;         /* … and both arrays; owned */
 };
 
 /* To the leader's group; to the leader alone before it has one. */
 static void kill_group(const struct worker *w, int signal_number)
 {
     if (kill(-w->pid, signal_number) < 0 && errno == ESRCH) {
-        (void)pidfd_send_signal(w->pidfd, signal_number, NULL,
-                                0); /* may be over, too */
+        (void)kill(w->pid, signal_number); /* may be over, too */
     }
 }
 
@@ -89,7 +89,7 @@ static struct worker *add_worker(struct process *p, uint32_t id)
     p->workers = mem_grow(p->workers, p->n_workers + 1, sizeof(*p->workers));
     p->polls = mem_grow(p->polls, N_FIXED + p->n_workers + 1, sizeof(*p->polls));
     w = &p->workers[p->n_workers++];
-    *w = (struct worker){.id = id, .pidfd = -1, .error_fd = -1};
+    *w = (struct worker){.id = id, .error_fd = -1};
     return w;
 }
 
@@ -120,7 +120,7 @@ static pid_t fork_blocked(void)
     return pid;
 }
 
-static int fork_worker(struct process *p, struct worker *w, struct keeper_child *child)
+static int fork_worker(struct worker *w, struct keeper_child *child)
 {
     int ends[2];
     pid_t pid;
@@ -130,7 +130,6 @@ static int fork_worker(struct process *p, struct worker *w, struct keeper_child 
     }
     pid = fork_blocked();
     if (pid == 0) {
-        child->origin = p->origin;
         child->error_fd = ends[1];
         keeper_child_run(child);
     }
@@ -143,15 +142,55 @@ static int fork_worker(struct process *p, struct worker *w, struct keeper_child 
     }
     w->pid = pid;
     w->error_fd = ends[0];
-    w->pidfd = pidfd_open(pid, 0); /* ours to reap, so the number cannot change hands */
-    if (w->pidfd < 0) {
-        int error = -errno;
+    return 0;
+}
 
-        (void)kill(pid, SIGKILL);
-        (void)waitpid(pid, NULL, 0);
-        (void)close(ends[0]);
-        w->error_fd = -1;
-        return error;
+static int read_image(int fd, char *image, size_t size)
+{
+    size_t done = 0;
+
+    while (done < size) {
+        ssize_t n = pread(fd, image + done, size - done, (off_t)done);
+
+        if (n < 0 && errno != EINTR) {
+            return -errno;
+        }
+        if (n == 0) {
+            return -EIO; /* the agent has written less than it says */
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Fills in argv and env, which are good until the next spawn. */
+static int take_image(struct process *p, int fd, struct keeper_child *child)
+{
+    struct keeper_image head;
+    struct stat st;
+    size_t n;
+    char *at;
+    int rv;
+
+    if (fstat(fd, &st) < 0) {
+        return -errno;
+    }
+    p->image = mem_grow(p->image, (size_t)st.st_size, 1);
+    rv = read_image(fd, p->image, (size_t)st.st_size);
+    if (rv < 0) {
+        return rv;
+    }
+    memcpy(&head, p->image, sizeof(head));
+    n = (size_t)head.argc + head.envc + 2;
+    p->texts = mem_grow(p->texts, n, sizeof(*p->texts));
+    child->argv = p->texts;
+    child->env = p->texts + head.argc + 1;
+    at = p->image + sizeof(head);
+    for (size_t i = 0; i < n; i++) {
+        bool is_end = i == head.argc || i + 1 == n;
+
+        p->texts[i] = is_end ? NULL : at;
+        at += is_end ? 0 : strlen(at) + 1;
     }
     return 0;
 }
@@ -159,7 +198,7 @@ static int fork_worker(struct process *p, struct worker *w, struct keeper_child 
 static void spawn(struct process *p, const struct keeper_request *request,
                   const int *fds)
 {
-    struct keeper_child child = {.image_fd = fds[0]};
+    struct keeper_child child = {.origin = p->origin};
     struct worker *w = add_worker(p, request->id);
     bool is_complete = fds[0] >= 0;
     size_t next = 1;
@@ -175,7 +214,8 @@ static void spawn(struct process *p, const struct keeper_request *request,
         fail_worker(w, -EMFILE); /* the kernel drops what does not fit in */
         return;
     }
-    rv = fork_worker(p, w, &child);
+    rv = take_image(p, fds[0], &child);
+    rv = rv < 0 ? rv : fork_worker(w, &child);
     if (rv < 0) {
         fail_worker(w, rv);
     }
@@ -221,7 +261,7 @@ static void look_at_leaders(struct process *p)
         siginfo_t info = {0};
 
         if (w->state == RUNNING &&
-            waitid(P_PIDFD, (id_t)w->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
             info.si_pid != 0) {
             on_leader_died(w, &info);
         }
@@ -258,7 +298,7 @@ static void finish_ending(struct process *p)
             (w->has_members && clock_ms() - w->ended_ms < ENDING_MS)) {
             continue;
         }
-        (void)waitid(P_PIDFD, (id_t)w->pidfd, NULL, WEXITED); /* a zombie: at once */
+        (void)waitid(P_PID, (id_t)w->pid, NULL, WEXITED); /* a zombie: at once */
         w->state = OVER;
         w->end_is_due = true;
     }
@@ -310,8 +350,6 @@ static void forget_over(struct process *p)
 
         if (w->state != OVER || w->end_is_due) {
             p->workers[kept++] = *w;
-        } else if (w->pidfd >= 0) {
-            (void)close(w->pidfd);
         }
     }
     p->n_workers = kept;
@@ -432,7 +470,7 @@ static void kill_all(void)
     } while (waitid(P_ALL, 0, &info, WEXITED) == 0 || errno == EINTR);
 }
 
-/* Two descriptors per worker; the workers get back the limit that ctrun had. */
+/* One descriptor for each worker that starts; the workers get back the limit that ctrun had. */
 static void raise_file_limit(void)
 {
     struct rlimit limit;
@@ -454,6 +492,16 @@ static void ignore_signals(void)
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would reap by itself */
 }
 
+static void note_differences(struct keeper_origin *origin)
+{
+    for (int i = 1; i < _NSIG; i++) {
+        struct sigaction now;
+
+        origin->differs[i] = sigaction(i, NULL, &now) == 0 &&
+                             (now.sa_handler == SIG_IGN) != origin->is_ignored[i];
+    }
+}
+
 _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
 {
     struct process p = {.fd = fd, .origin = origin};
@@ -466,6 +514,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
     (void)sigaddset(&mask, SIGCHLD);
     (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
     ignore_signals();
+    note_differences(origin);
     raise_file_limit();
     p.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     p.polls = mem_array(N_FIXED, sizeof(*p.polls));

@@ -45,6 +45,7 @@ struct keeper_image {
 /* How ctrun was started: workers start so too. */
 struct keeper_origin {
     bool is_ignored[_NSIG]; /* by signal number */
+    bool differs[_NSIG];    /* in the keeper: to be put back */
     sigset_t mask;
     struct rlimit files;
     pid_t keeper; /* the workers' parent */
@@ -57,7 +58,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin);
  * fails is told by its errno through `error_fd`. */
 struct keeper_child {
     const struct keeper_origin *origin;
-    int image_fd;
+    char **argv, **env;
     int fds[KEEPER_FDS];
     int error_fd;
 };
