@@ -11,15 +11,11 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 enum {
     SCRATCH_FD = 16, /* above all that is moved */
-    OOM_STEP = 200,  /* by how much rather a worker is killed than the agent */
-    OOM_MAX = 1000,
 };
 
 _Noreturn static void fail(const struct keeper_child *c, int error)
@@ -75,26 +71,14 @@ static void restore_signals(const struct keeper_origin *origin)
 
 /* Short of memory, the kernel shall choose a worker, not the agent. Without /proc, or
  * where it is forbidden, the choice stays the kernel's. */
-static void raise_oom_score(void)
+static void raise_oom_score(const struct keeper_origin *origin)
 {
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    char text[16];
-    ssize_t n;
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
-    if (fd < 0) {
-        return;
+    if (fd >= 0) {
+        (void)!write(fd, origin->oom_score, origin->oom_size);
+        (void)close(fd);
     }
-    n = read(fd, text, sizeof(text) - 1);
-    if (n > 0) {
-        long score;
-        int len;
-
-        text[n] = '\0';
-        score = MIN(strtol(text, NULL, 10) + OOM_STEP, OOM_MAX);
-        len = snprintf(text, sizeof(text), "%ld", score);
-        (void)!write(fd, text, (size_t)len);
-    }
-    (void)close(fd);
 }
 
 _Noreturn void keeper_child_run(struct keeper_child *c)
@@ -107,7 +91,7 @@ _Noreturn void keeper_child_run(struct keeper_child *c)
         _exit(127); /* the keeper died before the line above */
     }
     place_descriptors(c);
-    raise_oom_score();
+    raise_oom_score(c->origin);
     if (setrlimit(RLIMIT_NOFILE, &c->origin->files) < 0) {
         fail(c, errno);
     }

@@ -23,6 +23,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -32,8 +34,10 @@
 
 enum {
     ENDING_MS = 1000,
-    RETRY_MS = 10, /* while a reply waits or a session empties */
-    N_FIXED = 2,   /* poll entries that are always there */
+    RETRY_MS = 10,  /* while a reply waits or a session empties */
+    OOM_STEP = 200, /* by how much rather a worker is killed than the agent */
+    OOM_MAX = 1000,
+    N_FIXED = 2, /* poll entries that are always there */
 };
 
 enum worker_state { STARTING, RUNNING, ENDING, OVER };
@@ -502,6 +506,21 @@ static void note_differences(struct keeper_origin *origin)
     }
 }
 
+static void choose_oom_score(struct keeper_origin *origin)
+{
+    int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+    char text[sizeof(origin->oom_score)] = "";
+    long score;
+
+    if (fd >= 0) {
+        (void)!read(fd, text, sizeof(text) - 1); /* "": 0, as most often */
+        (void)close(fd);
+    }
+    score = MIN(strtol(text, NULL, 10) + OOM_STEP, OOM_MAX);
+    origin->oom_size =
+        (size_t)snprintf(origin->oom_score, sizeof(origin->oom_score), "%ld", score);
+}
+
 _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
 {
     struct process p = {.fd = fd, .origin = origin};
@@ -515,6 +534,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
     (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
     ignore_signals();
     note_differences(origin);
+    choose_oom_score(origin);
     raise_file_limit();
     p.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     p.polls = mem_array(N_FIXED, sizeof(*p.polls));

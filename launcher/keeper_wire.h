@@ -48,7 +48,9 @@ struct keeper_origin {
     bool differs[_NSIG];    /* in the keeper: to be put back */
     sigset_t mask;
     struct rlimit files;
-    pid_t keeper; /* the workers' parent */
+    char oom_score[16]; /* the workers' oom_score_adj, as text … */
+    size_t oom_size;    /* … of so many bytes */
+    pid_t keeper;       /* the workers' parent */
 };
 
 /* The keeper's life; never returns. `fd` is its end of the socket. */

@@ -31,6 +31,9 @@ from measure import ROOT, Context, Failed, Gap  # noqa: E402
 
 BENCHES = {
     "start": launching.start,
+    "workers": launching.workers,
+    "agents": launching.agents,
+    "crowd": launching.crowd,
     "memory": launching.agent,
     "restart": launching.restart,
     "store": storing.store,

@@ -1,10 +1,16 @@
 """The launcher: start and end, memory, restart; beside bare processes and torchrun."""
 
 import os
+import resource
 import signal
 import time
 
-from measure import TRUE, Roll, Row, background, children, median, memory, spawn, text_of
+from measure import (TRUE, Gap, Roll, Row, background, children, free_port, median, memory,
+                     port_of, run_json, spawn, text_of)
+
+WORKERS = 256
+AGENTS = 64
+CROWDS = (1000, 10000)
 
 
 def start(ctx):
@@ -26,6 +32,57 @@ def start(ctx):
     n = ctx.count(3, 1)
     yield Row(what, "s", "lower", median(ours), text_of(command), f"{how}, theirs of {n}",
               "torchrun", median(spawn(torchrun) for _ in range(n)), text_of(torchrun))
+
+
+def workers(ctx):
+    """One agent, many workers that do nothing."""
+    n = ctx.count(9, 3)
+    command = [ctx.bin / "ctrun", "--standalone", f"--nproc-per-node={WORKERS}", "--no-python",
+               TRUE]
+    ours, bare = [], []
+    for _ in range(n):
+        ours.append(spawn(command))
+        bare.append(spawn([TRUE], WORKERS))
+    yield Row(f"start and end, {WORKERS} no-op workers", "s", "lower", median(ours),
+              text_of(command), f"median of {n}", f"{WORKERS} bare spawns", median(bare),
+              f"{WORKERS} × {TRUE} &")
+
+
+def agents(ctx):
+    """One job of many agents, all on this machine, with a worker each that does nothing."""
+    n = ctx.count(9, 3)
+    ours, bare = [], []
+    for _ in range(n):
+        command = [ctx.bin / "ctrun", f"--nnodes={AGENTS}", "--nproc-per-node=1",
+                   "--rdzv-id=bench", "--rdzv-backend=c10d",
+                   f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--no-python", TRUE]
+        ours.append(spawn(command, AGENTS))
+        bare.append(spawn([TRUE], AGENTS))
+    yield Row(f"start and end, one job of {AGENTS} agents", "s", "lower", median(ours),
+              f"{AGENTS} × {text_of(command)} &", f"median of {n}", f"{AGENTS} bare spawns",
+              median(bare), f"{AGENTS} × {TRUE} &")
+
+
+def crowd(ctx):
+    """From the first connection of many simulated agents until all have their ranks."""
+    n = ctx.count(7, 3)
+    server = [ctx.bin / "ctrun-rendezvous", "--listen=127.0.0.1:0", "--log-level=info"]
+    for size in CROWDS:
+        what = f"{size} agents joined and ranked"
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if files < size + 100:
+            yield Gap(what, f"a process may have only {files} open files (ulimit -Hn)")
+            continue
+        ours, echo = [], []
+        with background(server, ctx.scratch) as process:
+            port = port_of(process, r"listening on \S+:(\d+)\n")
+            for _ in range(n):
+                ours += run_json([ctx.bin / "bench-agents", port, size, 1])
+                echo += run_json([ctx.bin / "bench-agents", "echo", size, 1])
+        yield Row(what, "s", "lower", median(o["seconds"] for o in ours),
+                  f"{text_of(server)} & bench-agents PORT {size} 1", f"median of {n}",
+                  "bare epoll echo", median(o["seconds"] for o in echo),
+                  f"bench-agents echo {size} 1")
 
 
 def agent_memory(command, ctx):

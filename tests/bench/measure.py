@@ -5,9 +5,11 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import select
 import shlex
 import signal
+import socket
 import statistics
 import subprocess
 import time
@@ -94,8 +96,27 @@ def spawn(command, n=1):
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     took = time.perf_counter() - began
     if any(codes):
-        raise Failed(f"{text_of(command)} ended with {codes}")
+        raise Failed(f"{text_of(command)} ended with {sorted(set(codes))}")
     return took
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def port_of(process, pattern):
+    """The port that a server of the background says it has."""
+    end = time.monotonic() + LIMIT_S
+    while True:
+        text = process.log.read_text(errors="replace")
+        found = re.search(pattern, text)
+        if found:
+            return found[1]
+        if process.poll() is not None or time.monotonic() > end:
+            raise Failed(f"no server: {last_line(text)}")
+        select.select([], [], [], 0.01)
 
 
 def run(command, **kwargs):

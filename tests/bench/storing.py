@@ -1,24 +1,8 @@
 """The store: requests a second with 64 clients; beside a bare echo and PyTorch's store."""
 
-import re
-import select
-import time
-
-from measure import HERE, LIMIT_S, Failed, Row, background, last_line, median, run_json, text_of
+from measure import HERE, Row, background, median, port_of, run_json, text_of
 
 CLIENTS = 64
-
-
-def port_of(process, pattern):
-    end = time.monotonic() + LIMIT_S
-    while True:
-        text = process.log.read_text(errors="replace")
-        found = re.search(pattern, text)
-        if found:
-            return found[1]
-        if process.poll() is not None or time.monotonic() > end:
-            raise Failed(f"no server: {last_line(text)}")
-        select.select([], [], [], 0.01)
 
 
 def store(ctx):
