@@ -171,6 +171,9 @@ static int ask(int fd, const struct question *q, uid_t *ret)
         return ERR_UNSUPPORTED;
     }
     memcpy(&found, NLMSG_DATA(&answer.head), sizeof(found));
+    if (found.idiag_inode == 0) {
+        return ERR_MISSING; /* closed: the kernel calls it root's, whose ever it was */
+    }
     *ret = found.idiag_uid;
     return 0;
 }

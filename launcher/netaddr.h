@@ -12,7 +12,7 @@
 
 /* The user whose process holds the other end of a TCP connection within this host:
  * asked of the kernel (sock_diag) for the socket peer → local. ERR_MISSING: there is no
- * such socket; ERR_UNSUPPORTED: this kernel cannot tell. */
+ * such socket, or nobody holds it any more; ERR_UNSUPPORTED: this kernel cannot tell. */
 int netaddr_peer_uid(const struct sockaddr *peer, const struct sockaddr *local,
                      uid_t *ret) MUST_CHECK;
 

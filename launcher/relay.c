@@ -334,6 +334,16 @@ static bool is_our_user(const struct sockaddr *peer, const struct sockaddr *loca
     return rv == 0 && uid == geteuid();
 }
 
+static bool is_in_round(const struct relay *r, const char *addr)
+{
+    for (uint32_t i = 0; i < r->n_admitted; i++) {
+        if (strcmp(r->admitted[i], addr) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_admitted(const struct relay *r, const uv_tcp_t *tcp)
 {
     struct sockaddr_storage peer = {0};
@@ -346,18 +356,14 @@ static bool is_admitted(const struct relay *r, const uv_tcp_t *tcp)
         uv_tcp_getsockname(tcp, (struct sockaddr *)&local, &local_size) < 0) {
         return false; /* gone already */
     }
-    if (netaddr_is_loopback((struct sockaddr *)&peer)) {
-        return is_our_user((struct sockaddr *)&peer, (struct sockaddr *)&local);
-    }
     netaddr_format((struct sockaddr *)&peer, text, sizeof(text));
-    for (uint32_t i = 0; i < r->n_admitted; i++) {
-        if (strcmp(r->admitted[i], text) == 0) {
-            return true;
-        }
+    if (!netaddr_is_loopback((struct sockaddr *)&peer) && !is_in_round(r, text)) {
+        log_warn("turned away a store connection from outside the job's nodes",
+                 "from=%s", text);
+        return false;
     }
-    log_warn("turned away a store connection from outside the job's nodes", "from=%s",
-             text);
-    return false;
+    return !netaddr_is_this_host((struct sockaddr *)&peer) ||
+           is_our_user((struct sockaddr *)&peer, (struct sockaddr *)&local);
 }
 
 static void on_connection(uv_stream_t *listener, int status)

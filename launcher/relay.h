@@ -10,8 +10,8 @@
  *   relay_serve  the round is known: accept, admit, relay
  *   relay_stop   listener and connections close; it frees itself once they have
  *
- * Admitted: from loopback the same user (sock_diag); else addresses of the round's
- * nodes. Loop thread only. */
+ * Admitted: loopback, and the addresses of the round's nodes; from within this host only
+ * the same user (sock_diag; who has closed already is nobody). Loop thread only. */
 
 #include "common/err.h"
 #include "common/msg.h"
