@@ -24,6 +24,8 @@
 
 enum runner { RUN_DIRECTLY, RUN_BY_PYTHON };
 
+enum { HEAD_SIZE = 256 }; /* of a program's file: as much as the kernel looks at */
+
 static bool is_file(const char *path)
 {
     struct stat st;
@@ -128,38 +130,87 @@ static bool is_python_line(char *line)
     return str_starts_with(word, "python") || str_starts_with(word, "pypy");
 }
 
-static int runner_of(const char *path, enum runner *ret, struct errmsg *msg)
+/* The first line of a script, or the first bytes, with a terminator; what cannot be
+ * read is empty if it may be executed all the same. */
+static int read_head(const char *path, char head[HEAD_SIZE], struct errmsg *msg)
 {
-    char head[256];
     ssize_t n;
-    int fd;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    head[0] = '\0';
     if (fd < 0 && errno == EACCES && is_executable(path)) {
-        *ret = RUN_DIRECTLY; /* a program that may be executed but not read */
         return 0;
     }
     if (fd < 0) {
         return errmsg_set(msg, -errno, "cannot read %.200s: %s", path,
                           err_text(-errno));
     }
-    n = read(fd, head, sizeof(head) - 1);
+    n = read(fd, head, HEAD_SIZE - 1);
     (void)close(fd); /* only read */
-    n = MAX(n, 0);   /* a folder: python looks for __main__.py */
-    head[n] = '\0';
-    *ret = RUN_BY_PYTHON;
-    if (n >= 4 && memcmp(head, "\177ELF", 4) == 0) {
-        *ret = RUN_DIRECTLY;
-    } else if (str_starts_with(head, "#!")) {
+    head[MAX(n, 0)] = '\0';
+    if (str_starts_with(head, "#!")) {
         head[strcspn(head, "\n")] = '\0';
-        *ret = is_python_line(head + 2) ? RUN_BY_PYTHON : RUN_DIRECTLY;
-    }
-    if (*ret == RUN_DIRECTLY && !is_executable(path)) {
-        return errmsg_set(msg, -EACCES,
-                          "%.200s is not Python and may not be executed; chmod +x it",
-                          path);
     }
     return 0;
+}
+
+/* What execve would refuse, before anything starts. */
+static int check_executable(const char *path, const char *head, struct errmsg *msg)
+{
+    char line[HEAD_SIZE];
+    char *at = line + 2;
+    const char *interpreter;
+
+    if (!is_file(path)) {
+        return errmsg_set(msg, ERR_INVALID, "cannot execute %.200s: it is no file",
+                          path);
+    }
+    if (access(path, X_OK) < 0) {
+        return errmsg_set(msg, -EACCES, "%.200s may not be executed; chmod +x it",
+                          path);
+    }
+    if (!str_starts_with(head, "#!")) {
+        return 0;
+    }
+    memcpy(line, head, sizeof(line));
+    interpreter = next_word(&at);
+    if (!is_executable(interpreter)) {
+        return errmsg_set(msg, ERR_MISSING,
+                          "cannot execute %.120s: its interpreter '%.80s' (first line) "
+                          "is no program",
+                          path, interpreter);
+    }
+    return 0;
+}
+
+/* A folder is Python's: it looks for __main__.py. */
+static enum runner runner_of(const char *path, const char *head)
+{
+    char line[HEAD_SIZE];
+
+    if (head[0] == '\0' && is_file(path) && access(path, R_OK) < 0) {
+        return RUN_DIRECTLY; /* a program that may be executed but not read */
+    }
+    if (str_starts_with(head, "#!")) {
+        memcpy(line, head, sizeof(line));
+        return is_python_line(line + 2) ? RUN_BY_PYTHON : RUN_DIRECTLY;
+    }
+    return str_starts_with(head, "\177ELF") ? RUN_DIRECTLY : RUN_BY_PYTHON;
+}
+
+/* Finds the program and who runs it. */
+static int find_runner(const struct worker_command *c, const char *name, char *path,
+                       enum runner *ret, struct errmsg *msg)
+{
+    char head[HEAD_SIZE] = "";
+    int rv = find_program(c, name, path, msg);
+
+    rv = rv < 0 ? rv : read_head(path, head, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    *ret = c->no_python ? RUN_DIRECTLY : runner_of(path, head);
+    return *ret == RUN_DIRECTLY ? check_executable(path, head, msg) : 0;
 }
 
 static int find_python(const struct worker_command *c, char *ret, struct errmsg *msg)
@@ -252,15 +303,12 @@ int worker_command_make(const struct worker_command *command, char *const *progr
 {
     char python[PATH_MAX];
     char path[PATH_MAX];
-    enum runner runner = command->module ? RUN_BY_PYTHON : RUN_DIRECTLY;
+    enum runner runner = RUN_BY_PYTHON;
     struct buf texts;
     int rv = 0;
 
     if (!command->module) {
-        rv = find_program(command, program[0], path, msg);
-    }
-    if (rv == 0 && !command->module && !command->no_python) {
-        rv = runner_of(path, &runner, msg);
+        rv = find_runner(command, program[0], path, &runner, msg);
     }
     if (rv == 0 && runner == RUN_BY_PYTHON) {
         rv = find_python(command, python, msg);

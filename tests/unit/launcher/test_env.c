@@ -224,7 +224,7 @@ static void programs_are_executed_and_everything_else_is_pythons(void **state)
     assert_command(&c, in_folder("self"),
                    "@/path/python3 -u @/self x"); /* __main__.py */
     assert_command(&c, in_folder("noexec.sh"),
-                   "! @/noexec.sh is not Python and may not be executed; chmod +x it");
+                   "! @/noexec.sh may not be executed; chmod +x it");
     assert_command(&c, in_folder("missing.py"),
                    "! cannot run @/missing.py: No such file or directory");
 }
@@ -248,12 +248,32 @@ static void bare_names_are_found_beside_ctrun_then_in_path(void **state)
         "nor a file in this folder");
     c.no_python = true;
     assert_command(&c, "inpath", "@/path/inpath x");
-    assert_command(&c, in_folder("train.py"), "@/train.py x");
+    assert_command(&c, in_folder("pyscript"), "@/pyscript x");
     assert_command(
         &c, "train.py",
         "! cannot find the program 'train.py': neither beside ctrun nor in PATH, "
         "nor a file in this folder that is asked for as ./NAME");
     assert_int_equal(chdir(before), 0);
+}
+
+static void what_cannot_be_executed_is_refused_in_one_line(void **state)
+{
+    struct worker_command c = command_of_test();
+
+    (void)state;
+    assert_command(&c, in_folder("lost.sh"),
+                   "! cannot execute @/lost.sh: its interpreter '/not/there' (first "
+                   "line) is no program");
+    c.no_python = true;
+    assert_command(&c, in_folder("shell.sh"), "@/shell.sh x");
+    assert_command(&c, in_folder("noexec.sh"),
+                   "! @/noexec.sh may not be executed; chmod +x it");
+    assert_command(&c, in_folder("lost.sh"),
+                   "! cannot execute @/lost.sh: its interpreter '/not/there' (first "
+                   "line) is no program");
+    assert_command(&c, in_folder("self"), "! cannot execute @/self: it is no file");
+    assert_command(&c, in_folder("missing"),
+                   "! cannot run @/missing: No such file or directory");
 }
 
 static void modules_and_other_interpreters_are_run_as_asked(void **state)
@@ -351,6 +371,7 @@ static const struct {
     {"tool", "\177ELF...", 0755},
     {"shell.sh", "#!/bin/sh\n", 0755},
     {"noexec.sh", "#!/bin/sh\n", 0644},
+    {"lost.sh", "#! /not/there -x\n", 0755},
     {"train.py", "print()\n", 0644},
     {"pyscript", "#! /usr/bin/python3.11 -u\n", 0755},
     {"envscript", "#!/usr/bin/env -S A=b python3 -u\n", 0755},
@@ -396,6 +417,7 @@ int main(void)
         cmocka_unit_test(every_variable_of_the_contract_is_set_and_the_rest_inherited),
         cmocka_unit_test(what_the_user_has_set_is_kept_where_the_contract_says_so),
         cmocka_unit_test(programs_are_executed_and_everything_else_is_pythons),
+        cmocka_unit_test(what_cannot_be_executed_is_refused_in_one_line),
         cmocka_unit_test(bare_names_are_found_beside_ctrun_then_in_path),
         cmocka_unit_test(modules_and_other_interpreters_are_run_as_asked),
         cmocka_unit_test(without_a_named_interpreter_python3_is_taken_then_python),
