@@ -103,6 +103,45 @@ static void put_cause_fields(struct buf *out, const struct msg_report *r,
     put_field(out, "log", *r->log_path ? r->log_path : "<N/A>", NULL);
 }
 
+/* The last lines without the exception that they end in, when `message` tells it: as
+ * Python prints it, each line maybe with torch's "[rank0]: " before it. */
+static char *tail_without_message(const struct msg_report *r)
+{
+    static const char head[] = "Traceback (most recent call last):";
+    char *message = mem_strdup(r->message);
+    char *tail = mem_strdup(r->tail);
+    size_t len = strlen(message);
+    const char *last;
+    char *at;
+
+    while (len > 0 && message[len - 1] == '\n') {
+        message[--len] = '\0';
+    }
+    last = strrchr(message, '\n');
+    last = last ? last + 1 : message;
+    if (*last != '\0' && strstr(tail, last)) {
+        at = strstr(tail, head);
+        while (at && at > tail && at[-1] != '\n') {
+            at--;
+        }
+        *(at ? at : tail) = '\0'; /* a long one has lost its head */
+    }
+    mem_free(message);
+    return tail;
+}
+
+static void put_tail(struct buf *out, const struct msg_report *r)
+{
+    char *tail = tail_without_message(r);
+
+    if (*tail != '\0') {
+        put_text(out, "  last lines:\n    ");
+        put_escaped(out, tail, "    ");
+        put_text(out, "\n");
+    }
+    mem_free(tail);
+}
+
 static void put_traceback(struct buf *out, const struct msg_report *r)
 {
     char value[128];
@@ -116,11 +155,7 @@ static void put_traceback(struct buf *out, const struct msg_report *r)
                        r->signal, name, r->pid);
         put_field(out, "traceback", value, NULL);
     }
-    if (*r->tail) {
-        put_text(out, "  last lines:\n    ");
-        put_escaped(out, r->tail, "    ");
-        put_text(out, "\n");
-    }
+    put_tail(out, r);
 }
 
 static void put_others(struct buf *out, const struct msg_report *r)

@@ -102,6 +102,41 @@ static void traceback_and_other_failures_are_indented(void **state)
         "restarts: 0 of 0; exit code 1\n" DOUBLE_RULE);
 }
 
+static void exception_is_told_once(void **state)
+{
+    static const char stack[] = "Traceback (most recent call last):\n"
+                                "  File \"t.py\", line 5, in main\n"
+                                "ValueError: no luck\n";
+    static const char *const tails[][2] = {
+        {"before\nTraceback (most recent call last):\n  File \"t.py\"\n"
+         "ValueError: no luck\n",
+         "  last lines:\n    before\n" RULE},
+        {"before\n[rank0]: Traceback (most recent call last):\n[rank0]:   File\n"
+         "[rank0]: ValueError: no luck\n",
+         "  last lines:\n    before\n" RULE},
+        {"Traceback (most recent call last):\nValueError: no luck\nafter\n",
+         "ValueError: no luck\n" RULE},
+        {"  File \"t.py\"\nValueError: no luck\n", "ValueError: no luck\n" RULE},
+        {"something else\n", "  last lines:\n    something else\n" RULE},
+    };
+    struct msg_report r = sample();
+
+    (void)state;
+    (void)snprintf(r.message, sizeof(r.message), "%s", stack);
+    for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++) {
+        char *text;
+        const char *found;
+
+        (void)snprintf(r.tail, sizeof(r.tail), "%s", tails[i][0]);
+        text = report_format(&r, "t");
+        found = strstr(text, "no luck");
+        assert_non_null(found);
+        assert_null(strstr(found + 1, "no luck"));
+        assert_non_null(strstr(text, tails[i][1]));
+        mem_free(text);
+    }
+}
+
 static void job_without_a_guilty_rank_says_why_and_no_more(void **state)
 {
     struct msg_report r = {.final = 1, .rank = -1, .exit_code = 2, .max_restarts = 1};
@@ -167,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(final_report_has_torchruns_layout_and_names_the_first_cause),
         cmocka_unit_test(traceback_and_other_failures_are_indented),
+        cmocka_unit_test(exception_is_told_once),
         cmocka_unit_test(job_without_a_guilty_rank_says_why_and_no_more),
         cmocka_unit_test(control_characters_of_workers_and_hosts_are_escaped),
         cmocka_unit_test(words_for_the_log_are_one_line),
