@@ -2,11 +2,14 @@
 
 #include "launcher/output_slot.h"
 
+#include "launcher/own_lines.h"
+
 #include "common/str.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int stream_index(const struct stream *st)
 {
@@ -20,6 +23,8 @@ static void to_console(struct stream *st, const char *data, size_t size)
     writer_append(o->writers[WRITER_CONSOLE], o->consoles[stream_index(st)], data,
                   size);
     st->is_mid_line = data[size - 1] != '\n';
+    own_lines_console(stream_index(st) == 0 ? STDOUT_FILENO : STDERR_FILENO,
+                      st->is_mid_line);
 }
 
 static void hold(struct stream *st, const char *data, size_t size)

@@ -5,10 +5,13 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mem.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -22,12 +25,47 @@ enum {
 static struct {
     struct writer *writer; /* owned */
     struct writer_file *console;
+    bool is_shared;           /* stdout is the same terminal or file */
+    _Atomic bool mid_line[2]; /* of stdout, stderr */
 } own;
+
+void own_lines_console(int fd, bool is_mid_line)
+{
+    ASSERT(fd == STDOUT_FILENO || fd == STDERR_FILENO);
+    atomic_store(&own.mid_line[fd - STDOUT_FILENO], is_mid_line);
+}
+
+static bool take_mid_line(void)
+{
+    bool out = own.is_shared && atomic_exchange(&own.mid_line[0], false);
+    bool err = atomic_exchange(&own.mid_line[1], false);
+
+    return out || err;
+}
 
 /* By any thread. Lost when nobody has read for so long: there is no place to say so. */
 static void put(const char *line, size_t size)
 {
-    (void)writer_offer(own.writer, own.console, line, size);
+    char *fresh;
+
+    if (!take_mid_line()) {
+        (void)writer_offer(own.writer, own.console, line, size);
+        return;
+    }
+    fresh = mem_alloc(size + 1); /* in one piece: others write there, too */
+    fresh[0] = '\n';
+    memcpy(fresh + 1, line, size);
+    (void)writer_offer(own.writer, own.console, fresh, size + 1);
+    mem_free(fresh);
+}
+
+static bool is_same_file(int a, int b)
+{
+    struct stat x;
+    struct stat y;
+
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
 }
 
 static void drop(const char *line, size_t size)
@@ -39,6 +77,7 @@ static void drop(const char *line, size_t size)
 void own_lines_start(void)
 {
     ASSERT(!own.writer);
+    own.is_shared = is_same_file(STDOUT_FILENO, STDERR_FILENO);
     own.writer = writer_new(QUEUE_MAX, NULL, NULL);
     own.console = writer_borrow(own.writer, STDERR_FILENO);
     log_set_sink(put);
