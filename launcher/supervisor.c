@@ -6,6 +6,7 @@
 #include "launcher/supervisor.h"
 
 #include "launcher/devices.h"
+#include "launcher/netaddr.h"
 #include "launcher/own_lines.h"
 #include "launcher/path.h"
 #include "launcher/supervisor_core.h"
@@ -89,11 +90,54 @@ static void on_pause(void *arg, bool is_paused)
     }
 }
 
+static bool has_workers(const struct supervisor *s)
+{
+    for (uint32_t i = 0; i < s->nproc; i++) {
+        if (s->slots[i].channel) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* At once: the workers' step, or their clean-up, may take long. */
+static void say_leaving(const struct supervisor *s, int signal,
+                        const struct told *before)
+{
+    static const char once_more[] = "once more to kill them now";
+    const char *name = sigabbrev_np(signal);
+    char text[256];
+
+    if (s->told.killed != before->killed) {
+        (void)snprintf(text, sizeof(text), "SIG%s once more: killed the workers", name);
+    } else if (s->is_leaving) {
+        return; /* the second was a hang-up, which means nothing new */
+    } else if (s->told.asked != before->asked) {
+        (void)snprintf(text, sizeof(text),
+                       "SIG%s: asked the workers to finish their step, save and leave; "
+                       "%s",
+                       name, once_more);
+    } else if (s->told.signalled != before->signalled) {
+        (void)snprintf(text, sizeof(text),
+                       "SIG%s: passed it on to the workers, which have 30 s to end; %s",
+                       name, once_more);
+    } else {
+        (void)snprintf(text, sizeof(text), "SIG%s: the workers are ending already; %s",
+                       name, once_more);
+    }
+    log_info(text, "%s", "");
+}
+
 static void on_signal(uv_signal_t *handle, int signal)
 {
-    const struct supervisor *s = handle->data;
+    struct supervisor *s = handle->data;
+    struct told before = s->told;
 
     agent_signal(s->agent, signal, clock_ms());
+    if (!s->is_ending && has_workers(s)) {
+        say_leaving(s, signal, &before);
+    }
+    s->is_leaving = true;
 }
 
 static void on_keeper(uv_poll_t *poll, int status, int events)
@@ -330,6 +374,30 @@ static int check_limits(uint32_t nproc, struct errmsg *msg)
         (unsigned long long)needed);
 }
 
+static int check_local_addr(const char *text, struct errmsg *msg)
+{
+    struct sockaddr_storage addr = {0};
+
+    if (text[0] == '\0') {
+        return 0;
+    }
+    if (uv_ip4_addr(text, 0, (struct sockaddr_in *)&addr) < 0 &&
+        uv_ip6_addr(text, 0, (struct sockaddr_in6 *)&addr) < 0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "--local-addr expects an address in numbers, as 10.0.0.1, not "
+            "'%s'",
+            text);
+    }
+    if (!netaddr_is_this_host((struct sockaddr *)&addr)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "--local-addr: no interface of this host has the address %s; "
+                          "'ip addr' lists those that there are",
+                          text);
+    }
+    return 0;
+}
+
 /* Everything that may be the user's mistake, before anything starts. */
 static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
 {
@@ -352,7 +420,8 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
                                          .self_dir = s->self_dir,
                                          .python = python,
                                          .path = path};
-    rv = devices_count(s->options, visible, &s->nproc, msg);
+    rv = check_local_addr(s->options->local_addr, msg);
+    rv = rv < 0 ? rv : devices_count(s->options, visible, &s->nproc, msg);
     rv = rv < 0 ? rv : check_limits(s->nproc, msg);
     rv = rv < 0 ? rv
                 : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
