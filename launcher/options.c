@@ -156,6 +156,34 @@ static int on_rdzv_conf(void *target, const struct option_spec *spec, const char
     return rdzv_conf_parse(value, &p->o, msg);
 }
 
+/* torchrun's, for which there is nothing to do: checked, and that is all. */
+static int on_monitor_interval(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg)
+{
+    double seconds;
+
+    (void)target;
+    (void)spec;
+    if (str_parse_double(value, &seconds) < 0 || seconds <= 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects seconds, a number above 0, not '%.80s'", value);
+    }
+    return 0;
+}
+
+static int on_start_method(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg)
+{
+    (void)target;
+    (void)spec;
+    if (strcmp(value, "spawn") == 0 || strcmp(value, "fork") == 0 ||
+        strcmp(value, "forkserver") == 0) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "expects spawn, fork or forkserver, not '%.80s'", value);
+}
+
 #define LOGS_REMEDY "each rank has its own files under --log-dir"
 
 static const struct option_spec specs[] = {
@@ -177,7 +205,8 @@ static const struct option_spec specs[] = {
      .value = "ID",
      .set = on_rdzv_id,
      FIELD(o.rdzv_id),
-     .help = "The job's name, the same on all nodes (default none)."},
+     .help = "The job's name, the same on all nodes (default: the word none; a random "
+             "one with one node and no endpoint)."},
     {.name = "rdzv-backend",
      .value = "c10d",
      .set = on_rdzv_backend,
@@ -212,9 +241,8 @@ static const struct option_spec specs[] = {
      .value = "ADDR",
      .set = option_set_text,
      FIELD(o.local_addr),
-     .help =
-         "The address at which the other nodes reach this one (default: that of the "
-         "route to the endpoint)."},
+     .help = "The address of this host, in numbers, at which the other nodes reach it "
+             "(default: that of the route to the endpoint)."},
     {.name = "log-dir",
      .value = "DIR",
      .set = option_set_text,
@@ -231,6 +259,15 @@ static const struct option_spec specs[] = {
      .set = option_set_true,
      FIELD(o.no_python),
      .help = "Execute the program itself, whatever it is."},
+    {.name = "monitor-interval",
+     .value = "SECONDS",
+     .set = on_monitor_interval,
+     .help =
+         "Accepted for torchrun's sake, no effect: a worker's end is seen at once."},
+    {.name = "start-method",
+     .value = "METHOD",
+     .set = on_start_method,
+     .help = "spawn, fork or forkserver: accepted for torchrun's sake, no effect."},
     {.name = "help",
      .letter = 'h',
      .set = option_set_help,
@@ -240,12 +277,6 @@ static const struct option_spec specs[] = {
      .set = option_set_help,
      FIELD(o.version),
      .help = "Show the version."},
-    {.name = "monitor-interval",
-     .value = "S",
-     .remedy = "a worker's end is seen at once; leave the option out"},
-    {.name = "start-method",
-     .value = "METHOD",
-     .remedy = "workers are always new processes; leave the option out"},
     {.name = "event-log-handler",
      .value = "NAME",
      .remedy = "events are lines on stderr; leave the option out"},
@@ -324,8 +355,11 @@ static int finish_endpoint(struct parse *p, struct errmsg *msg)
     rv = str_parse_host_port(p->endpoint, o->rdzv_host, sizeof(o->rdzv_host),
                              &o->rdzv_port);
     if (rv < 0) {
-        return errmsg_set(msg, rv, "--rdzv-endpoint expects HOST[:PORT], not '%.80s'",
-                          p->endpoint);
+        return errmsg_set(
+            msg, rv,
+            "--rdzv-endpoint expects HOST[:PORT], a port from 0 to 65535, "
+            "not '%.80s'",
+            p->endpoint);
     }
     if (o->rdzv_port == 0 && o->max_nodes > 1) {
         return errmsg_set(

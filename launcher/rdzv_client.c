@@ -289,8 +289,8 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
         return;
     }
     if (status < 0) {
-        (void)snprintf(text, sizeof(text), "the name %s: %s", c->config.host,
-                       uv_strerror(status));
+        (void)snprintf(text, sizeof(text), "the name %s does not resolve: %s",
+                       c->config.host, uv_strerror(status));
         fail(c, text);
         return;
     }

@@ -261,8 +261,12 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
     REFUSE("--log-dir: needs a value that is not empty", "--log-dir=", "a");
     REFUSE("--rdzv-id: may not have '/' or control characters: it names a folder",
            "--rdzv-id=a/b", "a");
-    REFUSE("--rdzv-endpoint expects HOST[:PORT], not 'node0:http'",
+    REFUSE("--rdzv-endpoint expects HOST[:PORT], a port from 0 to 65535, not "
+           "'node0:http'",
            "--rdzv-endpoint=node0:http", "a");
+    REFUSE("--rdzv-endpoint expects HOST[:PORT], a port from 0 to 65535, not "
+           "'localhost:99999'",
+           "--rdzv-endpoint=localhost:99999", "a");
     REFUSE(
         "--rdzv-endpoint: port 0 means any free port, which other nodes cannot know; name "
         "one, as n:29400",
@@ -275,9 +279,7 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
 
 static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {"--monitor-interval=1",
-                                        "--start-method=fork",
-                                        "--event-log-handler=null",
+    static const char *const names[] = {"--event-log-handler=null",
                                         "--role=x",
                                         "--run-path",
                                         "--redirects=3",
@@ -319,6 +321,23 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
         assert_memory_equal(msg.text, names[i], len);
         assert_memory_equal(msg.text + len, " is not there yet; ", 19);
     }
+}
+
+static void flags_of_torchrun_without_an_effect_are_accepted(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--monitor-interval=0.1", "--start-method", "spawn", "a");
+    assert_string_equal(o.program[0], "a");
+    ACCEPT(&o, "--monitor_interval", "5", "--start-method=fork", "a");
+    ACCEPT(&o, "--start_method=forkserver", "a");
+    REFUSE("--monitor-interval: expects seconds, a number above 0, not '0'",
+           "--monitor-interval=0", "a");
+    REFUSE("--monitor-interval: expects seconds, a number above 0, not 'soon'",
+           "--monitor-interval=soon", "a");
+    REFUSE("--start-method: expects spawn, fork or forkserver, not 'thread'",
+           "--start-method=thread", "a");
 }
 
 static void help_and_version_end_the_reading(void **state)
@@ -397,6 +416,7 @@ int main(void)
         cmocka_unit_test(rdzv_conf_sets_the_timeouts_and_refuses_what_it_cannot_do),
         cmocka_unit_test(mistakes_are_one_line_with_cause_and_remedy),
         cmocka_unit_test(flags_of_torchrun_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),
         cmocka_unit_test(help_and_version_end_the_reading),
         cmocka_unit_test(first_argument_that_is_a_verb_is_the_verb),
         cmocka_unit_test(options_in_the_environment_are_named_in_one_line),
