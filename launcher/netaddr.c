@@ -59,6 +59,12 @@ static bool is_loopback(const struct endpoint *e)
     return e->family == AF_INET ? e->bytes[0] == 127 : memcmp(e->bytes, one, 16) == 0;
 }
 
+static bool is_link_local(const struct endpoint *e)
+{
+    return e->family == AF_INET ? e->bytes[0] == 169 && e->bytes[1] == 254
+                                : e->bytes[0] == 0xfe && (e->bytes[1] & 0xc0) == 0x80;
+}
+
 bool netaddr_is_loopback(const struct sockaddr *addr)
 {
     struct endpoint e = endpoint_of(addr);
@@ -118,6 +124,30 @@ static bool source_towards(const struct sockaddr *to, socklen_t to_size, char *r
     return found;
 }
 
+/* Of a family; a link-local one is of no use without its interface's name. */
+static bool first_interface(int family, char *ret, size_t size)
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+
+    if (getifaddrs(&all) < 0) {
+        return false;
+    }
+    for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
+        struct endpoint e = {0};
+
+        if (i->ifa_addr && i->ifa_addr->sa_family == family) {
+            e = endpoint_of(i->ifa_addr);
+        }
+        found = e.size > 0 && !is_loopback(&e) && !is_link_local(&e);
+        if (found) {
+            netaddr_format(i->ifa_addr, ret, size);
+        }
+    }
+    freeifaddrs(all);
+    return found;
+}
+
 void netaddr_public(char *ret, size_t size)
 {
     /* documentation networks: the default route, or none */
@@ -129,8 +159,12 @@ void netaddr_public(char *ret, size_t size)
         source_towards((struct sockaddr *)&to, sizeof(to), ret, size)) {
         return;
     }
-    if (inet_pton(AF_INET6, "2001:db8::1", &to6.sin6_addr) == 1) {
-        (void)source_towards((struct sockaddr *)&to6, sizeof(to6), ret, size);
+    if (inet_pton(AF_INET6, "2001:db8::1", &to6.sin6_addr) == 1 &&
+        source_towards((struct sockaddr *)&to6, sizeof(to6), ret, size)) {
+        return;
+    }
+    if (!first_interface(AF_INET, ret, size)) {
+        (void)first_interface(AF_INET6, ret, size);
     }
 }
 

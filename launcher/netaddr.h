@@ -21,8 +21,8 @@ bool netaddr_is_loopback(const struct sockaddr *addr);
 /* True when the address is loopback or an interface of this host has it. */
 bool netaddr_is_this_host(const struct sockaddr *addr);
 
-/* An address of this host that others can reach, by the routing table; "" for none.
- * IPv4 first. Sends nothing. */
+/* An address of this host that others can reach: that of the default route, else the
+ * first interface's; "" for none. IPv4 first. Sends nothing. */
 void netaddr_public(char *ret, size_t size);
 
 /* The numeric address, v4-mapped ones as IPv4; "" when there is none. */
