@@ -28,8 +28,8 @@
  *   hello=FOLDER      control channel: says hello, which makes this an engine
  *   step=N            control channel: progress
  *   refuse=CODE:TEXT  control channel: refuses, then ends with CODE
- *   obey              control channel: waits for abort (ends with 80), leave (83), its
- *                     end (80)
+ *   obey              control channel: waits for abort (ends with 80), leave (83: says
+ *                     "told to leave"), its end (80)
  *
  * A mistake in the arguments ends it with 99. */
 
@@ -473,8 +473,12 @@ static void do_obey(const char *arg)
         if (control_decode(packet, (size_t)n, &c) < 0) {
             mistake("a broken control message");
         }
-        if (c.type == CONTROL_ABORT || c.type == CONTROL_LEAVE) {
-            exit(c.type == CONTROL_ABORT ? LOST : LEFT);
+        if (c.type == CONTROL_ABORT) {
+            exit(LOST);
+        }
+        if (c.type == CONTROL_LEAVE) {
+            (void)fprintf(stderr, "told to leave\n");
+            exit(LEFT);
         }
     }
 }

@@ -164,13 +164,6 @@ def test_refusal_ends_the_job_once_without_a_restart(launch):
     assert "restarting" not in ctrun.err()
 
 
-def test_unknown_program_is_a_mistake(start, bin_dir):
-    ctrun = start(bin_dir / "ctrun", "--standalone", "--max-restarts=3", "./not-there")
-    assert ctrun.wait() == 2
-    assert len(ctrun.err().splitlines()) == 1
-    assert "not-there" in ctrun.err()
-
-
 @pytest.mark.parametrize("program", [["train.py"], ["-m", "package.train"]])
 def test_python_programs_run_without_a_named_interpreter(start, bin_dir, tmp_path, program):
     (tmp_path / "package").mkdir()
@@ -215,6 +208,8 @@ def test_first_signal_reaches_the_workers(launch, wait_for, tmp_path, number):
     ctrun = launch(f"on={int(number)}:0", f"touch={ready}", "hang")
     wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
     ctrun.signal(number)
+    name = signal.Signals(number).name
+    wait_for(lambda: f"{name}: passed it on to the workers" in ctrun.err())
     assert ctrun.wait() == 128 + number
 
 
@@ -223,7 +218,23 @@ def test_engines_are_asked_to_leave(launch, wait_for, tmp_path):
     ctrun = launch(f"hello={tmp_path / 'engine'}", f"touch={ready}", "obey")
     wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
     ctrun.signal(signal.SIGTERM)
-    assert ctrun.wait(20) == 128 + signal.SIGTERM
+    assert ctrun.wait() == 128 + signal.SIGTERM
+    assert "SIGTERM: asked the workers to finish their step" in ctrun.err()
+    assert ctrun.err().count("told to leave") == 1  # by rank 0; KILL would come in silence
+
+
+def test_signal_is_answered_while_the_workers_take_their_time(launch, wait_for, tmp_path):
+    ready = tmp_path / "ready-%r"
+    go = tmp_path / "go"
+    ctrun = launch(f"hello={tmp_path / 'engine'}", f"touch={ready}", f"wait={go}", "obey")
+    wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
+    ctrun.signal(signal.SIGINT)
+    wait_for(lambda: "SIGINT: asked the workers" in ctrun.err())
+    assert "once more to kill them now" in ctrun.err()
+    ctrun.signal(signal.SIGHUP)  # as terminals send it; it means nothing new
+    go.touch()
+    assert ctrun.wait() == 128 + signal.SIGINT
+    assert "SIGHUP" not in ctrun.err()
 
 
 def test_second_ctrl_c_kills(launch, wait_for, tmp_path):
@@ -234,7 +245,8 @@ def test_second_ctrl_c_kills(launch, wait_for, tmp_path):
     ctrun.signal(signal.SIGINT)
     wait_for(lambda: not is_pending(ctrun.pid, signal.SIGINT))  # else the two may become one
     ctrun.signal(signal.SIGINT)
-    assert ctrun.wait(20) == 128 + signal.SIGINT
+    wait_for(lambda: "SIGINT once more: killed the workers" in ctrun.err())
+    assert ctrun.wait() == 128 + signal.SIGINT
     assert not any(alive(pid) for pid in pids_in(pids))
 
 
@@ -242,7 +254,7 @@ def test_signal_before_the_round_ends_at_once(node, wait_for):
     ctrun = node("hang")
     wait_for(lambda: "waiting for" in ctrun.err())
     ctrun.signal(signal.SIGTERM)
-    assert ctrun.wait(10) == 128 + signal.SIGTERM
+    assert ctrun.wait() == 128 + signal.SIGTERM
 
 
 def test_nohup_survives_a_hangup(launch, wait_for, tmp_path):
@@ -304,7 +316,7 @@ def test_killed_keeper_ends_the_node(launch, wait_for, tmp_path):
     children = subprocess.check_output(["pgrep", "-P", str(ctrun.pid)], text=True).split()
     assert len(children) == 1
     os.kill(int(children[0]), signal.SIGKILL)
-    assert ctrun.wait(20) == 1
+    assert ctrun.wait() == 1
     assert "keeper" in ctrun.err()
     wait_for(lambda: not any(alive(pid) for pid in found))
 
@@ -320,11 +332,11 @@ def test_keeper_killed_while_a_round_starts_ends_the_node(node, wait_for):
     wait_for(lambda: "up" in first.out())  # the victim, too, has been told of the round
     os.kill(int(keeper), signal.SIGKILL)
     victim.signal(signal.SIGCONT)
-    assert victim.wait(20) == 1
+    assert victim.wait() == 1
     assert "keeper" in victim.err()
     for other in (third, first):
         other.signal(signal.SIGTERM)
-        assert other.wait(20) == 128 + signal.SIGTERM
+        assert other.wait() == 128 + signal.SIGTERM
 
 
 # --- several nodes ---
@@ -377,7 +389,7 @@ def test_node_that_leaves_lets_the_rest_go_on(node, wait_for, tmp_path):
     agents = [node(*args, nodes="1:2") for _ in range(2)]
     wait_for(lambda: all("gen 1" in a.out() for a in agents))
     agents[1].signal(signal.SIGTERM)
-    assert agents[1].wait(40) == 128 + signal.SIGTERM
+    assert agents[1].wait() == 128 + signal.SIGTERM
     if "gen 2" not in agents[0].out():
         wait_for(lambda: "gen 2" in agents[0].out())
     go.touch()
@@ -411,7 +423,7 @@ def test_other_nnodes_is_refused_by_name(node, wait_for):
     first = node("hang")
     wait_for(lambda: "waiting for" in first.err())
     second = node("hang", nodes="3")
-    assert second.wait(20) == 2
+    assert second.wait() == 2
     assert len(second.err().splitlines()) == 1
     assert "--nnodes=3:3" in second.err() and "2:2" in second.err()
 
@@ -421,7 +433,7 @@ def test_taken_port_is_named_with_its_holder(node, free_port):
         s.bind(("127.0.0.1", free_port))
         s.listen()
         ctrun = node("hang", nodes="1")
-        assert ctrun.wait(20) == 2
+        assert ctrun.wait() == 2
     assert str(free_port) in ctrun.err()
     assert f"pid {os.getpid()}" in ctrun.err()
 
@@ -437,14 +449,14 @@ def test_taken_port_where_nobody_listens_ends_within_seconds(launch, holder):
             s.connect(listener.getsockname())
         port = s.getsockname()[1]
         ctrun = launch("hang", options=["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{port}"])
-        assert ctrun.wait(20) == 2
+        assert ctrun.wait() == 2
     assert f"port {port} on 127.0.0.1 is taken" in ctrun.err()
     assert holder == "bound" or f"pid {os.getpid()}" in ctrun.err()
 
 
 def test_loopback_that_is_down_is_said_at_once(bin_dir, start):
     ctrun = start("unshare", "-n", bin_dir / "ctrun", "--no-python", "/bin/true")
-    assert ctrun.wait(20) == 2
+    assert ctrun.wait() == 2
     assert "ip link set lo up" in ctrun.err() and len(ctrun.err().splitlines()) == 1
 
 
@@ -455,7 +467,7 @@ def test_closed_standard_streams_are_no_trouble(launch, streams):
             os.close(int(fd))
 
     ctrun = start_with(launch, close, "fds")
-    assert ctrun.wait(20) == 0
+    assert ctrun.wait() == 0
     assert "1" in streams or ctrun.out().strip() == "fds: 0 1 2 3 4"
 
 
@@ -464,7 +476,7 @@ def test_too_few_descriptors_are_refused_before_anything_starts(launch):
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 
     ctrun = start_with(launch, lower, "print=up")
-    assert ctrun.wait(20) == 2
+    assert ctrun.wait() == 2
     assert "48" in ctrun.err() and "40" in ctrun.err() and len(ctrun.err().splitlines()) == 1
     assert ctrun.out() == ""
 
@@ -500,20 +512,12 @@ def test_worker_that_does_not_read_costs_itself_its_connections_only(
                   env={**os.environ, "GO": str(tmp_path / "go")})
     wait_for(lambda: "does not read its replies" in ctrun.err())
     (tmp_path / "go").touch()
-    assert ctrun.wait(60) == 0, ctrun.err()
-
-
-def test_nobody_answers_one_line_then_94(launch):
-    ctrun = launch("hang", options=["--nnodes=2", "--rdzv-backend=c10d",
-                                    "--rdzv-endpoint=192.0.2.1:4", "--rdzv-conf=join_timeout=4"])
-    assert ctrun.wait(30) == 94
-    waiting = [line for line in ctrun.err().splitlines() if "waiting for" in line]
-    assert len(waiting) == 1 and "192.0.2.1:4" in waiting[0]
+    assert ctrun.wait() == 0, ctrun.err()
 
 
 def test_too_few_nodes_ends_with_94(node):
     ctrun = node("hang", options=["--rdzv-conf=join_timeout=5"])
-    assert ctrun.wait(30) == 94
+    assert ctrun.wait() == 94
     assert "did not get its 2 nodes" in ctrun.err()
 
 

@@ -1,0 +1,143 @@
+"""ctrun as a user meets it: mistakes in the command, an endpoint that is not there, the report."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# --- one node ---
+
+
+@pytest.mark.parametrize("part, streams", [("part", "shared"), ("errpart", "shared"),
+                                           ("errpart", "apart"), ("part", "apart")])
+def test_report_begins_on_a_fresh_line(bin_dir, part, streams):
+    done = subprocess.run([bin_dir / "ctrun", bin_dir / "fake-worker", f"{part}=half", "exit=3"],
+                          stdout=subprocess.PIPE, text=True, timeout=120,
+                          stderr=subprocess.STDOUT if streams == "shared" else subprocess.PIPE)
+    assert done.returncode == 3
+    if (part, streams) == ("part", "apart"):
+        assert done.stdout == "half"  # its bytes are its own
+        assert done.stderr.startswith("=====")
+    else:
+        assert (done.stdout if streams == "shared" else done.stderr).startswith("half\n=====")
+
+
+def test_worker_that_ends_well_keeps_its_bytes(bin_dir):
+    done = subprocess.run([bin_dir / "ctrun", bin_dir / "fake-worker", "part=half"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+    assert (done.returncode, done.stdout) == (0, b"half")
+
+
+def test_exception_that_was_printed_is_reported_once(start, bin_dir, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import json, os, traceback\n"
+        "print('before')\n"
+        "try:\n"
+        "    raise ValueError('no luck')\n"
+        "except ValueError:\n"
+        "    with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as f:\n"
+        "        info = {'py_callstack': traceback.format_exc(), 'timestamp': '0'}\n"
+        "        json.dump({'message': {'message': 'no luck', 'extraInfo': info}}, f)\n"
+        "    raise\n")
+    ctrun = start(bin_dir / "ctrun", "--no-python", sys.executable, script)
+    assert ctrun.wait() == 1
+    report = ctrun.err()[ctrun.err().index("Root Cause"):]
+    assert report.count("ValueError: no luck") == 1
+    assert "last lines:\n    before\n---" in report
+
+
+@pytest.mark.parametrize("options, program, words", [
+    ((), "./not-there", "No such file"),
+    (("--no-python",), "./not-there", "No such file"),
+    (("--no-python",), "./plain.sh", "chmod +x"),
+    ((), "./plain.sh", "chmod +x"),
+    (("--no-python",), "./folder", "no file"),
+    ((), "./lost.sh", "/not/there"),
+])
+def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options, program, words):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "plain.sh").write_text("#!/bin/sh\necho up\n")
+    (tmp_path / "lost.sh").write_text("#!/not/there\necho up\n")
+    (tmp_path / "lost.sh").chmod(0o755)
+    ctrun = start(bin_dir / "ctrun", "--max-restarts=3", *options, program, cwd=tmp_path)
+    assert ctrun.wait() == 2
+    assert len(ctrun.err().splitlines()) == 1
+    assert program in ctrun.err() and words in ctrun.err()
+
+
+@pytest.mark.parametrize("address, words", [
+    ("203.0.113.9", "no interface of this host has the address 203.0.113.9"),
+    ("node0", "expects an address in numbers"),
+])
+@pytest.mark.parametrize("options", [(), ("--nnodes=2", "--rdzv-endpoint=127.0.0.1:1")])
+def test_local_addr_of_another_host_is_a_mistake(start, bin_dir, address, words, options):
+    ctrun = start(bin_dir / "ctrun", f"--local-addr={address}", *options, "/bin/true")
+    assert ctrun.wait() == 2
+    assert len(ctrun.err().splitlines()) == 1 and words in ctrun.err()
+
+
+def test_flags_of_torchrun_that_have_no_effect_are_taken(start, bin_dir):
+    ctrun = start(bin_dir / "ctrun", "--monitor-interval=0.1", "--start-method=spawn",
+                  bin_dir / "fake-worker", "print=up")
+    assert (ctrun.wait(), ctrun.out(), ctrun.err()) == (0, "up\n", "")
+
+
+# --- the endpoint ---
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+@pytest.mark.parametrize("endpoint, why", [
+    ("192.0.2.1:4", ""),  # for documentation: what is in its way depends on the network
+    ("no-such-host.invalid:29400", "no-such-host.invalid does not resolve"),
+    ("refused", "refused"),
+])
+def test_nobody_answers_one_line_then_94(two_hosts, bin_dir, start, nodes, endpoint, why):
+    (here, _), (_, there) = two_hosts
+    if endpoint == "refused":
+        endpoint = f"{there}:4"
+    ctrun = start("ip", "netns", "exec", here, bin_dir / "ctrun", f"--nnodes={nodes}",
+                  f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=4", "/bin/true")
+    assert ctrun.wait() == 94
+    waiting = [line for line in ctrun.err().splitlines() if "waiting for" in line]
+    assert len(waiting) == 1 and endpoint in waiting[0] and why in waiting[0]
+    assert len(ctrun.err().splitlines()) == 2 and why in ctrun.err().splitlines()[1]
+
+
+MEET = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import store_client as sc
+rank, addr = os.environ["RANK"], os.environ["MASTER_ADDR"]
+with sc.Client(int(os.environ["MASTER_PORT"]), addr) as c:
+    c.set("rank" + rank, b"here")
+    for other in "01":
+        c.send(sc.request(sc.WAIT, ["rank" + other]))
+        assert c.read(1) == b"\\0"
+print(addr, "met")
+"""
+
+IN_HOST = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+
+
+@pytest.mark.parametrize("has_default_route", [True, False])
+def test_own_name_on_loopback_is_reached_by_the_other_node(
+    two_hosts, bin_dir, start, tmp_path, has_default_route
+):
+    """Debian's /etc/hosts: the first node takes its own name for 127.0.1.1."""
+    agents = []
+    for rank, (name, _) in enumerate(two_hosts):
+        if has_default_route:
+            subprocess.run(["ip", "-n", name, "route", "add", "default", "via",
+                            two_hosts[1 - rank][1]], check=True)
+        hosts = tmp_path / f"hosts{rank}"
+        hosts.write_text(f"{'127.0.1.1' if rank == 0 else two_hosts[0][1]} node0\n")
+        agents.append(start(
+            "ip", "netns", "exec", name, "unshare", "-m", "sh", "-c", IN_HOST, "sh", hosts,
+            bin_dir / "ctrun", "--nnodes=2", f"--node-rank={rank}",
+            "--rdzv-endpoint=node0:29400", "--no-python", sys.executable, "-c", MEET,
+            os.path.dirname(__file__)))
+    assert [a.wait() for a in agents] == [0, 0], [a.err() for a in agents]
+    assert "serving the rendezvous on all addresses" in agents[0].err()
+    assert [a.out() for a in agents] == [f"{two_hosts[0][1]} met\n"] * 2
