@@ -125,6 +125,9 @@ static void say_leaving(const struct supervisor *s, int signal,
         (void)snprintf(text, sizeof(text), "SIG%s: the workers are ending already; %s",
                        name, once_more);
     }
+    if ((signal == SIGINT || signal == SIGQUIT) && isatty(STDERR_FILENO)) {
+        own_lines_console(STDERR_FILENO, true); /* where it shows the ^C */
+    }
     log_info(text, "%s", "");
 }
 

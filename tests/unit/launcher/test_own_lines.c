@@ -90,10 +90,45 @@ static void all_lines_arrive_in_order_and_the_end_waits_for_them(void **state)
     child_run(read_late);
 }
 
+/* stdout and stderr are one pipe: a worker stops within a line on either. */
+static void after_half_lines(void)
+{
+    static const char expected[] = "\nt: one\nt: two\n\na report\nt: three\n";
+    char got[sizeof(expected)] = "";
+    int fd = redirect();
+    size_t n = 0;
+    ssize_t rv = 1;
+
+    CHECK(dup2(STDERR_FILENO, STDOUT_FILENO) == STDOUT_FILENO);
+    log_setup("t", "", LOG_LEVEL_INFO);
+    own_lines_start();
+    own_lines_console(STDOUT_FILENO, true);
+    log_info("one", "%s", "");
+    log_info("two", "%s", "");
+    own_lines_console(STDERR_FILENO, true);
+    own_lines_put("a report\n");
+    own_lines_console(STDOUT_FILENO, true);
+    own_lines_console(STDOUT_FILENO, false);
+    log_info("three", "%s", "");
+    own_lines_stop();
+    while (n < sizeof(expected) - 1 && rv > 0) {
+        rv = read(fd, got + n, sizeof(expected) - 1 - n);
+        n += rv > 0 ? (size_t)rv : 0;
+    }
+    CHECK(strcmp(got, expected) == 0);
+}
+
+static void own_lines_begin_on_a_fresh_line(void **state)
+{
+    (void)state;
+    child_run(after_half_lines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_nobody_reads_hold_nobody),
+        cmocka_unit_test(own_lines_begin_on_a_fresh_line),
         cmocka_unit_test(all_lines_arrive_in_order_and_the_end_waits_for_them),
     };
 
