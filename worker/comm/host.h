@@ -23,6 +23,7 @@
 
 enum {
     SUM_CHUNK = 16384,  /* floats summed at a time: 64 KiB */
+    BLOCK_PART = 32768, /* a rank's share of a block of an all-reduce: 128 KiB */
     SMALL_FLOATS = 2048 /* an all-reduce up to this goes out whole, in one exchange */
 };
 
