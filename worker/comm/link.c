@@ -1,5 +1,6 @@
 #include "worker/comm/link.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -109,20 +110,44 @@ static int tcp_peek(struct link *l, const float **ret, size_t *ret_n)
     return rv;
 }
 
-/* ---- both ------------------------------------------------------------------------ */
+/* ---- shm ------------------------------------------------------------------------- */
 
-int link_send(struct link *l, const void *data, size_t size, bool is_first,
-              size_t *ret_moved)
+enum { PACE_TURNS = 128 };
+
+/* Whether the next write goes past the caches. They must be clearly slower, since they
+ * spare the reader the way to memory. */
+static bool pace_streams(const struct pace *p)
 {
-    size = MIN(size, LINK_CHUNK);
-    if (l->kind == LINK_TCP) {
-        return tcp_send(l, data, size, ret_moved);
+    bool is_better = p->us[0] > 2 * p->us[1];
+
+    return p->turn % PACE_TURNS == 0 ? !is_better : is_better;
+}
+
+/* A write may have been interrupted: it counts for twice the last one at most. */
+static void pace_note(struct pace *p, bool streamed, uint64_t us)
+{
+    uint64_t *last = &p->us[streamed];
+
+    us = MAX(us, 1);
+    *last = *last > 0 ? MIN(us, 2 * *last) : us;
+    p->turn++;
+}
+
+/* Only writes of full size are compared; small ones stay in the caches. */
+static size_t shm_send(struct link *l, const void *data, size_t size, bool is_first)
+{
+    bool is_full = size == LINK_CHUNK;
+    bool streams = is_full && pace_streams(&l->pace);
+    uint64_t began = is_full ? clock_us() : 0;
+    size_t n = ring_write(&l->out, data, size, is_first, streams);
+
+    if (n == LINK_CHUNK) {
+        pace_note(&l->pace, streams, clock_us() - began);
     }
-    *ret_moved = ring_write(&l->out, data, size, is_first);
-    if (*ret_moved > 0) {
+    if (n > 0) {
         segment_wake(&l->segment);
     }
-    return 0;
+    return n;
 }
 
 static size_t shm_recv(struct link *l, void *data, size_t size, bool is_first)
@@ -137,6 +162,19 @@ static size_t shm_recv(struct link *l, void *data, size_t size, bool is_first)
         segment_wake(&l->segment);
     }
     return n;
+}
+
+/* ---- both ------------------------------------------------------------------------ */
+
+int link_send(struct link *l, const void *data, size_t size, bool is_first,
+              size_t *ret_moved)
+{
+    size = MIN(size, LINK_CHUNK);
+    if (l->kind == LINK_TCP) {
+        return tcp_send(l, data, size, ret_moved);
+    }
+    *ret_moved = shm_send(l, data, size, is_first);
+    return 0;
 }
 
 int link_recv(struct link *l, void *data, size_t size, bool is_first, size_t *ret_moved)

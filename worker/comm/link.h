@@ -19,6 +19,16 @@ struct cursor {
     size_t done; /* bytes of it */
 };
 
+/* How to write the peer's ring. Through the caches, as long as the two cores share one:
+ * the reader finds the data there. Where they do not, each line that is written comes
+ * back from the reader's cache first, some eight times slower than writing past all
+ * caches. Which is the case depends on where the threads run just now: it is measured,
+ * by letting one write in some go the other way. */
+struct pace {
+    uint64_t us[2]; /* of the last LINK_CHUNK: through the caches, past them */
+    unsigned turn;
+};
+
 struct link {
     enum link_kind kind;
     int rank;
@@ -27,7 +37,8 @@ struct link {
     /* shm */
     struct segment segment; /* the peer's */
     struct ring in, out;    /* in: in our segment; out: in the peer's */
-    int pidfd;              /* -1: none */
+    struct pace pace;
+    int pidfd; /* -1: none */
     /* tcp */
     int fd;         /* -1: none */
     uint8_t *stage; /* owned; received, not yet consumed (reading in place) */

@@ -35,8 +35,9 @@ struct ring {
 };
 
 /* Copies what fits of `size` bytes in, publishes it, returns how much it was.
- * `is_first`: the data begin a piece. */
-size_t ring_write(struct ring *r, const void *data, size_t size, bool is_first);
+ * `is_first`: the data begin a piece. `streams`: write to memory, past the caches. */
+size_t ring_write(struct ring *r, const void *data, size_t size, bool is_first,
+                  bool streams);
 
 /* The bytes that can be read in place now; *ret = 0 when there are none. */
 const uint8_t *ring_peek(const struct ring *r, bool is_first, size_t *ret);
