@@ -25,6 +25,7 @@ import tempfile
 sys.dont_write_bytecode = True
 
 import launching  # noqa: E402
+import networking  # noqa: E402
 import storing  # noqa: E402
 import training  # noqa: E402
 from measure import ROOT, Context, Failed, Gap  # noqa: E402
@@ -38,6 +39,7 @@ BENCHES = {
     "restart": launching.restart,
     "store": storing.store,
     "all-reduce": training.all_reduce,
+    "tcp": networking.tcp,
     "checkpoint": training.checkpoint,
     "step": training.step,
     "exact": training.exact,

@@ -1,8 +1,9 @@
 /* The time of one all-reduce between ranks of this machine, as the engine calls it,
  * beside the time of copying as many bytes.
  *
- *   bench-comm KIND RANKS BYTES:COUNT…
+ *   bench-comm KIND RANKS [NETNS=ADDRESS…] BYTES:COUNT…
  *
+ * NETNS=ADDRESS, one for each rank: the network namespace where it is, and its address.
  * For each BYTES: COUNT all-reduces one after the other, each waited for; then COUNT
  * copies by one thread. A line of JSON each. Happy path: the copies; the ranks; in each
  * rank, for each size, one all-reduce whose result is checked, then the timed ones on
@@ -27,6 +28,7 @@ struct plan {
     struct rank_setup setup;
     struct series series[SIZES_MAX];
     size_t n_series;
+    const char *netns[RANKS_MAX], *address[RANKS_MAX]; /* or all NULL */
 };
 
 static int compare(const void *a, const void *b)
@@ -113,7 +115,8 @@ static int run_rank(const struct rank *self)
     const struct plan *plan = self->arg;
     struct rank_ends e;
 
-    rank_ends_open(&e, self, &plan->setup);
+    rank_ends_open_in(&e, self, &plan->setup, plan->netns[self->rank],
+                      plan->address[self->rank]);
     for (size_t i = 0; i < plan->n_series; i++) {
         time_all_reduces(&e, &plan->series[i]);
     }
@@ -143,18 +146,40 @@ static int parse_series(const char *text, struct series *ret)
     return 0;
 }
 
+/* Cuts "NETNS=ADDRESS" in two. */
+static bool parse_place(char *text, const char **ret_netns, const char **ret_address)
+{
+    char *equals = strchr(text, '=');
+
+    if (!equals) {
+        return false;
+    }
+    *equals = '\0';
+    *ret_netns = text;
+    *ret_address = equals + 1;
+    return true;
+}
+
 static int parse(int argc, char **argv, int *ret_ranks, struct plan *ret)
 {
     int64_t ranks;
+    int at = 3, n = 0;
 
-    if (argc < 4 || argc - 3 > SIZES_MAX ||
-        !bench_number(argv[2], 2, RANKS_MAX, &ranks)) {
+    if (argc < 4 || !bench_number(argv[2], 2, RANKS_MAX, &ranks)) {
         return ERR_INVALID;
     }
     *ret_ranks = (int)ranks;
     ret->setup = (struct rank_setup){.kind = argv[1], .node_size = (int)ranks};
-    for (int i = 3; i < argc; i++) {
-        if (parse_series(argv[i], &ret->series[ret->n_series++]) < 0) {
+    while (at < argc && n < RANKS_MAX &&
+           parse_place(argv[at], &ret->netns[n], &ret->address[n])) {
+        at++;
+        n++;
+    }
+    if ((n > 0 && n != ranks) || argc == at || argc - at > SIZES_MAX) {
+        return ERR_INVALID;
+    }
+    for (; at < argc; at++) {
+        if (parse_series(argv[at], &ret->series[ret->n_series++]) < 0) {
             return ERR_INVALID;
         }
     }
@@ -169,7 +194,9 @@ int main(int argc, char **argv)
     bool is_well;
 
     if (parse(argc, argv, &n_ranks, &plan) < 0) {
-        (void)fprintf(stderr, "usage: bench-comm shm|tcp|auto RANKS BYTES:COUNT…\n");
+        (void)fprintf(
+            stderr,
+            "usage: bench-comm shm|tcp|auto RANKS [NETNS=ADDRESS…] BYTES:COUNT…\n");
         return 2;
     }
     for (size_t i = 0; i < plan.n_series; i++) {

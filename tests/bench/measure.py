@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 TRUE = "/bin/true"
 LIMIT_S = 300
+MIB = 1 << 20
 
 
 class Failed(Exception):

@@ -8,12 +8,11 @@ import random
 import time
 
 from measure import (
-    HERE, LIMIT_S, ROOT, Failed, Row, background, last_line, median, run, run_json, text_of,
+    HERE, LIMIT_S, MIB, ROOT, Failed, Row, background, last_line, median, run, run_json, text_of,
 )
 
 SMALLEST_VOCAB = 8192  # of the models here
 SEQ_LEN = 128
-MIB = 1 << 20
 
 
 def all_reduce(ctx):

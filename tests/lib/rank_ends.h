@@ -24,6 +24,12 @@ struct rank_ends {
 
 void rank_ends_open(struct rank_ends *e, const struct rank *self,
                     const struct rank_setup *setup);
+
+/* The same in a network namespace (of `ip netns`), entered once there is a connection
+ * to the store, where the rank has `address`. */
+void rank_ends_open_in(struct rank_ends *e, const struct rank *self,
+                       const struct rank_setup *setup, const char *netns,
+                       const char *address);
 void rank_ends_close(struct rank_ends *e);
 
 /* Waits for the reduce queue; its error. */
