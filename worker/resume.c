@@ -281,6 +281,20 @@ static int load_state(struct trainer *t, const char *path, bool params_only,
     return rv;
 }
 
+enum { INIT_PIECE = 1 << 20 };
+
+static void init_piece(void *arg, int piece)
+{
+    const struct trainer *t = arg;
+    size_t begin = (size_t)piece * INIT_PIECE;
+
+    init_range(&t->layout, (uint64_t)t->config->train.seed,
+               (int)t->config->model.layers, t->params, begin,
+               MIN(begin + INIT_PIECE, t->layout.size));
+}
+
+/* A file has every element of every tensor, so what is read from one is not made
+ * first; the padding is zero from the arena. */
 static int init_weights(struct trainer *t, struct errmsg *msg)
 {
     struct model_config model = trainer_model_config(t->config).model;
@@ -288,8 +302,9 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
     struct checkpoint_meta meta = {0};
     int rv;
 
-    init_params(&t->layout, (uint64_t)t->config->train.seed, model.layers, t->params);
     if (from[0] == '\0') {
+        device_spread(t->device, (int)((t->layout.size + INIT_PIECE - 1) / INIT_PIECE),
+                      init_piece, t);
         return 0;
     }
     if (llmc_model_is(from)) {
@@ -383,10 +398,11 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
         rv = choose(t, &choice, msg);
     }
     rv = rv < 0 ? rv : share_choice(t, &choice, msg);
-    rv = rv < 0 ? rv : init_weights(t, msg);
-    if (rv == 0 && choice.path[0] != '\0') {
-        rv = load_state(t, choice.path, false, msg);
+    if (rv < 0) {
+        return rv;
     }
+    rv = choice.path[0] != '\0' ? load_state(t, choice.path, false, msg)
+                                : init_weights(t, msg);
     if (rv < 0) {
         return rv;
     }

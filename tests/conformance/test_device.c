@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { PATIENCE_MS = 60000 };
 
@@ -353,6 +354,57 @@ static void memory_is_aligned_and_zero(void **state)
     device_close(d);
 }
 
+/* Several pieces of it, by several threads; no page is left out at their seams. */
+static void memory_is_touched_before_use(void **state)
+{
+    enum { PAGE = 4096, SIZE = (130 << 20) + 5, PAGES = (SIZE + PAGE - 1) / PAGE };
+    struct device *d = open_cpu(2);
+    unsigned char *is_resident = malloc(PAGES);
+    void *p;
+
+    (void)state;
+    assert_int_equal(device_alloc(d, SIZE, &p), 0);
+    assert_int_equal(mincore((char *)p - (uintptr_t)p % PAGE, SIZE, is_resident), 0);
+    for (int i = 0; i < PAGES; i++) {
+        assert_true(is_resident[i] & 1);
+    }
+    device_free(d, p, SIZE);
+    free(is_resident);
+    device_close(d);
+}
+
+/* --- the host's work --- */
+
+static void count_piece(void *arg, int piece)
+{
+    atomic_fetch_add((atomic_int *)arg + piece, 1);
+}
+
+static void a_spread_runs_every_piece_once(void **state)
+{
+    enum { PIECES = 100 };
+    struct device_ops plain;
+
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        struct device *d = open_cpu(threads);
+        const struct device_ops *own = d->ops;
+        atomic_int runs[PIECES] = {0};
+
+        plain = *own;
+        plain.spread = NULL;
+        device_spread(d, PIECES, count_piece, runs);
+        d->ops = &plain; /* of a device whose memory is not the host's */
+        device_spread(d, PIECES, count_piece, runs);
+        device_spread(d, 0, count_piece, runs);
+        for (int i = 0; i < PIECES; i++) {
+            assert_int_equal(atomic_load(&runs[i]), 2);
+        }
+        d->ops = own;
+        device_close(d);
+    }
+}
+
 static void copy_and_fill_work_on_every_queue(void **state)
 {
     enum { N = (3 << 20) + 5 };
@@ -464,6 +516,8 @@ int main(void)
         cmocka_unit_test(compute_fails_with_the_queue_that_it_waits_for),
         cmocka_unit_test(an_error_without_a_text_gets_one),
         cmocka_unit_test(memory_is_aligned_and_zero),
+        cmocka_unit_test(memory_is_touched_before_use),
+        cmocka_unit_test(a_spread_runs_every_piece_once),
         cmocka_unit_test(copy_and_fill_work_on_every_queue),
         cmocka_unit_test(what_is_not_there_is_refused_with_a_remedy),
         cmocka_unit_test(the_environment_chooses_the_instruction_set),

@@ -119,3 +119,15 @@ void device_enqueue(struct device *d, enum queue q, device_task task, const void
     ASSERT(task && size <= DEVICE_TASK_ARG_MAX && (arg || size == 0));
     d->ops->enqueue(d, q, task, arg, size);
 }
+
+void device_spread(struct device *d, int n, device_piece piece, void *arg)
+{
+    ASSERT(n >= 0 && piece);
+    if (d->ops->spread) {
+        d->ops->spread(d, n, piece, arg);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        piece(arg, i);
+    }
+}

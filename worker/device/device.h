@@ -54,6 +54,9 @@ typedef int (*device_task)(void *arg, struct errmsg *msg);
 
 enum { DEVICE_TASK_ARG_MAX = 192 };
 
+/* Host work that is cut into pieces which do not depend on one another. */
+typedef void (*device_piece)(void *arg, int piece);
+
 struct device_ops {
     const char *name;
     void (*close)(struct device *d);
@@ -70,6 +73,8 @@ struct device_ops {
     /* (optional: host queues only) runs `task` on queue `q` with a copy of `arg` */
     void (*enqueue)(struct device *d, enum queue q, device_task task, const void *arg,
                     size_t size);
+    /* (optional: host memory only) piece(arg, 0 … n − 1) on the kernel threads */
+    void (*spread)(struct device *d, int n, device_piece piece, void *arg);
     void (*describe)(struct device *d, char *text, size_t size);
 };
 
@@ -122,5 +127,9 @@ int device_last_error(struct device *d, struct errmsg *msg) MUST_CHECK;
 /* `size` ≤ DEVICE_TASK_ARG_MAX. On QUEUE_COMPUTE it runs before the call returns. */
 void device_enqueue(struct device *d, enum queue q, device_task task, const void *arg,
                     size_t size);
+
+/* Runs piece(arg, 0 … n − 1), in any order and on the device's kernel threads where they
+ * are the host's, and returns when all are done. For the host's work before training. */
+void device_spread(struct device *d, int n, device_piece piece, void *arg);
 
 #endif

@@ -63,16 +63,48 @@ void init_tensor(const struct tensor *tensor, uint64_t seed, int layers, float *
     }
 }
 
-void init_params(const struct layout *layout, uint64_t seed, int layers, float *params)
+/* What [begin, end) and the `size` elements from `at` on have in common; true if
+ * there is anything. */
+static bool overlap(size_t begin, size_t end, size_t at, size_t size, size_t *ret_first,
+                    size_t *ret_n)
+{
+    size_t first = MAX(begin, at);
+    size_t last = MIN(end, at + size);
+    *ret_first = first - at;
+    *ret_n = last > first ? last - first : 0;
+    return last > first;
+}
+
+/* The unit's tensors and the padding behind them, as far as they lie in [begin, end).
+ */
+static void init_unit(const struct unit *u, uint64_t seed, int layers, float *params,
+                      size_t begin, size_t end)
+{
+    size_t at = u->offset;
+    size_t first;
+    size_t n;
+    for (int j = 0; j < u->n_tensors; j++) {
+        const struct tensor *t = &u->tensor[j];
+        at = u->offset + t->offset;
+        if (overlap(begin, end, at, t->size, &first, &n)) {
+            init_tensor(t, seed, layers, params + at + first, first, n);
+        }
+        at += t->size;
+    }
+    if (overlap(begin, end, at, u->offset + u->size - at, &first, &n)) {
+        memset(params + at + first, 0, n * sizeof(float));
+    }
+}
+
+void init_range(const struct layout *layout, uint64_t seed, int layers, float *params,
+                size_t begin, size_t end)
 {
     for (int i = 0; i < layout->n_units; i++) {
-        const struct unit *u = &layout->unit[i];
-        size_t end = 0;
-        for (int j = 0; j < u->n_tensors; j++) {
-            const struct tensor *t = &u->tensor[j];
-            init_tensor(t, seed, layers, params + u->offset + t->offset, 0, t->size);
-            end = t->offset + t->size;
-        }
-        memset(params + u->offset + end, 0, (u->size - end) * sizeof(float));
+        init_unit(&layout->unit[i], seed, layers, params, begin, end);
     }
+}
+
+void init_params(const struct layout *layout, uint64_t seed, int layers, float *params)
+{
+    init_range(layout, seed, layers, params, 0, layout->size);
 }

@@ -15,7 +15,12 @@
 void init_tensor(const struct tensor *tensor, uint64_t seed, int layers, float *out,
                  size_t first, size_t n);
 
-/* The whole flat block, layout order; padding becomes zero. */
+/* Elements [begin, end) of the flat block, layout order; padding becomes zero. Ranges
+ * can be made on several threads at once. */
+void init_range(const struct layout *layout, uint64_t seed, int layers, float *params,
+                size_t begin, size_t end);
+
+/* The whole flat block. */
 void init_params(const struct layout *layout, uint64_t seed, int layers, float *params);
 
 /* FNV-1a, 32 bits. */

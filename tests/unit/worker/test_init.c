@@ -186,6 +186,27 @@ static void the_block_is_its_tensors_with_zero_padding(void **state)
     layout_release(&l);
 }
 
+/* Cuts at and around the seams of tensors, padding and units. */
+static void the_block_can_be_made_in_ranges(void **state)
+{
+    (void)state;
+    struct layout l;
+    make_layout(&l, 2);
+    float *whole = mem_alloc(l.size * sizeof(float));
+    float *parts = mem_alloc(l.size * sizeof(float));
+    init_params(&l, SEED, LAYERS, whole);
+    for (size_t step = 1021; step < l.size; step += 4093) {
+        memset(parts, 0xFF, l.size * sizeof(float));
+        for (size_t at = 0; at < l.size; at += step) {
+            init_range(&l, SEED, LAYERS, parts, at, MIN(at + step, l.size));
+        }
+        assert_memory_equal(parts, whole, l.size * sizeof(float));
+    }
+    mem_free(whole);
+    mem_free(parts);
+    layout_release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +216,7 @@ int main(void)
         cmocka_unit_test(seeds_and_names_give_other_numbers),
         cmocka_unit_test(names_of_large_models_have_different_hashes),
         cmocka_unit_test(the_block_is_its_tensors_with_zero_padding),
+        cmocka_unit_test(the_block_can_be_made_in_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

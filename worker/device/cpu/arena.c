@@ -29,6 +29,13 @@ int arena_map(size_t bytes, void **ret)
     return 0;
 }
 
+int arena_populate(void *ptr, size_t bytes)
+{
+    (void)ptr;
+    (void)bytes;
+    return 0;
+}
+
 void arena_unmap(void *ptr, size_t bytes)
 {
     (void)bytes;
@@ -65,8 +72,9 @@ static void *map_aligned(size_t size, size_t align)
 }
 
 /* Kernels before 5.14 do not know MADV_POPULATE_WRITE: there each page is touched. */
-static int populate(char *ptr, size_t size)
+int arena_populate(void *ptr, size_t bytes)
 {
+    size_t size = round_up(bytes, PAGE);
     int err;
 
     do {
@@ -79,7 +87,7 @@ static int populate(char *ptr, size_t size)
         return -ENOMEM;
     }
     for (size_t i = 0; i < size; i += PAGE) {
-        *(volatile char *)(ptr + i) = 0;
+        *((volatile char *)ptr + i) = 0;
     }
     return 0;
 }
@@ -89,7 +97,6 @@ int arena_map(size_t bytes, void **ret)
     size_t size = round_up(MAX(bytes, 1), PAGE);
     bool is_big = size >= HUGE_PAGE;
     char *ptr;
-    int err;
 
     if (bytes > SIZE_MAX / 2) {
         return -ENOMEM;
@@ -100,11 +107,6 @@ int arena_map(size_t bytes, void **ret)
     }
     if (is_big) {
         (void)madvise(ptr, size, MADV_HUGEPAGE); /* EINVAL where there are none */
-    }
-    err = populate(ptr, size);
-    if (err < 0) {
-        unmap(ptr, size);
-        return err;
     }
     *ret = ptr;
     return 0;

@@ -8,7 +8,11 @@
 
 #include <stddef.h>
 
-int arena_map(size_t bytes, void **ret) MUST_CHECK; /* 0 or -ENOMEM */
+/* 0 or -ENOMEM, both. The first only maps; the second touches some of it, which
+ * several threads may do at once; `ptr` is the block's begin or whole huge pages
+ * behind it. */
+int arena_map(size_t bytes, void **ret) MUST_CHECK;
+int arena_populate(void *ptr, size_t bytes) MUST_CHECK;
 void arena_unmap(void *ptr, size_t bytes);
 
 #endif

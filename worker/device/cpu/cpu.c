@@ -4,6 +4,7 @@
 
 #include "common/mem.h"
 
+#include <errno.h>
 #include <gnu/libc-version.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
@@ -146,12 +147,54 @@ static void enqueue(struct device *d, enum queue q, device_task task, const void
     cpu_queue_push(&cpu_of(d)->queue[q], task, arg, size);
 }
 
+static void spread(struct device *d, int n, device_piece piece, void *arg)
+{
+    pool_run(&cpu_of(d)->pool, n, piece, arg);
+}
+
 /* --- memory --- */
 
+/* Huge pages of one piece: some milliseconds. */
+enum { POPULATE_PIECE = 64 << 20 };
+
+struct populate {
+    char *ptr;
+    size_t bytes;
+    _Atomic int error;
+};
+
+static void populate_piece(void *arg, int piece)
+{
+    struct populate *p = arg;
+    size_t begin = (size_t)piece * POPULATE_PIECE;
+    int err =
+        arena_populate(p->ptr + begin, MIN((size_t)POPULATE_PIECE, p->bytes - begin));
+
+    if (err < 0) {
+        atomic_store(&p->error, err);
+    }
+}
+
+/* The kernel clears a page when it is touched first: the threads share that out. */
 static int alloc(struct device *d, size_t bytes, void **ret)
 {
-    (void)d;
-    return arena_map(bytes, ret);
+    struct populate p = {.bytes = bytes};
+    size_t pieces = (bytes + POPULATE_PIECE - 1) / POPULATE_PIECE;
+    void *ptr;
+    int err = pieces > INT32_MAX ? -ENOMEM : arena_map(bytes, &ptr);
+
+    if (err < 0) {
+        return err;
+    }
+    p.ptr = ptr;
+    spread(d, (int)pieces, populate_piece, &p);
+    err = atomic_load(&p.error);
+    if (err < 0) {
+        arena_unmap(ptr, bytes);
+        return err;
+    }
+    *ret = ptr;
+    return 0;
 }
 
 static void release(struct device *d, void *ptr, size_t bytes)
@@ -350,6 +393,7 @@ static const struct device_ops cpu_ops = {
     .finish = finish,
     .last_error = last_error,
     .enqueue = enqueue,
+    .spread = spread,
     .describe = describe,
 };
 
