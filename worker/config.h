@@ -79,7 +79,8 @@ struct train_config {
 struct worker_options {
     struct train_config config;
     bool dry_run, help, version;
-    char cfg[8]; /* "", "job" or "all" */
+    char cfg[8];         /* "", "job" or "all" */
+    const char *profile; /* borrowed from argv; NULL: none */
 };
 
 /* ERR_INVALID with one clear line: cause, place and remedy. `options` is then

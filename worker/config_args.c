@@ -9,7 +9,15 @@
 /* The worker's command line: flags begin with a dash, everything else is an override.
  */
 
-enum flag { FLAG_PATH, FLAG_NAME, FLAG_CFG, FLAG_DRY_RUN, FLAG_HELP, FLAG_VERSION };
+enum flag {
+    FLAG_PATH,
+    FLAG_NAME,
+    FLAG_CFG,
+    FLAG_PROFILE,
+    FLAG_DRY_RUN,
+    FLAG_HELP,
+    FLAG_VERSION
+};
 
 static const struct {
     const char *name;
@@ -19,8 +27,9 @@ static const struct {
     {"--config-path", FLAG_PATH, true}, {"-cp", FLAG_PATH, true},
     {"--config-name", FLAG_NAME, true}, {"-cn", FLAG_NAME, true},
     {"--cfg", FLAG_CFG, true},          {"-c", FLAG_CFG, true},
-    {"--dry-run", FLAG_DRY_RUN, false}, {"--help", FLAG_HELP, false},
-    {"-h", FLAG_HELP, false},           {"--version", FLAG_VERSION, false},
+    {"--profile", FLAG_PROFILE, true},  {"--dry-run", FLAG_DRY_RUN, false},
+    {"--help", FLAG_HELP, false},       {"-h", FLAG_HELP, false},
+    {"--version", FLAG_VERSION, false},
 };
 
 /* Whether `arg` begins with the flag's name, underscores counting as dashes. */
@@ -99,6 +108,9 @@ static int set_flag(enum flag flag, const char *value, struct config_args *args,
         return 0;
     case FLAG_CFG:
         return set_cfg(value, options, msg);
+    case FLAG_PROFILE:
+        options->profile = value;
+        return 0;
     case FLAG_DRY_RUN:
         options->dry_run = true;
         return 0;

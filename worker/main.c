@@ -21,7 +21,8 @@ static int print_help(void)
 
     (void)printf(
         "usage: ctrun-worker [--config-path DIR] [--config-name NAME] [key=value ...]\n"
-        "                    [--dry-run] [--cfg job|all] [--help] [--version]\n"
+        "                    [--dry-run] [--profile FILE] [--cfg job|all]\n"
+        "                    [--help] [--version]\n"
         "       ctrun-worker ckpt list|verify|show|prune ...\n\n"
         "Trains a language model: one process per rank, started by ctrun, or alone.\n"
         "  --config-path DIR   folder of configurations; by default \"configs\", where\n"
@@ -32,6 +33,7 @@ static int print_help(void)
         "                      ++key=value does either, ~key removes what a file sets\n"
         "  group=NAME          another file of a group that the file's defaults name\n"
         "  --dry-run           print the plan (mesh, memory, traffic); write nothing\n"
+        "  --profile FILE      what the queues did when, as a Chrome trace\n"
         "  --cfg job|all       print the resolved configuration: every key\n\n"
         "Signals, files, exit status and examples: man ctrun-worker. Keys:\n%s",
         keys);

@@ -104,6 +104,9 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, rank, l->world_size));
     add_arena(p, "checkpoint file", FILE_STAGE);
     add_arena(p, "collectives", comm_bytes(t->config->comm.kind, l->local_world_size));
+    if (t->profile) {
+        add_arena(p, "profile", trace_bytes());
+    }
     add_arena(p, "program and libraries", program);
 }
 

@@ -257,7 +257,9 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     };
     int rv;
 
+    trace_step(t->trace, line.step);
     rv = run_step(t, &line, ret_flags, msg);
+    trace_end(t->trace, TRACE_ROW_STEP, "step", began_us);
     if (rv == 0 && saver_is_fenced(t->saver)) {
         return saver_wait(t->saver, msg);
     }
@@ -334,12 +336,41 @@ static int train(struct trainer *t, struct errmsg *msg)
     return 0;
 }
 
+/* A job's ranks write a file each. */
+static int open_profile(struct trainer *t, struct errmsg *msg)
+{
+    const struct launch *l = t->launch;
+    char path[4096];
+    int n;
+
+    if (!t->profile) {
+        return 0;
+    }
+    n = l->world_size == 1
+            ? snprintf(path, sizeof(path), "%s", t->profile)
+            : snprintf(path, sizeof(path), "%s.rank%d", t->profile, l->rank);
+    if (n < 0 || (size_t)n >= sizeof(path)) {
+        return errmsg_set(msg, ERR_INVALID, "--profile: the path is too long");
+    }
+    return trace_open(path, l->rank, &t->trace, msg);
+}
+
+static void close_profile(struct trainer *t)
+{
+    struct errmsg msg = {""};
+
+    if (trace_close(t->trace, &msg) < 0) {
+        (void)fprintf(stderr, "ctrun-worker: rank %d: %s\n", t->launch->rank, msg.text);
+    }
+}
+
 static int prepare_and_train(struct trainer *t, struct errmsg *msg)
 {
     bool finished = false;
     int rv;
 
-    rv = trainer_open(t, msg);
+    rv = open_profile(t, msg);
+    rv = rv < 0 ? rv : trainer_open(t, msg);
     rv = rv < 0 ? rv : trainer_resume(t, &finished, msg);
     if (rv == 0 && finished) {
         if (trainer_leads(t)) {
@@ -359,6 +390,7 @@ int train_run(const struct worker_options *options, const struct launch *launch,
         .config = &options->config,
         .launch = launch,
         .control = control,
+        .profile = options->profile,
     };
     struct errmsg msg = {""};
     int code;
@@ -375,5 +407,6 @@ int train_run(const struct worker_options *options, const struct launch *launch,
         comm_abort(t.comm); /* lets the queues end */
     }
     trainer_close(&t);
+    close_profile(&t); /* now no queue works any more */
     return code;
 }

@@ -166,6 +166,7 @@ int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
         .local_world_size = t->launch->local_world_size,
         .threads = (int)t->config->device.threads,
         .isa = isa,
+        .trace = t->trace,
     };
 
     return device_open(t->config->device.kind, &config, &t->device, msg);

@@ -31,6 +31,8 @@ struct trainer {
     const struct train_config *config; /* borrowed, as the next two */
     const struct launch *launch;
     struct control_client *control;
+    const char *profile; /* where to; NULL: nowhere */
+    struct trace *trace; /* NULL without */
 
     struct dataset *train_data, *val_data; /* val_data may be NULL */
     struct sampler *sampler;

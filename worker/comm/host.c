@@ -111,6 +111,7 @@ static int on_op(void *arg, struct errmsg *msg)
         return rv;
     }
     c->op = op_names[op->kind];
+    trace_name(c->op);
     c->deadline_ms = clock_ms() + (uint64_t)c->timeout_ms;
     rv = record(c, dispatch(op, &why), &why);
     if (rv < 0 && msg) {

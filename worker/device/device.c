@@ -120,6 +120,8 @@ void device_enqueue(struct device *d, enum queue q, device_task task, const void
     d->ops->enqueue(d, q, task, arg, size);
 }
 
+_Static_assert((int)TRACE_ROW_STEP == (int)QUEUE_COUNT, "a row for each queue");
+
 void device_spread(struct device *d, int n, device_piece piece, void *arg)
 {
     ASSERT(n >= 0 && piece);

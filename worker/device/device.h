@@ -23,6 +23,8 @@
  * hangs). A queue that waits for a failed one fails with it, so that garbage does not
  * spread. */
 
+#include "worker/device/trace.h"
+
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -46,6 +48,7 @@ struct device_config {
     int threads;     /* 0: cores of the affinity mask / local_world_size, at least 1 */
     const char *isa; /* "scalar", "avx2", "avx512"; NULL: CTRUN_ISA of the environment,
                         else the best this machine has */
+    struct trace *trace; /* borrowed; gets what the queues do; may be NULL */
 };
 
 /* Work for a queue of the CPU: 0, or an error that becomes the queue's. `arg` is a
@@ -85,6 +88,7 @@ struct device {
                             are bit-identical only between devices of the same signature
                           */
     int threads;
+    struct trace *trace;
 };
 
 /* kind: "auto" or "cpu". ERR_UNSUPPORTED with a text for "cuda", for unknown kinds and
@@ -128,8 +132,9 @@ int device_last_error(struct device *d, struct errmsg *msg) MUST_CHECK;
 void device_enqueue(struct device *d, enum queue q, device_task task, const void *arg,
                     size_t size);
 
-/* Runs piece(arg, 0 … n − 1), in any order and on the device's kernel threads where they
- * are the host's, and returns when all are done. For the host's work before training. */
+/* Runs piece(arg, 0 … n − 1), in any order and on the device's kernel threads where
+ * they are the host's, and returns when all are done. For the host's work before
+ * training. */
 void device_spread(struct device *d, int n, device_piece piece, void *arg);
 
 #endif

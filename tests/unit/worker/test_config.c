@@ -94,6 +94,8 @@ static void flags_are_known_in_every_spelling(void **state)
     (void)snprintf(line, sizeof(line), "--config-name=%s/x.yaml",
                    config_rig_scratch.dir);
     assert_string_equal(must_parse(line)->run.name, "from_file");
+    must_parse("--profile=trace.json");
+    assert_string_equal(config_rig_options.profile, "trace.json");
     must_parse("--help|this=is|not=looked|at");
     assert_true(config_rig_options.help);
     must_parse("--version");
@@ -109,6 +111,7 @@ static void wrong_flags_are_refused(void **state)
     assert_refused("--config-name", "command line: --config-name needs a value");
     assert_refused("--train.steps=5", "command line: \"--train.steps=5\": a key has no "
                                       "dashes: train.steps=VALUE");
+    assert_refused("--profile=", "command line: --profile needs a value");
     assert_refused("--dry-run=yes", "command line: --dry-run takes no value");
     assert_refused("--cfg=hydra",
                    "command line: --cfg: \"hydra\" is not one of job, all");

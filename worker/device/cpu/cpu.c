@@ -8,6 +8,7 @@
 #include <gnu/libc-version.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +34,48 @@ static void on_piece(void *arg, int piece)
     s->fn(s->args, begin, MIN(s->n, begin + s->grain));
 }
 
+/* What the pieces are called in a profile; any other is a fill or a copy. */
+#define NAMED(field)                            \
+    {                                           \
+        offsetof(struct tiles, field), (#field) \
+    }
+
+static const struct {
+    size_t offset;
+    const char *name;
+} named[] = {
+    NAMED(embedding),   NAMED(embedding_grad), NAMED(position_grad),
+    NAMED(layernorm),   NAMED(layernorm_dx),   NAMED(layernorm_dparam),
+    NAMED(attention),   NAMED(attention_grad), NAMED(gelu),
+    NAMED(gelu_grad),   NAMED(residual),       NAMED(scale),
+    NAMED(column_sum),  NAMED(xent),           NAMED(sumsq),
+    NAMED(sum_ordered), NAMED(adamw),
+};
+
+const char *cpu_tile_name(const struct cpu *c, tile_fn fn)
+{
+    for (size_t i = 0; i < ARRAY_LEN(named); i++) {
+        const char *at = (const char *)c->tiles + named[i].offset;
+
+        if (*(const tile_fn *)(const void *)at == fn) {
+            return named[i].name;
+        }
+    }
+    return "copy";
+}
+
 void cpu_spread(struct device *d, tile_fn fn, const void *args, size_t n, size_t grain)
 {
     struct cpu *c = cpu_of(d);
     struct spread s = {.fn = fn, .args = args, .n = n, .grain = grain};
     size_t pieces = (n + grain - 1) / grain;
 
+    uint64_t began_us = trace_begin(d->trace);
+
     ASSERT(pieces <= INT32_MAX);
     if (!cpu_compute_failed(c)) {
         pool_run(&c->pool, (int)pieces, on_piece, &s);
+        trace_end(d->trace, QUEUE_COMPUTE, cpu_tile_name(c, fn), began_us);
     }
 }
 
@@ -72,6 +106,7 @@ static int on_transfer(void *arg, struct errmsg *msg)
     const struct transfer *t = arg;
 
     (void)msg;
+    trace_name("copy");
     transfer_piece(t, 0, t->bytes);
     return 0;
 }
@@ -115,6 +150,7 @@ static int on_wait(void *arg, struct errmsg *msg)
 {
     const struct wait_args *w = arg;
 
+    trace_name("wait");
     (void)sequence_wait(&w->after->done, w->seq, -1);
     return cpu_queue_error(w->after, msg);
 }
@@ -349,7 +385,8 @@ static int open_queues(struct cpu *c)
 {
     atomic_init(&c->first_failed, -1);
     for (int i = 0; i < QUEUE_COUNT; i++) {
-        int err = cpu_queue_open(&c->queue[i], (enum queue)i, &c->first_failed);
+        int err = cpu_queue_open(&c->queue[i], (enum queue)i, &c->first_failed,
+                                 c->base.trace);
 
         if (err < 0) {
             close_queues(c);
@@ -415,6 +452,7 @@ int cpu_open(const struct device_config *config, struct device **ret,
     c = mem_zalloc(sizeof(*c));
     c->base.ops = &cpu_ops;
     c->base.k = &cpu_kernels;
+    c->base.trace = config->trace;
     c->tiles = choice->tiles;
     sign(c, choice);
     err = start(c, config);

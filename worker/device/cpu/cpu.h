@@ -31,6 +31,9 @@ static inline struct cpu *cpu_of(struct device *d)
 /* True after a failure of the compute queue: its work is skipped from then on. */
 bool cpu_compute_failed(struct cpu *c);
 
+/* The name of a piece of tiles.h in a profile. */
+const char *cpu_tile_name(const struct cpu *c, tile_fn fn);
+
 /* fn(args, …) over [0, n) on the compute queue, in pieces of `grain`: the fixed grid.
  */
 void cpu_spread(struct device *d, tile_fn fn, const void *args, size_t n, size_t grain);

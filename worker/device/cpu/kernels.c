@@ -21,6 +21,7 @@ static size_t rows_of(size_t width)
 
 struct queued {
     tile_fn fn;
+    const char *name;
     size_t n;
     union {
         struct flat_args flat;
@@ -34,16 +35,17 @@ static int on_queued(void *arg, struct errmsg *msg)
     const struct queued *t = arg;
 
     (void)msg;
+    trace_name(t->name);
     t->fn(&t->args, 0, t->n);
     return 0;
 }
 
-static void spread_on(struct device *d, enum queue q, const struct queued *t,
-                      size_t grain)
+static void spread_on(struct device *d, enum queue q, struct queued *t, size_t grain)
 {
     if (q == QUEUE_COMPUTE) {
         cpu_spread(d, t->fn, &t->args, t->n, grain);
     } else {
+        t->name = cpu_tile_name(cpu_of(d), t->fn);
         device_enqueue(d, q, on_queued, t, sizeof(*t));
     }
 }

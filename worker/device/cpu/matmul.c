@@ -71,13 +71,16 @@ void cpu_matmul(struct device *d, const struct matmul *mm)
     struct job job = {
         .tiles = c->tiles, .mm = mm, .n_cols = (mm->n + TILE_COLS - 1) / TILE_COLS};
     struct errmsg msg = {""};
+    uint64_t began_us;
     int err;
 
     check(mm);
     if (cpu_compute_failed(c)) {
         return;
     }
+    began_us = trace_begin(d->trace);
     pool_run(&c->pool, n_rows * job.n_cols, on_tile, &job);
+    trace_end(d->trace, QUEUE_COMPUTE, "matmul", began_us);
     err = atomic_load(&job.error);
     if (err < 0) {
         (void)errmsg_set(&msg, err,

@@ -45,13 +45,16 @@ void cpu_queue_fail(struct cpu_queue *q, int err, const struct errmsg *msg)
 static void run_task(struct cpu_queue *q, device_task task, void *arg)
 {
     struct errmsg msg = {""};
+    uint64_t began_us;
     int err;
 
     if (atomic_load(&q->error) < 0) {
         return;
     }
+    began_us = trace_begin(q->trace);
     err = task(arg, &msg);
     ASSERT(err <= 0);
+    trace_end(q->trace, (int)q->id, trace_take_name(), began_us);
     if (err < 0) {
         cpu_queue_fail(q, err, &msg);
     }
@@ -76,13 +79,15 @@ static void *on_thread(void *arg)
     }
 }
 
-int cpu_queue_open(struct cpu_queue *q, enum queue id, _Atomic int *first)
+int cpu_queue_open(struct cpu_queue *q, enum queue id, _Atomic int *first,
+                   struct trace *trace)
 {
     int err = 0;
 
     memset(q, 0, sizeof(*q));
     q->id = id;
     q->first = first;
+    q->trace = trace;
     if (id != QUEUE_COMPUTE) {
         q->ring = mem_array(QUEUE_SLOTS, sizeof(*q->ring));
         err = thread_start(&q->thread, on_thread, q);

@@ -23,8 +23,9 @@ struct cpu_queue {
     enum queue id;
     struct sequence pushed;
     struct sequence done;
-    _Atomic int error;  /* 0, or the first failure; set after `msg` */
-    struct errmsg msg;  /* valid when `error` is set */
+    _Atomic int error;   /* 0, or the first failure; set after `msg` */
+    struct errmsg msg;   /* valid when `error` is set */
+    struct trace *trace; /* borrowed; may be NULL */
     _Atomic int *first; /* borrowed from the device: the queue that failed first, −1 */
     /* private */
     struct queue_slot *ring; /* owned; NULL: runs at once */
@@ -34,7 +35,8 @@ struct cpu_queue {
 const char *queue_name(enum queue id);
 
 /* In place. 0 or -errno. */
-int cpu_queue_open(struct cpu_queue *q, enum queue id, _Atomic int *first) MUST_CHECK;
+int cpu_queue_open(struct cpu_queue *q, enum queue id, _Atomic int *first,
+                   struct trace *trace) MUST_CHECK;
 void cpu_queue_close(struct cpu_queue *q); /* runs what is left */
 
 /* `arg` is copied. */

@@ -1,0 +1,56 @@
+"""--profile writes a Chrome trace of each rank."""
+
+import json
+
+STEPS = 12
+ROWS = {"compute", "gather", "reduce", "copy", "step"}
+
+
+def read(path):
+    """What the queues did: row → events, each with the step that it belongs to."""
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    rows = {name: [] for name in names.values()}
+    for e in events:
+        if e["ph"] == "X":
+            rows[names[e["tid"]]].append(e)
+    return rows
+
+
+def begins(events, step, name):
+    return [e["ts"] for e in events if e["args"]["step"] == step and e["name"] == name]
+
+
+def test_each_rank_tells_what_its_queues_did(train, tmp_path):
+    run = train(tmp_path / "run", f"train.steps={STEPS}", "parallel.bucket_cap_mb=0.05",
+                f"--profile={tmp_path}/trace")
+    assert run.wait() == 0, run.err()
+    overlaps = 0
+    for rank in range(2):
+        rows = read(tmp_path / f"trace.rank{rank}")
+        assert set(rows) == ROWS
+        assert [e["args"]["step"] for e in rows["step"]] == list(range(1, STEPS + 1))
+        assert all(e["dur"] >= 0 for events in rows.values() for e in events)
+        for step in range(1, STEPS + 1):
+            compute, reduce = rows["compute"], rows["reduce"]
+            assert begins(compute, step, "matmul") and begins(compute, step, "adamw")
+            sent = begins(reduce, step, "all_to_all")
+            assert sent and begins(reduce, step, "sum_ordered")
+            # the last kernel of backward: buckets went out before it
+            overlaps += min(sent) < max(begins(compute, step, "embedding_grad"))
+        assert begins(rows["copy"], 4, "copy")  # the checkpoint's snapshot
+    assert overlaps > 0
+
+
+def test_one_rank_writes_the_very_file(train, tmp_path):
+    run = train(tmp_path / "run", "train.steps=2", f"--profile={tmp_path}/trace.json", nproc=1)
+    assert run.wait() == 0, run.err()
+    rows = read(tmp_path / "trace.json")
+    assert [e["args"]["step"] for e in rows["step"]] == [1, 2]
+
+
+def test_a_path_that_cannot_be_is_refused(train, tmp_path):
+    run = train(tmp_path / "run", "train.steps=2", f"--profile={tmp_path}/no/trace")
+    assert run.wait() == 2, run.err()
+    assert f"--profile: {tmp_path}/no/trace" in run.err()
+    assert not (tmp_path / "run").exists()
