@@ -66,7 +66,8 @@ def agents(ctx):
 def crowd(ctx):
     """From the first connection of many simulated agents until all have their ranks."""
     n = ctx.count(7, 3)
-    server = [ctx.bin / "ctrun-rendezvous", "--listen=127.0.0.1:0", "--log-level=info"]
+    server = [ctx.bin / "ctrun-rendezvous", "--listen=127.0.0.1:0", "--log-level=info",
+              "--lease-ms=60000"]  # the crowd sends no heartbeats
     for size in CROWDS:
         what = f"{size} agents joined and ranked"
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
