@@ -274,6 +274,18 @@ static void on_wake(uv_async_t *handle)
 
 /* ---- slots ---- */
 
+static struct slot *make_slot(struct output *o, uint32_t index)
+{
+    struct slot *s = mem_alloc(sizeof(*s));
+
+    memset(s, 0, offsetof(struct slot, tail));
+    tail_clear(&s->tail);
+    s->path[0] = '\0';
+    s->output = o;
+    s->index = index;
+    return s;
+}
+
 static struct slot *slot_at(struct output *o, uint32_t index)
 {
     if (index >= o->n_slots) {
@@ -286,9 +298,7 @@ static struct slot *slot_at(struct output *o, uint32_t index)
         o->n_slots = n;
     }
     if (!o->slots[index]) {
-        o->slots[index] = mem_zalloc(sizeof(struct slot));
-        o->slots[index]->output = o;
-        o->slots[index]->index = index;
+        o->slots[index] = make_slot(o, index);
     }
     return o->slots[index];
 }

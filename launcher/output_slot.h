@@ -52,9 +52,7 @@ struct slot {
     struct stream streams[2]; /* stdout, stderr */
     struct buf held;          /* UNDECIDED: u8 stream, u32 size, bytes; and so on */
     struct writer_file *file; /* ENGINE */
-    char path[PATH_MAX];
     bool has_refused;
-    struct tail tail;
     uv_timer_t timer;  /* the bound on closing */
     uint64_t progress; /* of the writers, when the timer was started */
     unsigned n_waits;  /* how often it was started */
@@ -62,6 +60,9 @@ struct slot {
     struct closer closer;
     void (*on_closed)(void *arg);
     void *arg;
+    /* the large ones: most workers say little, so their pages are best not touched */
+    struct tail tail;
+    char path[PATH_MAX];
 };
 
 struct output {
