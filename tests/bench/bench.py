@@ -43,6 +43,7 @@ BENCHES = {
     "checkpoint": training.checkpoint,
     "step": training.step,
     "exact": training.exact,
+    "reduction": training.reduction,
 }
 SCALES = {
     "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),

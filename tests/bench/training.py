@@ -118,6 +118,19 @@ def exact(ctx):
               median(times["fast"]), text_of(commands["fast"]))
 
 
+def reduction(ctx):
+    """The sums and the exchange of exact's gradients alone, nothing of it hidden, in turns."""
+    n, leaves = ctx.count(10, 5), 4
+    commands = {kind: [ctx.bin / "bench-reduction", kind, 2, leaves, n]
+                for kind in ("exact", "fast")}
+    times = {kind: [] for kind in commands}
+    for kind in ("exact", "fast") * 2:
+        times[kind] += [o["median_us"] / 1e6 for o in run_json(commands[kind])]
+    yield Row(f"exact reduction alone, GPT-2 124M, 2 ranks, {leaves} leaves", "s", "lower",
+              min(times["exact"]), text_of(commands["exact"]), f"better of 2 medians of {n}",
+              "fast reduction", min(times["fast"]), text_of(commands["fast"]))
+
+
 def checkpoint(ctx):
     """Writing a rank's shard of GPT-2 124M with optimizer (a quarter of it, to be quick), the
     hash and the fsync included."""
