@@ -1,6 +1,11 @@
 /* GEMM over a fixed grid of output tiles. Each tile is one single-threaded library
  * call, then the epilogue while the tile is in the cache. K is never cut: that alone
- * would change bits. */
+ * would change bits.
+ *
+ * Bound: on GPT-2's shapes a tile runs at 85 to 99 % of the core's multiply-adds; the
+ * rest is oneDNN's packing of B, most where B is transposed or its rows lie a multiple
+ * of 4 KiB apart (c_fc), least with many rows. Transposing an operand beforehand costs
+ * what it gains, and tiles twice as wide gain 1 %, but leave threads without a tile. */
 
 #include "worker/device/cpu/cpu.h"
 
