@@ -102,7 +102,7 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "batches read ahead", loader_bytes(&loader));
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
     add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, rank, l->world_size));
-    add_arena(p, "checkpoint file", FILE_STAGE);
+    add_arena(p, "checkpoint file", DIRECT_IO_BYTES);
     add_arena(p, "collectives", comm_bytes(t->config->comm.kind, l->local_world_size));
     if (t->profile) {
         add_arena(p, "profile", trace_bytes());

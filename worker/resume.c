@@ -2,8 +2,9 @@
  *
  * Rank 0: finish the rename of the last commit that the service knows; sweep the
  * rubbish of other generations; choose the newest that verifies (one line for each that
- * does not); tell the other ranks. All: load. Rank 0: prepare metrics.jsonl, ask the
- * service, take it over. */
+ * does not), which loads it: each byte is read once in the whole job. It tells the
+ * other ranks, and they get the state from its memory. Rank 0: prepare metrics.jsonl,
+ * ask the service, take it over. */
 
 #include "worker/config_diff.h"
 #include "worker/model/init.h"
@@ -28,9 +29,12 @@ struct choice {
     char path[CHECKPOINT_PATH_MAX]; /* "": fresh */
 };
 
+/* A checkpoint that turned out to be damaged may have been loaded in part. */
 static void on_rejected(void *arg, const char *line)
 {
-    (void)arg;
+    bool *has_garbage = arg;
+
+    *has_garbage = true;
     (void)fprintf(stderr, "ctrun-worker: %s\n", line);
 }
 
@@ -115,28 +119,21 @@ static int check_meta(const struct trainer *t, const struct checkpoint_meta *met
     return 0;
 }
 
-/* The newest of run generation `lowest` or later that verifies. */
-static int newest_since(const char *dir, int lowest, struct checkpoint_entry *ret,
-                        struct checkpoint_meta *meta, struct errmsg *msg)
+/* The whole state as boxes; parameters alone: the first third of each three. */
+static void bind_state(const struct trainer *t, bool params_only, struct share *ret)
 {
-    struct checkpoint_entry *entries = NULL;
-    int found = ERR_MISSING;
+    float *state[] = {t->params, adamw_exp_avg(t->optimizer),
+                      adamw_exp_avg_sq(t->optimizer)};
     size_t n = 0;
-    int rv;
 
-    rv = checkpoint_list(dir, &entries, &n, msg);
-    for (size_t i = 0; rv == 0 && found < 0 && i < n; i++) {
-        if (entries[i].run_generation < lowest) {
-            break; /* newest first */
-        }
-        *ret = entries[i];
-        found = checkpoint_verify(ret->path, meta, msg);
-        if (found < 0) {
-            on_rejected(NULL, msg->text);
+    share_make(&t->layout, 0, 1, ret);
+    share_bind(ret, &t->layout, 0, state);
+    for (size_t i = 0; i < ret->n_boxes; i++) {
+        if (!params_only || i % ARRAY_LEN(state) == 0) {
+            ret->box[n++] = ret->box[i];
         }
     }
-    mem_free(entries);
-    return rv < 0 ? rv : found < 0 ? ERR_MISSING : 0;
+    ret->n_boxes = n;
 }
 
 /* A path that a person wrote: why it can be no checkpoint at all. */
@@ -152,34 +149,55 @@ static int check_folder(const char *path, struct errmsg *msg)
                : errmsg_set(msg, ERR_INVALID, "a file, not the folder of a checkpoint");
 }
 
-static int verify_given(const char *path, struct checkpoint_entry *entry,
-                        struct checkpoint_meta *meta, struct errmsg *msg)
+/* The optimizer's state as it was made; the weights are initialized anyway. */
+static void clear_optimizer(const struct trainer *t)
+{
+    memset(adamw_exp_avg(t->optimizer), 0, t->layout.size * sizeof(float));
+    memset(adamw_exp_avg_sq(t->optimizer), 0, t->layout.size * sizeof(float));
+}
+
+static int load_given(const char *path, const struct share *state,
+                      struct checkpoint_entry *entry, struct checkpoint_meta *meta,
+                      struct errmsg *msg)
 {
     int rv = check_folder(path, msg);
 
-    rv = rv < 0 ? rv : checkpoint_verify(path, meta, msg);
+    rv = rv < 0 ? rv
+                : checkpoint_load_verified(path, state->box, state->n_boxes, meta, msg);
     (void)snprintf(entry->path, sizeof(entry->path), "%s", path);
-    return rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "checkpoint.resume=%s", path) : 0;
+    return rv < 0 ? errmsg_wrap(msg, rv, "checkpoint.resume=%s", path) : 0;
 }
 
-/* checkpoint.resume: auto takes the newest; never and a path begin there, but a restart
- * inside the job goes on from what the job itself has written. */
+/* Finds and loads. checkpoint.resume: auto takes the newest; never and a path begin
+ * there, but a restart inside the job goes on from what the job itself has written. */
 static int find_checkpoint(const struct trainer *t, const struct control *start,
                            struct checkpoint_entry *entry, struct checkpoint_meta *meta,
                            struct errmsg *msg)
 {
-    const char *dir = t->config->checkpoint.dir;
     const char *resume = t->config->checkpoint.resume;
+    bool is_auto = strcmp(resume, "auto") == 0;
+    bool has_garbage = false;
+    struct checkpoint_search search = {
+        .dir = t->config->checkpoint.dir,
+        .lowest_run_generation = is_auto ? 0 : (int)start->run,
+        .on_rejected = on_rejected,
+        .arg = &has_garbage,
+    };
+    struct share state;
     int rv = ERR_MISSING;
 
-    if (strcmp(resume, "auto") == 0) {
-        return checkpoint_newest(dir, on_rejected, NULL, entry, meta, msg);
+    bind_state(t, false, &state);
+    search.boxes = state.box;
+    search.n_boxes = state.n_boxes;
+    if (is_auto || start->hash[0] != '\0') {
+        rv = checkpoint_newest(&search, entry, meta, msg);
     }
-    if (start->hash[0] != '\0') {
-        rv = newest_since(dir, (int)start->run, entry, meta, msg);
+    if (rv == ERR_MISSING && !is_auto && strcmp(resume, "never") != 0) {
+        rv = load_given(resume, &state, entry, meta, msg);
     }
-    if (rv == ERR_MISSING && strcmp(resume, "never") != 0) {
-        rv = verify_given(resume, entry, meta, msg);
+    share_release(&state);
+    if (rv == ERR_MISSING && has_garbage) {
+        clear_optimizer(t);
     }
     return rv;
 }
@@ -220,7 +238,11 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
         tell_what_is_left(t);
         return 0; /* fresh */
     }
-    rv = rv < 0 ? rv : check_meta(t, &meta, entry.path, msg);
+    if (rv == 0 || rv == ERR_INVALID) { /* another model's: its meta says so better */
+        int wrong = check_meta(t, &meta, entry.path, msg);
+
+        rv = wrong < 0 ? wrong : rv;
+    }
     if (rv == 0) {
         ret->step = meta.step;
         ret->position = meta.position;
@@ -258,27 +280,23 @@ static int share_choice(struct trainer *t, struct choice *choice, struct errmsg 
     return 0;
 }
 
-/* --- all ranks load --- */
+/* --- all ranks have the state --- */
 
-static int load_state(struct trainer *t, const char *path, bool params_only,
-                      struct errmsg *msg)
+/* From rank 0's memory: the storage is read once, however many ranks there are. */
+static int broadcast_state(struct trainer *t, struct errmsg *msg)
 {
-    float *state[] = {t->params, adamw_exp_avg(t->optimizer),
-                      adamw_exp_avg_sq(t->optimizer)};
-    struct share all;
-    size_t n = 0;
-    int rv;
+    float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
+                            adamw_exp_avg_sq(t->optimizer)};
 
-    share_make(&t->layout, 0, 1, &all);
-    share_bind(&all, &t->layout, 0, state);
-    for (size_t i = 0; i < all.n_boxes; i++) {
-        if (!params_only || i % ARRAY_LEN(state) == 0) {
-            all.box[n++] = all.box[i];
-        }
+    if (!t->comm) {
+        return 0;
     }
-    rv = checkpoint_load(path, all.box, n, msg);
-    share_release(&all);
-    return rv;
+    for (size_t i = 0; i < ARRAY_LEN(state); i++) {
+        comm_broadcast(t->comm, QUEUE_REDUCE, state[i], t->layout.size * sizeof(float),
+                       0);
+    }
+    return device_finish(t->device, device_mark(t->device, QUEUE_REDUCE), t->timeout_ms,
+                         msg);
 }
 
 enum { INIT_PIECE = 1 << 20 };
@@ -299,7 +317,7 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
 {
     struct model_config model = trainer_model_config(t->config).model;
     const char *from = t->config->model.init_from;
-    struct checkpoint_meta meta = {0};
+    struct share params;
     int rv;
 
     if (from[0] == '\0') {
@@ -311,9 +329,11 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
         rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
     } else {
         rv = check_folder(from, msg);
-        rv = rv < 0 ? rv : checkpoint_verify(from, &meta, msg);
-        rv = rv < 0 ? rv : load_state(t, from, true, msg);
-        checkpoint_meta_release(&meta);
+        bind_state(t, true, &params);
+        rv = rv < 0 ? rv
+                    : checkpoint_load_verified(from, params.box, params.n_boxes, NULL,
+                                               msg);
+        share_release(&params);
     }
     return rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "model.init_from=%s", from) : 0;
 }
@@ -398,11 +418,9 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
         rv = choose(t, &choice, msg);
     }
     rv = rv < 0 ? rv : share_choice(t, &choice, msg);
-    if (rv < 0) {
-        return rv;
+    if (rv == 0) {
+        rv = choice.path[0] != '\0' ? broadcast_state(t, msg) : init_weights(t, msg);
     }
-    rv = choice.path[0] != '\0' ? load_state(t, choice.path, false, msg)
-                                : init_weights(t, msg);
     if (rv < 0) {
         return rv;
     }

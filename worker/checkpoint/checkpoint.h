@@ -96,11 +96,28 @@ int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_
 int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
                       struct errmsg *msg) MUST_CHECK;
 
-/* The newest entry that verifies; `on_rejected` gets one line for each newer one that
- * does not. ERR_MISSING when there is none. */
-int checkpoint_newest(const char *dir, void (*on_rejected)(void *arg, const char *line),
-                      void *arg, struct checkpoint_entry *ret,
-                      struct checkpoint_meta *ret_meta, struct errmsg *msg) MUST_CHECK;
+/* checkpoint_verify and checkpoint_load in one: every byte is read once. ERR_CORRUPT,
+ * and the boxes' data are garbage; ERR_INVALID when all is well but a box does not fit,
+ * with the meta all the same. `ret_meta` may be NULL, `n_boxes` 0. */
+int checkpoint_load_verified(const char *path, const struct box *boxes, size_t n_boxes,
+                             struct checkpoint_meta *ret_meta,
+                             struct errmsg *msg) MUST_CHECK;
+
+struct checkpoint_search {
+    const char *dir;
+    int lowest_run_generation;                        /* older ones do not count */
+    const struct box *boxes;                          /* to be loaded on the way */
+    size_t n_boxes;                                   /* 0: only verified */
+    void (*on_rejected)(void *arg, const char *line); /* may be NULL */
+    void *arg;
+};
+
+/* The newest entry that verifies, loaded; `on_rejected` gets one line for each newer
+ * one that does not. ERR_MISSING when there is none: the boxes' data may be garbage
+ * then. ERR_INVALID as above, with *ret and *ret_meta. */
+int checkpoint_newest(const struct checkpoint_search *search,
+                      struct checkpoint_entry *ret, struct checkpoint_meta *ret_meta,
+                      struct errmsg *msg) MUST_CHECK;
 
 /* Fills the boxes' data from the checkpoint, reading only the bytes needed. ERR_MISSING
  * names a tensor that is not there, ERR_INVALID a shape that differs. */

@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_ALIGN = 4096 };
-
 int file_error(struct errmsg *msg, int err, const char *verb, const char *path)
 {
     const char *remedy = "";
@@ -25,148 +23,28 @@ int file_error(struct errmsg *msg, int err, const char *verb, const char *path)
                       remedy);
 }
 
-/* The alignment that direct I/O wants of this file; 0 when it cannot. Kernels
- * before 6.1 do not say: then the block size that suits every disk in use is taken, and
- * a refusal at the first write turns direct I/O off. */
-static size_t direct_align(int fd)
+/* --- writing --- */
+
+int file_writer_open(struct file_writer *w, const char *path, uint64_t size,
+                     struct errmsg *msg)
 {
-#ifdef STATX_DIOALIGN
-    struct statx st;
-
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
-        (st.stx_mask & STATX_DIOALIGN)) {
-        if (st.stx_dio_offset_align == 0 || st.stx_dio_offset_align > FILE_ALIGN ||
-            st.stx_dio_mem_align > FILE_ALIGN) {
-            return 0;
-        }
-        return st.stx_dio_offset_align;
-    }
-#else
-    (void)fd;
-#endif
-    return FILE_ALIGN;
-}
-
-static void direct_off(struct file_writer *w)
-{
-    int flags = fcntl(w->fd, F_GETFL);
-
-    if (flags >= 0) {
-        (void)fcntl(w->fd, F_SETFL,
-                    flags & ~O_DIRECT); /* a write that still fails says so */
-    }
-    w->direct = false;
-}
-
-static int create_file(const char *path, bool *ret_direct)
-{
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
-    int fd;
-    int rv = fault_at("ckpt.open");
-
-    if (rv < 0) {
-        return rv;
-    }
-    *ret_direct = true;
-    fd = open(path, flags | O_DIRECT, 0666);
-    if (fd < 0 && errno == EINVAL) {
-        *ret_direct = false;
-        fd = open(path, flags, 0666);
-    }
-    return fd < 0 ? -errno : fd;
-}
-
-int file_writer_open(struct file_writer *w, const char *path, struct errmsg *msg)
-{
-    void *stage = NULL;
-
-    *w = (struct file_writer){.fd = -1};
-    ASSERT(str_format(w->path, sizeof(w->path), "%s", path));
-    if (posix_memalign(&stage, FILE_ALIGN, FILE_STAGE) != 0) {
-        return file_error(msg, -ENOMEM, "write", path);
-    }
-    w->stage = stage;
-    w->fd = create_file(path, &w->direct);
-    if (w->fd < 0) {
-        return file_error(msg, w->fd, "create", path);
-    }
-    w->align = w->direct ? direct_align(w->fd) : 1;
-    if (w->align == 0) {
-        direct_off(w);
-    }
-    w->digest = digest_create();
-    return 0;
-}
-
-static ssize_t write_some(struct file_writer *w, const uint8_t *data, size_t size,
-                          uint64_t offset)
-{
-    int rv = fault_at("ckpt.write");
-    ssize_t n;
-
-    if (rv < 0) {
-        return rv;
-    }
-    if (fault_at("ckpt.short") < 0) {
-        size = size / 2 + 1;
-        direct_off(w);
-    }
-    n = pwrite(w->fd, data, size, (off_t)offset);
-    return n < 0 ? -errno : n;
-}
-
-/* What a failed or short write means: 0 to go on. A file system may refuse direct I/O
- * only here, and the rest after a short write need not be aligned: both go on without.
- */
-static int judge_write(struct file_writer *w, ssize_t n, size_t done)
-{
-    if (n == 0) {
-        return -EIO; /* pwrite of a regular file never does that */
-    }
-    if (n == -EINVAL && w->direct) {
-        direct_off(w);
-        return 0;
-    }
-    if (n < 0) {
-        return n == -EINTR ? 0 : (int)n;
-    }
-    if (w->direct && done % w->align != 0) {
-        direct_off(w);
-    }
-    return 0;
-}
-
-static int write_all(struct file_writer *w, const uint8_t *data, size_t size)
-{
-    size_t done = 0;
-    int rv = 0;
-
-    while (done < size && rv == 0) {
-        ssize_t n = write_some(w, data + done, size - done, w->offset + done);
-
-        done += n > 0 ? (size_t)n : 0;
-        rv = judge_write(w, n, done);
-    }
-    return rv;
-}
-
-/* Empties the staging buffer; only the last block may be short, and is padded then. */
-static int flush_stage(struct file_writer *w, struct errmsg *msg)
-{
-    size_t size = w->used;
     int rv;
 
-    if (w->direct) {
-        size = (size + w->align - 1) / w->align * w->align;
-        memset(w->stage + w->used, 0, size - w->used);
-    }
-    rv = write_all(w, w->stage, size);
-    if (rv < 0) {
-        return file_error(msg, rv, "write", w->path);
-    }
+    *w = (struct file_writer){0};
+    ASSERT(str_format(w->path, sizeof(w->path), "%s", path));
+    w->digest = digest_create();
+    rv = direct_io_open_write(&w->io, path, size);
+    return rv < 0 ? file_error(msg, rv, "create", path) : 0;
+}
+
+/* The disk takes the block; the next slot is waited for. */
+static int send_block(struct file_writer *w)
+{
+    direct_io_submit(&w->io, w->slot, w->offset, w->used);
     w->offset += w->used;
     w->used = 0;
-    return 0;
+    w->slot = (w->slot + 1) % w->io.n_slots;
+    return direct_io_wait(&w->io, w->slot);
 }
 
 int file_writer_put(struct file_writer *w, const void *data, size_t size,
@@ -177,16 +55,17 @@ int file_writer_put(struct file_writer *w, const void *data, size_t size,
     int rv = 0;
 
     while (size > 0 && rv == 0) {
-        size_t n = MIN(MIN(size, slice), FILE_STAGE - w->used);
+        uint8_t *to = w->io.slot[w->slot].data + w->used;
+        size_t n = MIN(MIN(size, slice), DIRECT_IO_BLOCK - w->used);
 
-        memcpy(w->stage + w->used, from, n);
-        digest_add(w->digest, w->stage + w->used, n);
+        memcpy(to, from, n);
+        digest_add(w->digest, to, n);
         w->used += n;
         from += n;
         size -= n;
-        rv = w->used == FILE_STAGE ? flush_stage(w, msg) : 0;
+        rv = w->used == DIRECT_IO_BLOCK ? send_block(w) : 0;
     }
-    return rv;
+    return rv < 0 ? file_error(msg, rv, "write", w->path) : 0;
 }
 
 static int sync_fd(int fd)
@@ -202,20 +81,21 @@ static int sync_fd(int fd)
 int file_writer_finish(struct file_writer *w, uint64_t *ret_bytes,
                        char ret_hash[DIGEST_HEX], struct errmsg *msg)
 {
-    int rv = flush_stage(w, msg);
+    int rv = w->used > 0 ? send_block(w) : 0;
 
+    rv = rv < 0 ? rv : direct_io_drain(&w->io);
+    if (rv == 0 && ftruncate(w->io.fd, (off_t)w->offset) < 0) {
+        rv = -errno;
+    }
     if (rv < 0) {
-        return rv;
+        return file_error(msg, rv, "write", w->path);
     }
-    if (ftruncate(w->fd, (off_t)w->offset) < 0) {
-        return file_error(msg, -errno, "write", w->path);
-    }
-    rv = sync_fd(w->fd);
+    rv = sync_fd(w->io.fd);
     if (rv < 0) {
         return file_error(msg, rv, "fsync", w->path);
     }
-    rv = close(w->fd) < 0 ? -errno : 0;
-    w->fd = -1;
+    rv = close(w->io.fd) < 0 ? -errno : 0;
+    w->io.fd = -1;
     if (rv < 0) {
         return file_error(msg, rv, "close", w->path);
     }
@@ -226,13 +106,53 @@ int file_writer_finish(struct file_writer *w, uint64_t *ret_bytes,
 
 void file_writer_release(struct file_writer *w)
 {
-    if (w->fd >= 0) {
-        (void)close(w->fd); /* the file is given up */
-    }
-    free(w->stage);
+    direct_io_release(&w->io);
     digest_free(w->digest);
-    *w = (struct file_writer){.fd = -1};
+    w->digest = NULL;
 }
+
+/* --- reading in order --- */
+
+int file_reader_open(struct file_reader *r, const char *path)
+{
+    *r = (struct file_reader){0};
+    return direct_io_open_read(&r->io, path, &r->size);
+}
+
+/* The disk fills every slot but the one that the caller looks at. */
+static void read_ahead(struct file_reader *r)
+{
+    while (r->asked < r->size && r->n_asked - r->n_given < r->io.n_slots) {
+        size_t n = (size_t)MIN(r->size - r->asked, (uint64_t)DIRECT_IO_BLOCK);
+
+        direct_io_submit(&r->io, r->n_asked++ % r->io.n_slots, r->asked, n);
+        r->asked += n;
+    }
+}
+
+int file_reader_next(struct file_reader *r, const uint8_t **ret, size_t *ret_size)
+{
+    size_t slot = r->n_given % r->io.n_slots;
+    int rv;
+
+    *ret_size = 0;
+    read_ahead(r);
+    if (r->n_given == r->n_asked) {
+        return 0;
+    }
+    rv = direct_io_wait(&r->io, slot);
+    *ret = r->io.slot[slot].data;
+    *ret_size = rv < 0 ? 0 : r->io.slot[slot].size;
+    r->n_given++;
+    return rv;
+}
+
+void file_reader_release(struct file_reader *r)
+{
+    direct_io_release(&r->io);
+}
+
+/* --- the rest --- */
 
 int file_sync_dir(const char *path, struct errmsg *msg)
 {

@@ -1,32 +1,32 @@
 #ifndef WORKER_CHECKPOINT_FILE_H
 #define WORKER_CHECKPOINT_FILE_H
 
-/* Durable files.
+/* Files that last: written past the page cache, hashed on the way, fsynced; read in
+ * order, several blocks ahead.
  *
- * Happy path: open → put … put → finish: the bytes go through one aligned staging
- * buffer, past the page cache where the file system can do it (O_DIRECT), and are
- * hashed on the way; finish writes the last block, cuts the padding off, fsyncs and
- * closes. Failures: any error is final (an fsync is never tried again); the file stays
- * as it is in its temporary directory, for the sweep. One owner, any thread; calls
- * block. */
+ * Happy path of a writer: open → put … put → finish: the bytes go through a few aligned
+ * blocks (direct_io.h) and are hashed as they are copied there, while the disk has
+ * those before; finish cuts the padding off, fsyncs and closes. Failures: any error is
+ * final (an fsync is never tried again); the file stays as it is in its temporary
+ * directory, for the sweep. One owner, any thread; calls block. */
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/digest.h"
+#include "worker/checkpoint/direct_io.h"
 
-enum { FILE_STAGE = 4 << 20 }; /* bytes of the staging buffer */
+/* --- writing --- */
 
 struct file_writer {
     char path[CHECKPOINT_PATH_MAX];
-    int fd;
-    bool direct;     /* the file was opened past the page cache */
-    size_t align;    /* of offsets and lengths while `direct` */
-    uint8_t *stage;  /* owned: FILE_STAGE bytes, aligned */
-    size_t used;     /* bytes in `stage` */
-    uint64_t offset; /* bytes before `stage`, all in the file */
+    struct direct_io io;
+    size_t slot;     /* that is being filled */
+    size_t used;     /* bytes in it */
+    uint64_t offset; /* bytes before it */
     struct digest *digest;
 };
 
-int file_writer_open(struct file_writer *w, const char *path,
+/* `size`: bytes to come; room is reserved for them. */
+int file_writer_open(struct file_writer *w, const char *path, uint64_t size,
                      struct errmsg *msg) MUST_CHECK;
 int file_writer_put(struct file_writer *w, const void *data, size_t size,
                     struct errmsg *msg) MUST_CHECK;
@@ -36,6 +36,26 @@ int file_writer_finish(struct file_writer *w, uint64_t *ret_bytes,
 /* Releases everything, whatever came before; the file's bytes are then worth nothing
  * unless finish returned 0. Fine after an open that failed. */
 void file_writer_release(struct file_writer *w);
+
+/* --- reading in order --- */
+
+struct file_reader {
+    struct direct_io io;
+    uint64_t size;             /* of the file */
+    uint64_t asked;            /* bytes before the next block to read */
+    uint64_t n_asked, n_given; /* blocks */
+};
+
+/* 0, ERR_INVALID for what is not a regular file, or -errno; release it in any case. */
+int file_reader_open(struct file_reader *r, const char *path) MUST_CHECK;
+
+/* The next bytes of the file, valid until the next call; none at the end. ERR_CORRUPT
+ * when the file was cut meanwhile. */
+int file_reader_next(struct file_reader *r, const uint8_t **ret,
+                     size_t *ret_size) MUST_CHECK;
+void file_reader_release(struct file_reader *r);
+
+/* --- the rest --- */
 
 /* The people's line for a failed system call on `path`; returns `err`. */
 int file_error(struct errmsg *msg, int err, const char *verb, const char *path);

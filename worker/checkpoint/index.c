@@ -301,17 +301,17 @@ static int open_shard(struct index *x, size_t file)
     return x->fd < 0 ? x->fd : 0;
 }
 
-int index_read(struct index *x, const struct piece *piece, uint64_t begin, void *data,
-               size_t size, struct errmsg *msg)
+int index_read(struct index *x, size_t file, uint64_t offset, void *data, size_t size,
+               struct errmsg *msg)
 {
-    int rv = open_shard(x, piece->file);
+    int rv = open_shard(x, file);
 
     if (rv == 0) {
-        rv = file_read_at(x->fd, data, size, piece->offset + begin);
+        rv = file_read_at(x->fd, data, size, offset);
     }
     if (rv < 0) {
         return errmsg_set(msg, rv, "%s: cannot be read: %s",
-                          x->manifest->files[piece->file].name, err_text(rv));
+                          x->manifest->files[file].name, err_text(rv));
     }
     return 0;
 }

@@ -55,9 +55,9 @@ int index_open(struct index *x, const char *dir, const struct manifest *manifest
 /* The first of the consecutive pieces of a tensor, or NULL. */
 const struct piece *index_find(const struct index *x, const char *name);
 
-/* Reads bytes [begin, begin + size) of a piece. */
-int index_read(struct index *x, const struct piece *piece, uint64_t begin, void *data,
-               size_t size, struct errmsg *msg) MUST_CHECK;
+/* Reads bytes [offset, offset + size) of a file of the manifest. */
+int index_read(struct index *x, size_t file, uint64_t offset, void *data, size_t size,
+               struct errmsg *msg) MUST_CHECK;
 
 /* Bytes of one row. */
 size_t piece_row_bytes(const struct piece *piece);

@@ -1,17 +1,20 @@
 /* Reading a checkpoint: choosing, loading by intersection, and the hash of the state.
  *
  * Happy path of a load: manifest → headers of all shards (index) → for every wanted
- * box, the pieces that its rows touch, read straight into the box's memory. */
+ * box, the pieces that its rows touch, as a list of runs of bytes in the order of the
+ * files. checkpoint_load reads just these; where the checkpoint is verified as well,
+ * every byte is read once, hashed, and copied to where the list wants it. */
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/digest.h"
 #include "worker/checkpoint/index.h"
-#include "worker/checkpoint/retention.h"
+#include "worker/checkpoint/verify.h"
 
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HASH_BLOCK = 1 << 20 };
@@ -31,8 +34,28 @@ static int check_shape(const struct box *b, const struct piece *p, struct errmsg
                       b->n_dims == 2 ? b->shape[1] : 0);
 }
 
+/* A run of bytes of a file and where it goes. */
+struct segment {
+    size_t file;
+    uint64_t offset;
+    size_t size;
+    uint8_t *to;
+};
+
+struct load_plan {
+    struct segment *segment; /* owned; in the order of the files */
+    size_t n;
+};
+
+static void add_segment(struct load_plan *l, const struct segment *segment)
+{
+    l->segment = mem_grow(l->segment, l->n + 1, sizeof(*l->segment));
+    l->segment[l->n++] = *segment;
+}
+
 /* The index has every row once, so walking the pieces upwards fills the box whole. */
-static int load_box(struct index *x, const struct box *b, struct errmsg *msg)
+static int plan_box(struct load_plan *l, const struct index *x, const struct box *b,
+                    struct errmsg *msg)
 {
     const struct piece *p = index_find(x, b->name);
     const size_t end = b->row + b->n_rows;
@@ -50,13 +73,58 @@ static int load_box(struct index *x, const struct box *b, struct errmsg *msg)
         size_t stop = MIN(end, p->row + p->n_rows);
 
         if (stop > row) {
-            rv = index_read(x, p, (row - p->row) * row_bytes,
-                            (uint8_t *)b->data + (row - b->row) * row_bytes,
-                            (stop - row) * row_bytes, msg);
+            const struct segment segment = {
+                .file = p->file,
+                .offset = p->offset + (row - p->row) * row_bytes,
+                .size = (stop - row) * row_bytes,
+                .to = (uint8_t *)b->data + (row - b->row) * row_bytes,
+            };
+
+            add_segment(l, &segment);
             row = stop;
         }
         p++;
     }
+    return rv;
+}
+
+static int compare_segments(const void *a, const void *b)
+{
+    const struct segment *x = a;
+    const struct segment *y = b;
+
+    if (x->file != y->file) {
+        return x->file < y->file ? -1 : 1;
+    }
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static int plan_boxes(struct load_plan *l, const struct index *x,
+                      const struct box *boxes, size_t n_boxes, struct errmsg *msg)
+{
+    int rv = 0;
+
+    for (size_t i = 0; i < n_boxes && rv == 0; i++) {
+        rv = plan_box(l, x, &boxes[i], msg);
+    }
+    if (l->n > 0) {
+        qsort(l->segment, l->n, sizeof(*l->segment), compare_segments);
+    }
+    return rv;
+}
+
+static int load_boxes(struct index *x, const struct box *boxes, size_t n_boxes,
+                      struct errmsg *msg)
+{
+    struct load_plan l = {0};
+    int rv = plan_boxes(&l, x, boxes, n_boxes, msg);
+
+    for (size_t i = 0; i < l.n && rv == 0; i++) {
+        const struct segment *s = &l.segment[i];
+
+        rv = index_read(x, s->file, s->offset, s->to, s->size, msg);
+    }
+    mem_free(l.segment);
     return rv;
 }
 
@@ -72,13 +140,76 @@ int checkpoint_load(const char *path, const struct box *boxes, size_t n_boxes,
     }
     rv = index_open(&x, path, &m, msg);
     if (rv == 0) {
-        for (size_t i = 0; i < n_boxes && rv == 0; i++) {
-            rv = load_box(&x, &boxes[i], msg);
-        }
+        rv = load_boxes(&x, boxes, n_boxes, msg);
         index_release(&x);
     }
     manifest_release(&m);
     return rv < 0 ? errmsg_wrap(msg, rv, "%s", path) : 0;
+}
+
+/* --- loading while verifying --- */
+
+struct load {
+    const struct box *boxes;
+    size_t n_boxes;
+    struct load_plan plan;
+    size_t next; /* the first segment that ends past the bytes so far */
+    int outcome; /* of the planning */
+    struct errmsg msg;
+};
+
+/* Where the tables of the files are wrong nothing is planned: the files are wrong too,
+ * and the verification will find that. */
+static void on_manifest(void *arg, const char *path, const struct manifest *m)
+{
+    struct load *l = arg;
+    struct index x;
+
+    l->outcome = index_open(&x, path, m, &l->msg);
+    if (l->outcome == 0) {
+        l->outcome = plan_boxes(&l->plan, &x, l->boxes, l->n_boxes, &l->msg);
+        index_release(&x);
+    }
+    if (l->outcome < 0) {
+        l->plan.n = 0;
+    }
+}
+
+static void on_bytes(void *arg, size_t file, uint64_t offset, const uint8_t *data,
+                     size_t size)
+{
+    struct load *l = arg;
+    const struct segment *s = l->plan.segment + l->next;
+    const struct segment *end = l->plan.segment + l->plan.n;
+
+    while (s < end &&
+           (s->file < file || (s->file == file && s->offset + s->size <= offset))) {
+        s++;
+    }
+    l->next = (size_t)(s - l->plan.segment);
+    for (; s < end && s->file == file && s->offset < offset + size; s++) {
+        uint64_t from = MAX(s->offset, offset);
+        uint64_t to = MIN(s->offset + s->size, offset + size);
+
+        if (from < to) {
+            memcpy(s->to + (from - s->offset), data + (from - offset),
+                   (size_t)(to - from));
+        }
+    }
+}
+
+int checkpoint_load_verified(const char *path, const struct box *boxes, size_t n_boxes,
+                             struct checkpoint_meta *ret_meta, struct errmsg *msg)
+{
+    struct load l = {.boxes = boxes, .n_boxes = n_boxes};
+    const struct verify_sink sink = {on_manifest, on_bytes, &l};
+    int rv = verify_and_tell(path, &sink, ret_meta, msg);
+
+    if (rv == 0 && l.outcome < 0) {
+        rv = errmsg_set(msg, ERR_INVALID, "%s: %s", path, l.msg.text);
+    }
+    mem_free(l.plan.segment);
+    return rv;
 }
 
 /* --- the hash of the state --- */
@@ -106,7 +237,7 @@ static int hash_piece(struct index *x, const struct piece *p, struct digest *dig
 
     while (left > 0) {
         size_t n = (size_t)MIN(left, (uint64_t)HASH_BLOCK);
-        int rv = index_read(x, p, at, block, n, msg);
+        int rv = index_read(x, p->file, p->offset + at, block, n, msg);
 
         if (rv < 0) {
             return rv;
@@ -171,40 +302,52 @@ int checkpoint_state_hash(const char *path, char ret_hash[CHECKPOINT_HASH_HEX],
 
 /* --- choosing --- */
 
-static void reject(void (*on_rejected)(void *arg, const char *line), void *arg,
+static void reject(const struct checkpoint_search *search,
                    const struct checkpoint_entry *entry, const struct errmsg *why)
 {
     struct errmsg line;
 
-    if (on_rejected) {
+    if (search->on_rejected) {
         (void)errmsg_set(&line, ERR_CORRUPT,
                          "checkpoint step-%08" PRIu64 "-g%d rejected: %s", entry->step,
                          entry->run_generation, why->text);
-        on_rejected(arg, line.text);
+        search->on_rejected(search->arg, line.text);
     }
 }
 
-int checkpoint_newest(const char *dir, void (*on_rejected)(void *arg, const char *line),
-                      void *arg, struct checkpoint_entry *ret,
-                      struct checkpoint_meta *ret_meta, struct errmsg *msg)
+int checkpoint_newest(const struct checkpoint_search *search,
+                      struct checkpoint_entry *ret, struct checkpoint_meta *ret_meta,
+                      struct errmsg *msg)
 {
     struct checkpoint_entry *entry = NULL;
     size_t n = 0;
-    size_t i;
-    int rv = checkpoint_list(dir, &entry, &n, msg);
+    int rv = checkpoint_list(search->dir, &entry, &n, msg);
 
     if (rv < 0) {
         return rv;
     }
-    for (i = 0; i < n; i++) {
+    rv = ERR_MISSING;
+    for (size_t i = 0; i < n && rv == ERR_MISSING; i++) {
         struct errmsg why = {""};
+        int outcome;
 
-        if (checkpoint_verify(entry[i].path, ret_meta, &why) == 0) {
-            *ret = entry[i];
-            break;
+        if (entry[i].run_generation < search->lowest_run_generation) {
+            break; /* newest first */
         }
-        reject(on_rejected, arg, &entry[i], &why);
+        outcome = checkpoint_load_verified(entry[i].path, search->boxes,
+                                           search->n_boxes, ret_meta, &why);
+        if (outcome == ERR_CORRUPT) {
+            reject(search, &entry[i], &why);
+            continue;
+        }
+        rv = outcome;
+        *ret = entry[i];
+        if (rv < 0) {
+            *msg = why;
+        }
     }
     mem_free(entry);
-    return i < n ? 0 : errmsg_set(msg, ERR_MISSING, "no usable checkpoint in %s", dir);
+    return rv == ERR_MISSING
+               ? errmsg_set(msg, rv, "no usable checkpoint in %s", search->dir)
+               : rv;
 }

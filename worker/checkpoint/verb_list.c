@@ -161,7 +161,7 @@ static bool verify_target(const char *path, json_t *array)
     bool good;
 
     ckpt_name(path, name, sizeof(name));
-    verify_checkpoint(path, &m, &report);
+    verify_checkpoint(path, NULL, &m, &report);
     good = report.n == 0;
     if (array) {
         (void)json_array_append_new(array, report_json(path, name, &m, &report));

@@ -187,7 +187,7 @@ static int show_path(const char *path, const struct ckpt_args *args)
     int rv = CKPT_BAD;
 
     ckpt_name(path, v.name, sizeof(v.name));
-    verify_checkpoint(path, &m, &report);
+    verify_checkpoint(path, NULL, &m, &report);
     for (size_t i = 0; i < report.n; i++) {
         rv = ckpt_fail(CKPT_BAD, "%s: %s: %s", v.name, report.problem[i].file,
                        report.problem[i].what.text);

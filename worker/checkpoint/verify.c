@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VERIFY_BLOCK = 1 << 20, PROBLEMS_MAX = 10000 };
+enum { PROBLEMS_MAX = 10000 };
 
 void verify_report_release(struct verify_report *report)
 {
@@ -77,41 +77,41 @@ static void check_name(const char *path, const struct checkpoint_meta *meta,
     }
 }
 
-static int hash_file(int fd, uint64_t size, char hash[CHECKPOINT_HASH_HEX])
+/* Gives each block to `sink` as well, so that a load reads a file once. */
+static int hash_file(struct file_reader *r, size_t file, const struct verify_sink *sink,
+                     char hash[CHECKPOINT_HASH_HEX])
 {
     struct digest *digest = digest_create();
-    uint8_t *block = mem_alloc(VERIFY_BLOCK);
+    const uint8_t *data;
     uint64_t at = 0;
-    int rv = 0;
+    size_t n;
+    int rv;
 
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL); /* advice only */
-    while (at < size && rv == 0) {
-        size_t n = (size_t)MIN(size - at, (uint64_t)VERIFY_BLOCK);
-
-        rv = file_read_at(fd, block, n, at);
-        if (rv == 0) {
-            digest_add(digest, block, n);
-            at += n;
+    while ((rv = file_reader_next(r, &data, &n)) == 0 && n > 0) {
+        digest_add(digest, data, n);
+        if (sink) {
+            sink->on_bytes(sink->arg, file, at, data, n);
         }
+        at += n;
     }
     digest_finish(digest, hash);
     digest_free(digest);
-    mem_free(block);
     return rv;
 }
 
-static int judge_file(int fd, uint64_t size, const struct checkpoint_file *f,
-                      struct errmsg *what)
+static int judge_file(struct file_reader *r, const struct checkpoint_file *f,
+                      size_t file, const struct verify_sink *sink, struct errmsg *what)
 {
     char hash[CHECKPOINT_HASH_HEX];
     int rv;
 
-    if (size != f->bytes) {
-        return errmsg_set(
-            what, ERR_CORRUPT, "%s: %" PRIu64 " bytes instead of %" PRIu64,
-            size < f->bytes ? "cut short" : "extra bytes at the end", size, f->bytes);
+    if (r->size != f->bytes) {
+        return errmsg_set(what, ERR_CORRUPT,
+                          "%s: %" PRIu64 " bytes instead of %" PRIu64,
+                          r->size < f->bytes ? "cut short" : "extra bytes at the end",
+                          r->size, f->bytes);
     }
-    rv = hash_file(fd, size, hash);
+    rv = hash_file(r, file, sink, hash);
     if (rv < 0) {
         return errmsg_set(what, rv, "cannot be read: %s", err_text(rv));
     }
@@ -121,29 +121,28 @@ static int judge_file(int fd, uint64_t size, const struct checkpoint_file *f,
     return 0;
 }
 
-static void check_file(const char *dir, const struct checkpoint_file *f,
-                       struct verify_report *report)
+static int check_file(const char *dir, const struct manifest *m, size_t file,
+                      const struct verify_sink *sink, struct errmsg *what)
 {
+    const struct checkpoint_file *f = &m->files[file];
     char path[CHECKPOINT_PATH_MAX];
-    struct errmsg what;
-    uint64_t size = 0;
-    int fd = -ENAMETOOLONG;
+    struct file_reader r;
     int rv;
 
-    if (str_format(path, sizeof(path), "%s/%s", dir, f->name)) {
-        fd = file_open_read(path, &size);
+    if (!str_format(path, sizeof(path), "%s/%s", dir, f->name)) {
+        return errmsg_set(what, -ENAMETOOLONG, "cannot be opened: %s",
+                          err_text(-ENAMETOOLONG));
     }
-    if (fd == -ENOENT) {
-        rv = errmsg_set(&what, ERR_MISSING, "missing");
-    } else if (fd < 0) {
-        rv = errmsg_set(&what, fd, "cannot be opened: %s", err_text(fd));
+    rv = file_reader_open(&r, path);
+    if (rv == -ENOENT) {
+        rv = errmsg_set(what, ERR_MISSING, "missing");
+    } else if (rv < 0) {
+        rv = errmsg_set(what, rv, "cannot be opened: %s", err_text(rv));
     } else {
-        rv = judge_file(fd, size, f, &what);
-        (void)close(fd); /* read only */
+        rv = judge_file(&r, f, file, sink, what);
     }
-    if (rv < 0) {
-        on_problem(report, f->name, what.text);
-    }
+    file_reader_release(&r);
+    return rv;
 }
 
 static void check_tables(const char *dir, const struct manifest *m,
@@ -164,8 +163,27 @@ static void check_tables(const char *dir, const struct manifest *m,
     index_release(&x);
 }
 
-void verify_checkpoint(const char *path, struct manifest *ret,
-                       struct verify_report *report)
+static void check_all(const char *path, const struct manifest *m,
+                      const struct verify_sink *sink, struct verify_report *report)
+{
+    struct errmsg what;
+
+    if (sink) {
+        sink->on_manifest(sink->arg, path, m);
+    }
+    check_name(path, &m->meta, report);
+    for (size_t i = 0; i < m->n_files; i++) {
+        if (check_file(path, m, i, sink, &what) < 0) {
+            on_problem(report, m->files[i].name, what.text);
+        }
+    }
+    if (report->n == 0) {
+        check_tables(path, m, report);
+    }
+}
+
+void verify_checkpoint(const char *path, const struct verify_sink *sink,
+                       struct manifest *ret, struct verify_report *report)
 {
     struct manifest m;
     struct errmsg why = {""};
@@ -178,13 +196,7 @@ void verify_checkpoint(const char *path, struct manifest *ret,
                    why.text + (str_starts_with(why.text, skip) ? strlen(skip) : 0));
         return;
     }
-    check_name(path, &m.meta, report);
-    for (size_t i = 0; i < m.n_files; i++) {
-        check_file(path, &m.files[i], report);
-    }
-    if (report->n == 0) {
-        check_tables(path, &m, report);
-    }
+    check_all(path, &m, sink, report);
     if (report->n == 0 && ret) {
         *ret = m;
     } else {
@@ -209,14 +221,14 @@ static int join_report(const struct verify_report *report, struct errmsg *msg)
     return rv;
 }
 
-int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
-                      struct errmsg *msg)
+int verify_and_tell(const char *path, const struct verify_sink *sink,
+                    struct checkpoint_meta *ret_meta, struct errmsg *msg)
 {
     struct verify_report report;
     struct manifest m;
     int rv = 0;
 
-    verify_checkpoint(path, &m, &report);
+    verify_checkpoint(path, sink, &m, &report);
     if (report.n > 0) {
         rv = join_report(&report, msg);
     } else {
@@ -228,4 +240,10 @@ int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
     }
     verify_report_release(&report);
     return rv;
+}
+
+int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
+                      struct errmsg *msg)
+{
+    return verify_and_tell(path, NULL, ret_meta, msg);
 }

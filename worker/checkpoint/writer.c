@@ -141,41 +141,54 @@ static int make_header(const struct shard *s, struct buf *ret)
     return rv;
 }
 
-static int put_shard(struct file_writer *w, const struct shard *s, struct errmsg *msg)
+static size_t box_bytes(const struct box *b)
 {
-    struct buf header;
+    return b->n_rows * (b->n_dims == 2 ? b->shape[1] : 1) * sizeof(float);
+}
+
+static int put_shard(struct file_writer *w, const struct shard *s,
+                     const struct buf *header, struct errmsg *msg)
+{
+    int rv = file_writer_put(w, buf_bytes(header), buf_len(header), msg);
+
+    for (size_t i = 0; i < s->n && rv == 0; i++) {
+        rv = file_writer_put(w, s->box[i]->data, box_bytes(s->box[i]), msg);
+    }
+    return rv;
+}
+
+static int write_file(const char *path, const struct shard *s, const struct buf *header,
+                      struct checkpoint_file *ret, struct errmsg *msg)
+{
+    uint64_t size = buf_len(header);
+    struct file_writer w;
     int rv;
 
-    buf_init(&header, SIZE_MAX / 2);
-    rv = make_header(s, &header);
-    if (rv < 0) {
-        (void)errmsg_set(msg, rv, "the table of %zu tensors is too long", s->n);
-    } else {
-        rv = file_writer_put(w, buf_bytes(&header), buf_len(&header), msg);
+    for (size_t i = 0; i < s->n; i++) {
+        size += box_bytes(s->box[i]);
     }
-    buf_release(&header);
-    for (size_t i = 0; i < s->n && rv == 0; i++) {
-        const struct box *b = s->box[i];
-        size_t row = b->n_dims == 2 ? b->shape[1] : 1;
-
-        rv = file_writer_put(w, b->data, b->n_rows * row * sizeof(float), msg);
+    rv = file_writer_open(&w, path, size, msg);
+    if (rv == 0) {
+        rv = put_shard(&w, s, header, msg);
     }
+    if (rv == 0) {
+        rv = file_writer_finish(&w, &ret->bytes, ret->hash, msg);
+    }
+    file_writer_release(&w);
     return rv;
 }
 
 static int write_shard(const char *path, const struct shard *s,
                        struct checkpoint_file *ret, struct errmsg *msg)
 {
-    struct file_writer w;
-    int rv = file_writer_open(&w, path, msg);
+    struct buf header;
+    int rv;
 
-    if (rv == 0) {
-        rv = put_shard(&w, s, msg);
-    }
-    if (rv == 0) {
-        rv = file_writer_finish(&w, &ret->bytes, ret->hash, msg);
-    }
-    file_writer_release(&w);
+    buf_init(&header, SIZE_MAX / 2);
+    rv = make_header(s, &header);
+    rv = rv < 0 ? errmsg_set(msg, rv, "the table of %zu tensors is too long", s->n)
+                : write_file(path, s, &header, ret, msg);
+    buf_release(&header);
     return rv;
 }
 
@@ -228,7 +241,7 @@ int checkpoint_write_manifest(const char *tmp_dir, const struct checkpoint_meta 
     buf_init(&text, MANIFEST_BYTES_MAX);
     rv = manifest_encode(meta, files, n_files, &text, ret_hash, msg);
     if (rv == 0) {
-        rv = file_writer_open(&w, path, msg);
+        rv = file_writer_open(&w, path, buf_len(&text), msg);
         if (rv == 0) {
             rv = file_writer_put(&w, buf_bytes(&text), buf_len(&text), msg);
         }

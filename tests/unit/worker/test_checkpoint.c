@@ -79,8 +79,16 @@ static void make_dir(const struct fixture *f, const char *name)
     assert_int_equal(mkdir(path, 0777), 0);
 }
 
+/* Either way of loading. */
+static int load(const char *path, const struct box *boxes, size_t n, bool verified,
+                struct errmsg *msg)
+{
+    return verified ? checkpoint_load_verified(path, boxes, n, NULL, msg)
+                    : checkpoint_load(path, boxes, n, msg);
+}
+
 /* Loads what each rank of another world wants and compares it with the state. */
-static void assert_loads(struct fixture *f, const char *path, int world)
+static void assert_loads(struct fixture *f, const char *path, int world, bool verified)
 {
     struct box boxes[TINY_TENSORS];
     float data[TINY_TENSORS][64];
@@ -92,7 +100,7 @@ static void assert_loads(struct fixture *f, const char *path, int world)
             memset(data[i], 0xff, sizeof(data[i]));
             boxes[i].data = data[i];
         }
-        assert_int_equal(checkpoint_load(path, boxes, n, &f->msg), 0);
+        assert_int_equal(load(path, boxes, n, verified, &f->msg), 0);
         for (size_t i = 0; i < n; i++) {
             size_t row = boxes[i].n_dims == 2 ? boxes[i].shape[1] : 1;
             const float *wanted = f->tiny.whole[i].data + boxes[i].row * row;
@@ -102,6 +110,18 @@ static void assert_loads(struct fixture *f, const char *path, int world)
             assert_int_equal(*after, 0xff); /* and nothing past the box */
         }
     }
+}
+
+static void damage(const char *dir, const char *name)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    int fd;
+
+    assert_true(str_format(path, sizeof(path), "%s/%s", dir, name));
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "\xa5\x5a", 2, 40), 2);
+    assert_int_equal(close(fd), 0);
 }
 
 /* --- round trips --- */
@@ -115,7 +135,8 @@ static void any_number_of_ranks_loads_any_others_checkpoint(void **state)
         assert_int_equal(
             checkpoint_verify(path_of(f, (uint64_t)written, 1), NULL, &f->msg), 0);
         for (int wanted = 1; wanted <= 9; wanted++) {
-            assert_loads(f, path_of(f, (uint64_t)written, 1), wanted);
+            assert_loads(f, path_of(f, (uint64_t)written, 1), wanted, false);
+            assert_loads(f, path_of(f, (uint64_t)written, 1), wanted, true);
         }
     }
 }
@@ -243,6 +264,96 @@ static void large_shards_pass_through_the_staging_buffer(void **state)
     mem_free(back);
 }
 
+/* Rows [begin, end) of tensors that are cut between two shards, whose ends lie anywhere
+ * in the blocks that are read. */
+enum { WIDE_TENSORS = 23, WIDE_ROWS = 101, WIDE = 1009 };
+
+static void wide_boxes(struct box *boxes, float *data, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < WIDE_TENSORS; i++) {
+        boxes[i] = (struct box){.n_dims = 2,
+                                .shape = {WIDE_ROWS, WIDE},
+                                .row = begin,
+                                .n_rows = end - begin,
+                                .data = data + (i * WIDE_ROWS + begin) * WIDE};
+        assert_true(str_format(boxes[i].name, sizeof(boxes[i].name), "t.%02zu", i));
+    }
+}
+
+static void commit_wide(struct fixture *f, float *data)
+{
+    struct box boxes[WIDE_TENSORS];
+    struct checkpoint_file files[2];
+    char path[CHECKPOINT_PATH_MAX];
+
+    checkpoint_path(path, sizeof(path), f->dir, 1, 1, true);
+    for (int rank = 0; rank < 2; rank++) {
+        wide_boxes(boxes, data, rank == 0 ? 0 : 37, rank == 0 ? 37 : WIDE_ROWS);
+        assert_int_equal(checkpoint_write_shard(path, rank, boxes, WIDE_TENSORS,
+                                                &files[rank], &f->msg),
+                         0);
+    }
+    assert_int_equal(tiny_manifest(f->dir, 1, 1, files, 2, &f->msg), 0);
+    assert_int_equal(checkpoint_commit(f->dir, 1, 1, &f->msg), 0);
+}
+
+static void boxes_are_loaded_from_all_the_blocks_they_touch(void **state)
+{
+    static const size_t rows[][2] = {{0, WIDE_ROWS}, {0, 1}, {36, 38}, {50, 101}};
+    struct fixture *f = *state;
+    size_t n = (size_t)WIDE_TENSORS * WIDE_ROWS * WIDE;
+    float *data = mem_array(n, sizeof(float));
+    float *back = mem_array(n, sizeof(float));
+    float *wanted = mem_array(n, sizeof(float));
+    struct box boxes[WIDE_TENSORS];
+
+    for (size_t i = 0; i < n; i++) {
+        data[i] = (float)i;
+    }
+    commit_wide(f, data);
+    for (size_t k = 0; k < ARRAY_LEN(rows); k++) {
+        memset(back, 0xff, n * sizeof(float));
+        memset(wanted, 0xff, n * sizeof(float));
+        wide_boxes(boxes, back, rows[k][0], rows[k][1]);
+        assert_int_equal(checkpoint_load_verified(path_of(f, 1, 1), boxes, WIDE_TENSORS,
+                                                  NULL, &f->msg),
+                         0);
+        for (size_t i = 0; i < WIDE_TENSORS; i++) {
+            size_t at = (i * WIDE_ROWS + rows[k][0]) * WIDE;
+
+            memcpy(wanted + at, data + at,
+                   (rows[k][1] - rows[k][0]) * WIDE * sizeof(float));
+        }
+        assert_memory_equal(back, wanted, n * sizeof(float));
+    }
+    mem_free(data);
+    mem_free(back);
+    mem_free(wanted);
+}
+
+/* What does not fit is told only of a checkpoint that is right: a damaged one is
+ * passed over, whatever is in it. */
+static void a_load_verifies_before_it_judges_the_boxes(void **state)
+{
+    struct fixture *f = *state;
+    struct checkpoint_meta meta = {0};
+    float data[64];
+    struct box box = f->tiny.whole[0];
+
+    tiny_commit(&f->tiny, f->dir, 7, 1, 2);
+    box.shape[1]++;
+    box.data = data;
+    assert_int_equal(
+        checkpoint_load_verified(path_of(f, 7, 1), &box, 1, &meta, &f->msg),
+        ERR_INVALID);
+    assert_non_null(strstr(f->msg.text, "'wte.weight'"));
+    assert_int_equal(meta.step, 7);
+    checkpoint_meta_release(&meta);
+    damage(path_of(f, 7, 1), "shard-00002-model-00001-of-00001.safetensors");
+    assert_int_equal(checkpoint_load_verified(path_of(f, 7, 1), &box, 1, NULL, &f->msg),
+                     ERR_CORRUPT);
+}
+
 static void a_missing_tensor_and_another_shape_are_named(void **state)
 {
     struct fixture *f = *state;
@@ -345,37 +456,34 @@ static void on_rejected(void *arg, const char *line)
     r->n++;
 }
 
-static void damage(const char *dir, const char *name)
-{
-    char path[CHECKPOINT_PATH_MAX];
-    int fd;
-
-    assert_true(str_format(path, sizeof(path), "%s/%s", dir, name));
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    assert_true(fd >= 0);
-    assert_int_equal(pwrite(fd, "\xa5\x5a", 2, 40), 2);
-    assert_int_equal(close(fd), 0);
-}
-
 static void loading_falls_back_to_the_newest_that_verifies_and_says_so(void **state)
 {
     struct fixture *f = *state;
     struct rejections r = {.n = 0};
+    float data[64];
+    struct box box = f->tiny.whole[0];
+    const struct checkpoint_search search = {.dir = f->dir,
+                                             .boxes = &box,
+                                             .n_boxes = 1,
+                                             .on_rejected = on_rejected,
+                                             .arg = &r};
     struct checkpoint_entry entry;
     struct checkpoint_meta meta;
 
+    box.data = data;
     tiny_commit(&f->tiny, f->dir, 900, 1, 2);
     tiny_commit(&f->tiny, f->dir, 10, 2, 2);
     tiny_commit(&f->tiny, f->dir, 20, 2, 2);
     tiny_commit(&f->tiny, f->dir, 30, 2, 2);
     damage(path_of(f, 30, 2), "shard-00002-model-00001-of-00001.safetensors");
     damage(path_of(f, 20, 2), "manifest.json");
-    assert_int_equal(checkpoint_newest(f->dir, on_rejected, &r, &entry, &meta, &f->msg),
-                     0);
+    assert_int_equal(checkpoint_newest(&search, &entry, &meta, &f->msg), 0);
     assert_int_equal(entry.step, 10);
     assert_int_equal(entry.run_generation, 2);
     assert_int_equal(meta.step, 10);
     checkpoint_meta_release(&meta);
+    assert_memory_equal(data, f->tiny.whole[0].data,
+                        box.shape[0] * box.shape[1] * sizeof(float));
     assert_int_equal(r.n, 2);
     assert_non_null(strstr(r.line[0], "step-00000030-g2"));
     assert_non_null(strstr(r.line[0], "shard-00002-model-00001-of-00001.safetensors"));
@@ -388,15 +496,15 @@ static void without_a_good_checkpoint_there_is_none(void **state)
 {
     struct fixture *f = *state;
     struct rejections r = {.n = 0};
+    const struct checkpoint_search search = {
+        .dir = f->dir, .on_rejected = on_rejected, .arg = &r};
     struct checkpoint_entry entry;
     struct checkpoint_meta meta;
 
-    assert_int_equal(checkpoint_newest(f->dir, on_rejected, &r, &entry, &meta, &f->msg),
-                     ERR_MISSING);
+    assert_int_equal(checkpoint_newest(&search, &entry, &meta, &f->msg), ERR_MISSING);
     tiny_commit(&f->tiny, f->dir, 1, 1, 1);
     damage(path_of(f, 1, 1), "manifest.json");
-    assert_int_equal(checkpoint_newest(f->dir, on_rejected, &r, &entry, &meta, &f->msg),
-                     ERR_MISSING);
+    assert_int_equal(checkpoint_newest(&search, &entry, &meta, &f->msg), ERR_MISSING);
     assert_int_equal(r.n, 1);
 }
 
@@ -514,6 +622,8 @@ int main(void)
         CASE(the_manifest_gives_back_what_was_put_in),
         CASE(writing_twice_gives_the_same_bytes),
         CASE(large_shards_pass_through_the_staging_buffer),
+        CASE(boxes_are_loaded_from_all_the_blocks_they_touch),
+        CASE(a_load_verifies_before_it_judges_the_boxes),
         CASE(a_missing_tensor_and_another_shape_are_named),
         CASE(boxes_that_make_no_sense_are_refused),
         CASE(a_commit_may_be_repeated_but_not_invented),

@@ -83,7 +83,7 @@ static void assert_names(struct fixture *f, const char *name, const char *what)
 {
     struct verify_report report;
 
-    verify_checkpoint(f->path, NULL, &report);
+    verify_checkpoint(f->path, NULL, NULL, &report);
     assert_int_equal(report.n, 1);
     assert_string_equal(report.problem[0].file, name);
     assert_non_null(strstr(report.problem[0].what.text, what));
@@ -192,7 +192,7 @@ static void every_wrong_file_is_named(void **state)
     assert_int_equal(close(fd), 0);
     file_path(f, SHARD_1, path);
     assert_int_equal(unlink(path), 0);
-    verify_checkpoint(f->path, NULL, &report);
+    verify_checkpoint(f->path, NULL, NULL, &report);
     assert_int_equal(report.n, 2);
     verify_report_release(&report);
     assert_int_equal(checkpoint_verify(f->path, NULL, &f->msg), ERR_CORRUPT);
@@ -365,6 +365,7 @@ static bool killed_writing(struct fixture *f, const char *point, unsigned n)
 /* The n-th passage of `point` kills, for n = 1, 2, … until the writing gets through. */
 static void kill_each(struct fixture *f, const char *point)
 {
+    const struct checkpoint_search search = {.dir = f->dir};
     struct checkpoint_entry newest;
     struct checkpoint_meta meta;
     char next[CHECKPOINT_PATH_MAX];
@@ -372,8 +373,7 @@ static void kill_each(struct fixture *f, const char *point)
     checkpoint_path(next, sizeof(next), f->dir, 2, 1, false);
     for (unsigned n = 1; killed_writing(f, point, n); n++) {
         assert_unharmed(f);
-        assert_int_equal(checkpoint_newest(f->dir, NULL, NULL, &newest, &meta, &f->msg),
-                         0);
+        assert_int_equal(checkpoint_newest(&search, &newest, &meta, &f->msg), 0);
         checkpoint_meta_release(&meta);
         assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 0);
         if (newest.step == 2) { /* killed after the rename: committed, so good */
