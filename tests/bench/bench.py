@@ -2,11 +2,18 @@
 
     bench.py [--quick] [--json FILE] [NAME…]      or: make bench BENCH='[--quick] [NAME…]'
 
-Each line of the table is one comparison: ours, theirs, and ours / theirs with an arrow that
-says whether a smaller (↓) or a larger (↑) ratio is the better one; then how the figures were
-taken, and the benchmark's name. The JSON has the same, with the commands of both sides.
-Nothing is judged here: figures of a busy machine are noisy, ratios less so. Programs come from
-$BIN, PyTorch from $CTRUN_TORCH_PYTHON.
+Each line of the table is one comparison: ours; theirs; ours / theirs, with an arrow that says
+whether a smaller (↓) or a larger (↑) ratio is the better one; the goal for that ratio and
+whether it is reached (✓ ✗; – where there is none); how the figures were taken; and the
+benchmark's name. What is being measured is said meanwhile on stderr. The JSON has the same,
+with the commands of both sides.
+
+Figures of a busy machine are noisy, ratios less so: both sides are measured in turns, and
+medians or bests of several compared. A goal that is missed once is a reason to run that line
+again; the exit code says only whether everything could be measured. Programs come from $BIN,
+PyTorch from $CTRUN_TORCH_PYTHON, llm.c's train_gpt2 (optional) from $CTRUN_LLMC. Nothing needs
+root. On two cores all takes about half an hour, most of it torch.compile, and --quick some
+minutes.
 """
 
 import argparse
@@ -26,6 +33,7 @@ sys.dont_write_bytecode = True
 
 import launching  # noqa: E402
 import networking  # noqa: E402
+import saving  # noqa: E402
 import storing  # noqa: E402
 import training  # noqa: E402
 from measure import ROOT, Context, Failed, Gap  # noqa: E402
@@ -40,10 +48,14 @@ BENCHES = {
     "store": storing.store,
     "all-reduce": training.all_reduce,
     "tcp": networking.tcp,
-    "checkpoint": training.checkpoint,
-    "step": training.step,
+    "checkpoint": saving.checkpoint,
+    "pause": saving.pause,
+    "worker-memory": training.worker_memory,
     "exact": training.exact,
     "reduction": training.reduction,
+    "scaling": training.scaling,
+    "llmc": training.llmc,
+    "step": training.step,
 }
 SCALES = {
     "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
@@ -51,7 +63,7 @@ SCALES = {
     "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s")),
     "1/s": ((1e3, "k/s"), (1, "/s")),
 }
-LINE = "{:52} {:>9}  {:24} {:>9}  {:>9}  {:28} {}"
+LINE = "{:57} {:>9}  {:22} {:>9}  {:>8} {:>10}  {:28} {}"
 
 
 def figure(value, unit):
@@ -61,9 +73,13 @@ def figure(value, unit):
 
 def line_of(row, name):
     arrow = "↓" if row.better == "lower" else "↑"
-    ratio = f"{row.ratio:.3g} {arrow}" if row.ratio else "–"
-    theirs = figure(row.theirs, row.unit) if row.ratio else ""
-    return LINE.format(row.what, figure(row.ours, row.unit), row.against, theirs, ratio,
+    ratio = f"{row.ratio:.3g} {arrow}" if row.ratio is not None else "–"
+    theirs = figure(row.theirs, row.unit) if row.ratio is not None else ""
+    goal = "–"
+    if row.reached is not None:
+        bound = "≤" if row.better == "lower" else "≥"
+        goal = f"{bound} {row.goal:g} {'✓' if row.reached else '✗'}"
+    return LINE.format(row.what, figure(row.ours, row.unit), row.against, theirs, ratio, goal,
                        row.how, name)
 
 
@@ -92,7 +108,8 @@ def machine():
 def run_benches(names, ctx):
     """Prints each line when it is there. The results, and what could not be had."""
     results, gaps = [], []
-    for name in names:
+    for i, name in enumerate(names):
+        ctx.note(f"{name}, {i + 1} of {len(names)}")
         try:
             for item in BENCHES[name](ctx):
                 if isinstance(item, Gap):
@@ -101,7 +118,7 @@ def run_benches(names, ctx):
                     continue
                 print(line_of(item, name), flush=True)
                 results.append({"bench": name, **dataclasses.asdict(item), "ratio": item.ratio,
-                                "command": f"make bench BENCH={name}"})
+                                "reached": item.reached, "command": f"make bench BENCH={name}"})
         except (Failed, OSError) as e:
             print(f"{name}: failed: {e}", flush=True)
             gaps.append({"bench": name, "failed": True, "what": name, "reason": str(e)})
@@ -111,7 +128,7 @@ def run_benches(names, ctx):
 def parse_args():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller; under a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the results")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
     args = parser.parse_args()
@@ -119,6 +136,16 @@ def parse_args():
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     return args
+
+
+def print_summary(results, gaps):
+    goals = [row for row in results if row["reached"] is not None]
+    missed = [row for row in goals if not row["reached"]]
+    print(f"{len(goals) - len(missed)} of {len(goals)} goals reached; "
+          f"{len(gaps)} lines left out or failed")
+    for row in missed:
+        print(f"  missed: {row['what']}, against {row['against']}: "
+              f"{row['ratio']:.3g}, goal {row['goal']:g}; {row['command']}")
 
 
 def main():
@@ -130,12 +157,13 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     about = machine()
     print(f"{about['processor']}, {about['cores']} cores; load {about['load_average']:.1f}")
-    print(LINE.format("", "ours", "against", "theirs", "ratio", "", "make bench BENCH="))
+    print(LINE.format("", "ours", "against", "theirs", "ratio", "goal", "", "make bench BENCH="))
     names = [name for name in BENCHES if not args.names or name in args.names]
     # beside the programs, since the disk is measured and /tmp may be memory
     with tempfile.TemporaryDirectory(prefix="bench-", dir=folder.parent) as scratch:
         ctx = Context(folder, interpreter_with_torch(), args.quick, pathlib.Path(scratch))
         results, gaps = run_benches(names, ctx)
+    print_summary(results, gaps)
     if args.json:
         text = json.dumps({"machine": about, "quick": args.quick, "results": results,
                            "left_out": gaps}, indent=1, ensure_ascii=False)

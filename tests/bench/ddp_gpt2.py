@@ -1,14 +1,16 @@
-"""GPT-2 under DistributedDataParallel with gloo, as one writes it in plain PyTorch: fp32, AdamW,
-clipping, random tokens; 124M, if not told otherwise. Run by torchrun; rank 0 prints a line of
-JSON for each step.
+"""GPT-2 as one writes it in plain PyTorch: fp32, AdamW, clipping, random tokens; 124M, if not
+told otherwise. Run by torchrun it is DistributedDataParallel with gloo, alone one process; rank 0
+prints a line of JSON for each step.
 
-What PyTorch offers to be quicker without torch.compile is taken: fused AdamW and attention,
-gradients as views of the buckets, denormals flushed.
+What PyTorch offers to be quicker is taken: fused AdamW and attention, gradients as views of the
+buckets, denormals flushed, and with --compile torch.compile (whose first steps compile).
 """
 
 import argparse
 import json
 import math
+import os
+import resource
 import time
 
 import torch
@@ -58,36 +60,53 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def main():
+def parse_args():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True, help="sequences a rank")
     parser.add_argument("--seq-len", type=int, required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compile", action="store_true")
     for name, default in (("layers", 12), ("heads", 12), ("dim", 768), ("vocab", 50257)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
+    return parser.parse_args()
+
+
+def make_model(args, is_alone):
+    model = GPT2(args.layers, args.heads, args.dim, args.vocab)
+    if not is_alone:
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return torch.compile(model) if args.compile else model
+
+
+def main():
+    args = parse_args()
+    is_alone = "RANK" not in os.environ
+    torch.set_num_threads(args.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(0)
-    dist.init_process_group("gloo")
-    model = nn.parallel.DistributedDataParallel(
-        GPT2(args.layers, args.heads, args.dim, args.vocab), gradient_as_bucket_view=True)
+    if not is_alone:
+        dist.init_process_group("gloo")
+    rank = 0 if is_alone else dist.get_rank()
+    model = make_model(args, is_alone)
     groups = [{"params": [p for p in model.parameters() if (p.dim() > 1) == decays],
                "weight_decay": 0.1 if decays else 0.0} for decays in (True, False)]
     optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=True)
-    torch.manual_seed(1 + dist.get_rank())
+    torch.manual_seed(1 + rank)
     for step in range(1, args.steps + 1):
         began = time.perf_counter()
         tokens = torch.randint(args.vocab, (args.batch, args.seq_len + 1))
-        loss = model(tokens[:, :-1], tokens[:, 1:].contiguous())
+        loss = model(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if dist.get_rank() == 0:
-            print(json.dumps({"step": step, "loss": loss.item(),
+        if rank == 0:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            print(json.dumps({"step": step, "loss": loss.item(), "peak_bytes": peak,
                               "step_s": time.perf_counter() - began}), flush=True)
-    dist.destroy_process_group()
+    if not is_alone:
+        dist.destroy_process_group()
 
 
 main()

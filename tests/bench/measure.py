@@ -12,6 +12,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -38,10 +39,18 @@ class Row:
     against: str = ""  # "": there is nothing to compare with
     theirs: float | None = None
     their_command: str = ""
+    goal: float | None = None  # of ours / theirs: at most, where lower is better; at least
 
     @property
     def ratio(self):
         return self.ours / self.theirs if self.theirs else None
+
+    @property
+    def reached(self):
+        """None: there is no goal, or nothing to measure it against."""
+        if self.goal is None or self.ratio is None:
+            return None
+        return self.ratio <= self.goal if self.better == "lower" else self.ratio >= self.goal
 
 
 @dataclasses.dataclass
@@ -62,12 +71,17 @@ class Context:
     def count(self, full, quick):
         return quick if self.quick else full
 
-    def torchrun(self, *args):
+    def torchrun(self, *args, ranks=2):
         return [self.torch, "-m", "torch.distributed.run", "--standalone",
-                "--nproc-per-node=2", *args]
+                f"--nproc-per-node={ranks}", *args]
 
-    def ctrun(self, *args):
-        return [self.bin / "ctrun", "--standalone", "--nproc-per-node=2", *args]
+    def ctrun(self, *args, ranks=2):
+        return [self.bin / "ctrun", "--standalone", f"--nproc-per-node={ranks}", *args]
+
+    @staticmethod
+    def note(text):
+        """Says what is being measured, since that can take minutes."""
+        print(f"  … {text}", file=sys.stderr, flush=True)
 
     def no_torch(self, what):
         return Gap(what, "there is no PyTorch (CTRUN_TORCH_PYTHON): make bench-deps")
@@ -120,17 +134,17 @@ def port_of(process, pattern):
         select.select([], [], [], 0.01)
 
 
-def run(command, **kwargs):
+def run(command, limit_s=LIMIT_S, **kwargs):
     """Runs a program to its end; its output."""
     command = [str(part) for part in command]
     with subprocess.Popen(command, env=environment(), text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, start_new_session=True, **kwargs) as process:
         try:
-            out, err = process.communicate(timeout=LIMIT_S)
+            out, err = process.communicate(timeout=limit_s)
         except BaseException as e:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(e, subprocess.TimeoutExpired):
-                raise Failed(f"{text_of(command)} took longer than {LIMIT_S} s") from e
+                raise Failed(f"{text_of(command)} took longer than {limit_s} s") from e
             raise
     if process.returncode:
         raise Failed(f"{text_of(command)} ended with {process.returncode}: {last_line(err)}")
@@ -161,13 +175,18 @@ def background(command, folder, **kwargs):
     try:
         yield process
     finally:
-        below = descendants(process.pid)
-        process.kill()
-        process.wait()
-        # a launcher of ours ends its workers; others' are left to us
-        wait_gone(below, 0.5) or kill(below)
-        wait_gone(below, LIMIT_S)
+        end_tree(process)
         log.unlink()
+
+
+def end_tree(process):
+    """Kills a process and all below it; then they are gone."""
+    below = descendants(process.pid)
+    process.kill()
+    process.wait()
+    # a launcher of ours ends its workers; others' are left to us
+    wait_gone(below, 0.5) or kill(below)
+    wait_gone(below, LIMIT_S)
 
 
 def start_time(pid):
@@ -212,6 +231,14 @@ def wait_gone(processes, seconds):
             return False
         time.sleep(0.01)
     return True
+
+
+def peak_memory(pid):
+    """The most bytes that were resident at a time."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise Failed(f"process {pid} has no peak of its memory")
 
 
 def memory(pid):

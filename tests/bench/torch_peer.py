@@ -1,7 +1,8 @@
-"""PyTorch's side of two benchmarks; run by an interpreter that has it.
+"""PyTorch's side of some benchmarks; run by an interpreter that has it.
 
     torchrun … torch_peer.py all-reduce BYTES:COUNT…     gloo; a line of JSON for each
     torch_peer.py store                                  a TCPStore until it is killed
+    torch_peer.py save FILE MIB                          torch.save and torch.load, twice
 """
 
 import json
@@ -38,7 +39,22 @@ def store():
     signal.pause()
 
 
+def save(path, mib):
+    """As scripts do it: without fsync, and the file comes back from the page cache."""
+    state = {f"h.{i}.weight": torch.randn(8192, 768) for i in range(mib // 24)}
+    size = sum(t.nbytes for t in state.values())
+    for _ in range(2):
+        began = time.perf_counter()
+        torch.save(state, path)
+        saved = time.perf_counter()
+        torch.load(path)
+        print(json.dumps({"bytes": size, "save_s": saved - began,
+                          "load_s": time.perf_counter() - saved}))
+
+
 if sys.argv[1] == "store":
     store()
+elif sys.argv[1] == "save":
+    save(sys.argv[2], int(sys.argv[3]))
 else:
     all_reduce(sys.argv[2:])

@@ -74,6 +74,20 @@ def test_is_rejected_with_a_line_and_the_one_before_is_used(
     assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, 22))
 
 
+def test_where_all_are_damaged_nothing_of_them_is_left_in_the_state(
+    bin_dir, train, half_way, golden, tmp_path
+):
+    """They are loaded while they are verified: what was loaded must go again."""
+    run_dir = tmp_path / "run"
+    subprocess.run(["cp", "-r", half_way, run_dir], check=True)
+    for path in training.checkpoints(run_dir):
+        flip(next(path.glob("shard-00002*")))
+    run = train(run_dir)
+    assert run.wait(60) == 0, run.err()
+    assert "rejected" in run.err() and "resumed" not in run.out()
+    training.assert_same_answer(bin_dir, run_dir, golden())
+
+
 def test_a_cleaned_up_log_folder_does_not_bring_back_an_older_checkpoint(
     bin_dir, train, half_way, tmp_path
 ):
