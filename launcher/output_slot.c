@@ -231,11 +231,6 @@ static bool is_news(struct output *o, const struct slot *s)
     return true;
 }
 
-static void to_stderr(struct stream *st, const char *data, size_t size)
-{
-    to_console(&st->slot->streams[1], data, size);
-}
-
 static void end_console_line(struct slot *s, struct stream *st)
 {
     bool keeps_bytes = s->mode == MODE_FOREIGN && s->output->n_open == 1;
@@ -251,7 +246,7 @@ void slot_end(struct slot *s)
 
     if (s->mode == MODE_UNDECIDED && buf_len(&s->held) > 0 && !s->has_refused &&
         is_news(o, s)) {
-        release_held(s, to_stderr);
+        release_held(s, to_console);
     }
     buf_release(&s->held);
     for (size_t i = 0; i < 2; i++) {

@@ -298,7 +298,7 @@ def worker_memory(ctx):
     run_dir = ctx.scratch / "memory"
     command = training_command(ctx, run_dir)
     run_steps(ctx, command, run_dir, 2, look)
-    plan = ["sh", "-c", 'exec "$@" 2>&1', "sh", *command, "--dry-run"]  # to either stream
+    plan = [*command, "--dry-run"]
     totals = MIB_IN_PLAN.findall(run(plan))
     if not totals:
         raise Failed(f"{text_of(plan)} names no total")

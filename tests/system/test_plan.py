@@ -30,7 +30,7 @@ def dry_run(bin_dir, corpus, run_dir, nproc, *extra):
     return subprocess.run(
         [bin_dir / "ctrun", f"--nproc-per-node={nproc}", "ctrun-worker",
          *training.overrides(corpus, run_dir, *extra), "--dry-run"],
-        check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        check=True, capture_output=True, text=True,
     ).stdout
 
 

@@ -76,9 +76,8 @@ static void failed_start(void)
     output_rig_end(&r, 0);
     output_rig_close(&r);
     CHECK_FILE("console.err", "ctrun-worker: error: c.yaml:3:1: unknown key rank=0\n"
-                              "ctrun-worker: error: no memory rank=2\n"
-                              "ctrun-worker: error: c.yaml:3:1: unknown key rank=0\n");
-    CHECK_FILE("console.out", "");
+                              "ctrun-worker: error: no memory rank=2\n");
+    CHECK_FILE("console.out", "ctrun-worker: error: c.yaml:3:1: unknown key rank=0\n");
 }
 
 static void mistake_that_all_ranks_find_before_hello_is_seen_once(void **state)
