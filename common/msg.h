@@ -42,9 +42,13 @@
 
 #define MSG_MAGIC "ctrunA1\n" /* 8 bytes */
 
+/* HELLO's first field, alike on both sides. It goes up with every change of what is on
+ * the wire: a field, its width or limit, a message. HELLO and REFUSED keep their shape,
+ * or the two could not say so to each other. */
+enum { MSG_VERSION = 2 };
+
 enum {
     MSG_MAGIC_SIZE = 8,
-    MSG_VERSION = 1,
     MSG_MAX_FRAME =
         512 * 1024, /* the length field's limit; larger closes the connection */
     MSG_MAX_CHUNK = 256 * 1024, /* of STORE and STORE_REPLY; larger values are cut */

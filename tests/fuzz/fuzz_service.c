@@ -61,7 +61,7 @@ static void make_hello(struct msg_hello *h, struct input *in)
 {
     uint8_t bits = take(in);
 
-    h->version = bits == 255 ? 2 : MSG_VERSION;
+    h->version = bits == 255 ? MSG_VERSION + 1 : MSG_VERSION;
     h->job[0] = bits & 1 ? 'x' : 'y';
     h->host[0] = (char)('a' + (bits >> 1) % 4);
     h->agent_id = (bits >> 1) % 4;

@@ -1,0 +1,58 @@
+/* The agent protocol's version and its fields belong together. */
+
+#include "tests/lib/cmocka.h"
+
+#include "common/msg.h"
+#include "common/str.h"
+
+#include <inttypes.h>
+
+/* What the wire shows of every message: names, order, widths, limits. */
+struct field {
+    const char *name;
+    char kind;
+    unsigned size;
+};
+
+#define U(bits, name) {#name, 'U', bits},
+#define I(name)       {#name, 'I', 32},
+#define T(size, name) {#name, 'T', size},
+#define B(name)       {#name, 'B', 0},
+#define MESSAGE(NAME, name, number) \
+    {#name, '=', number}, MSG_##NAME##_FIELDS(U, I, T, B)
+static const struct field fields[] = {MSG_MAP(MESSAGE)};
+
+static uint64_t fnv1a(uint64_t hash, const char *text)
+{
+    for (; *text; text++) {
+        hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+static void a_change_of_the_fields_is_a_new_version(void **state)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        assert_true(str_format(text, sizeof(text), "%c%u %s;", fields[i].kind,
+                               fields[i].size, fields[i].name));
+        hash = fnv1a(hash, text);
+    }
+    if (MSG_VERSION != 2 || hash != UINT64_C(0xc945745e9e9495ae)) {
+        fail_msg("the agent protocol has changed: raise MSG_VERSION, and put it here "
+                 "with 0x%016" PRIx64,
+                 hash);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_change_of_the_fields_is_a_new_version),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
