@@ -127,6 +127,11 @@ static struct job_node *new_node(struct job *j, const struct job_guest *guest)
     return node;
 }
 
+static uint64_t hash_node_rank(const struct job *j, int32_t node_rank)
+{
+    return table_hash(&node_rank, sizeof(node_rank), j->seed);
+}
+
 static void add_node(struct job *j, struct job_node *node)
 {
     if ((j->n_nodes & (j->n_nodes - 1)) == 0) { /* full: 0, 1, 2, 4 … */
@@ -137,7 +142,7 @@ static void add_node(struct job *j, struct job_node *node)
     j->count[node->state]++;
     if (node->hello.node_rank >= 0) {
         table_insert(&j->node_ranks, &node->by_node_rank,
-                     (uint64_t)node->hello.node_rank);
+                     hash_node_rank(j, node->hello.node_rank));
     }
 }
 
@@ -159,14 +164,18 @@ static void remove_node(struct job *j, struct job_node *node)
 struct job_node *job_of_node_rank(const struct job *j, int32_t node_rank,
                                   const struct job_node *after)
 {
-    uint64_t hash = (uint64_t)node_rank;
     struct table_node *n =
-        after ? after->by_node_rank.next : table_bucket(&j->node_ranks, hash);
+        after ? after->by_node_rank.next
+              : table_bucket(&j->node_ranks, hash_node_rank(j, node_rank));
 
-    while (n && n->hash != hash) {
-        n = n->next;
+    for (; n; n = n->next) {
+        struct job_node *node = CONTAINER_OF(n, struct job_node, by_node_rank);
+
+        if (node->hello.node_rank == node_rank) {
+            return node;
+        }
     }
-    return n ? CONTAINER_OF(n, struct job_node, by_node_rank) : NULL;
+    return NULL;
 }
 
 int job_hello(struct job *j, const struct job_guest *guest, struct job_node **ret,

@@ -80,7 +80,7 @@ struct job {
 
     struct job_node **node; /* owned */
     size_t n_nodes;
-    struct table node_ranks;
+    struct table node_ranks;        /* by --node-rank, hashed with the seed */
     size_t count[NODE_STATE_COUNT]; /* nodes in each state */
     size_t n_flapping;
     size_t table_bytes; /* of a round with all nodes */

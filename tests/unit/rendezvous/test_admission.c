@@ -1,5 +1,6 @@
 /* Who may be in a job, and a node that is lost again and again. */
 
+#include "rendezvous/job.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/stage.h"
 
@@ -352,14 +353,68 @@ static void a_node_that_leaves_does_not_flap(void **state)
     stage_free(st);
 }
 
+static void say_nothing(void *arg, uint64_t session, const struct msg *m)
+{
+    (void)arg;
+    (void)session;
+    (void)m;
+}
+
+static size_t longest_chain(const struct table *t)
+{
+    size_t longest = 0;
+
+    for (uint64_t i = 0; i < t->n_buckets; i++) {
+        size_t n = 0;
+
+        for (const struct table_node *node = t->buckets[i]; node; node = node->next) {
+            n++;
+        }
+        longest = MAX(longest, n);
+    }
+    return longest;
+}
+
+/* Those that end in the same bits would, were they their own hashes. */
+static void chosen_node_ranks_do_not_share_a_bucket(void **state)
+{
+    enum { NODES = 128 };
+
+    struct job_sink sink = {.send = say_nothing};
+    struct job *j = job_new("job", 11, 0x5eed, NULL, &sink);
+    struct msg_hello hello = {.host = "h",
+                              .min_nodes = 1,
+                              .max_nodes = MSG_MAX_NODES,
+                              .nproc = 1,
+                              .group_rank = -1};
+    struct job_node *node[NODES];
+    struct errmsg msg;
+    uint32_t exit_code;
+
+    (void)state;
+    for (int i = 0; i < NODES; i++) {
+        struct job_guest guest = {(uint64_t)i + 1, &hello, "10.0.0.1"};
+
+        hello.node_rank = i * (MSG_MAX_NODES / NODES);
+        assert_int_equal(job_hello(j, &guest, &node[i], &exit_code, &msg), 0);
+    }
+    for (int i = 0; i < NODES; i++) {
+        assert_ptr_equal(job_of_node_rank(j, i * (MSG_MAX_NODES / NODES), NULL),
+                         node[i]);
+    }
+    assert_in_range(longest_chain(&j->node_ranks), 1, 16);
+    job_free(j);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ARRAY_LEN(scenes) + 1] = {
+    struct CMUnitTest tests[ARRAY_LEN(scenes) + 2] = {
         cmocka_unit_test(a_node_that_leaves_does_not_flap),
+        cmocka_unit_test(chosen_node_ranks_do_not_share_a_bucket),
     };
 
     for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
-        tests[i + 1] = stage_scene(&scenes[i]);
+        tests[i + 2] = stage_scene(&scenes[i]);
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
