@@ -20,18 +20,26 @@ static int encode_node(const struct job_node *from, struct buf *table)
     return msg_node_encode(&node, table);
 }
 
-/* The round's table; its first entry has the size *ret_first. */
-static void encode_nodes(const struct round *r, struct buf *table, size_t *ret_first)
-{
-    int rv = encode_node(r->node[0], table);
+/* ROUND's `nodes`: for group rank 0, and for the others. */
+struct node_table {
+    struct bytes all;
+    struct bytes first; /* the beginning of `all` */
+};
 
-    *ret_first = buf_len(table);
+/* Borrows from `storage`. */
+static struct node_table encode_nodes(const struct round *r, struct buf *storage)
+{
+    int rv = encode_node(r->node[0], storage);
+    size_t first = buf_len(storage);
+
     for (size_t i = 1; i < r->n && rv == 0; i++) {
-        rv = encode_node(r->node[i], table);
+        rv = encode_node(r->node[i], storage);
     }
     if (rv < 0) {
         UNREACHABLE(); /* admission_take_room keeps the table small enough */
     }
+    return (struct node_table){.all = {buf_bytes(storage), buf_len(storage)},
+                               .first = {buf_bytes(storage), first}};
 }
 
 static void on_store_reply(void *arg, uint64_t session,
@@ -86,9 +94,8 @@ static uint32_t count_ranks(const struct round *r)
     return n;
 }
 
-/* `first`: the size of the table's first entry. */
-static void send_round(struct job *j, const struct round *r, struct bytes table,
-                       size_t first)
+static void send_round(struct job *j, const struct round *r,
+                       const struct node_table *table)
 {
     const struct commit *last = &j->fence.last;
     struct msg m = {.type = MSG_ROUND,
@@ -100,16 +107,15 @@ static void send_round(struct job *j, const struct round *r, struct bytes table,
                         .cluster = j->cluster,
                         .commit_run = last->run,
                         .commit_step = last->step,
-                        .nodes = table,
                     }};
 
     memcpy(m.u.round.commit_hash, last->hash, sizeof(last->hash));
     for (uint32_t i = 0; i < r->n; i++) {
         admit(j, r->node[i], i);
         m.u.round.group_rank = i;
+        m.u.round.nodes = i == 0 ? table->all : table->first;
         j->sink.send(j->sink.arg, r->node[i]->session, &m);
         m.u.round.first_rank += r->node[i]->hello.nproc;
-        m.u.round.nodes.size = first;
     }
 }
 
@@ -154,20 +160,20 @@ void forming_tell_standby(struct job *j, struct job_node *node)
 
 static void seal(struct job *j)
 {
+    struct node_table table;
     struct round r;
-    struct buf table;
-    size_t first;
+    struct buf storage;
 
     round_choose(j, &r);
-    buf_init(&table, ADMISSION_MAX_TABLE);
-    encode_nodes(&r, &table, &first);
+    buf_init(&storage, ADMISSION_MAX_TABLE);
+    table = encode_nodes(&r, &storage);
     job_move(j, JOB_RUNNING);
     begin_generation(j);
-    send_round(j, &r, (struct bytes){buf_bytes(&table), buf_len(&table)}, first);
+    send_round(j, &r, &table);
     for (size_t i = 0; i < j->n_nodes; i++) {
         forming_tell_standby(j, j->node[i]);
     }
-    buf_release(&table);
+    buf_release(&storage);
     round_release(&r);
 }
 
