@@ -51,7 +51,7 @@ static void on_store_reply(void *arg, uint64_t session,
     j->sink.send(j->sink.arg, session, &m);
 }
 
-static void begin_generation(struct job *j)
+static void begin_generation(struct job *j, uint64_t largest_world)
 {
     j->generation = MAX(j->generation, j->highest) + 1;
     j->highest = j->generation;
@@ -64,7 +64,7 @@ static void begin_generation(struct job *j)
         .reply = on_store_reply,
         .reply_arg = j,
     });
-    j->known_world = round_largest_world(j);
+    j->known_world = largest_world;
     j->knows_living = true;
     j->has_lost = false;
     j->has_enough = false;
@@ -168,7 +168,7 @@ static void seal(struct job *j)
     buf_init(&storage, ADMISSION_MAX_TABLE);
     table = encode_nodes(&r, &storage);
     job_move(j, JOB_RUNNING);
-    begin_generation(j);
+    begin_generation(j, r.largest_world);
     send_round(j, &r, &table);
     for (size_t i = 0; i < j->n_nodes; i++) {
         forming_tell_standby(j, j->node[i]);

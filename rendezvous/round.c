@@ -104,52 +104,76 @@ size_t round_count(const struct job *j)
     return MIN(n_sound + MIN(n_flapping, n_wanted), j->shape.max_nodes);
 }
 
+static uint64_t limit_world(uint64_t largest, const struct job_node *node)
+{
+    return node->join.max_world > 0 ? MIN(largest, node->join.max_world) : largest;
+}
+
 uint64_t round_largest_world(const struct job *j)
 {
     uint64_t largest = j->ending.max_world > 0 ? j->ending.max_world : UINT64_MAX;
 
     for (size_t i = 0; i < j->n_nodes; i++) {
-        if (j->node[i]->join.max_world > 0) {
-            largest = MIN(largest, j->node[i]->join.max_world);
+        if (j->node[i]->state != NODE_LEFT && !j->node[i]->is_flapping) {
+            largest = limit_world(largest, j->node[i]);
         }
     }
     return largest;
 }
 
 /* Cuts the list where the workers could not use more ranks, but not below MIN. */
-static size_t usable(const struct job *j, struct job_node *const *nodes, size_t n)
+static void cut_to_usable(const struct job *j, struct round *r)
 {
-    uint64_t largest = round_largest_world(j);
     uint64_t world = 0;
 
-    for (size_t i = 0; i < n; i++) {
-        world += nodes[i]->hello.nproc;
-        if (world > largest && i >= j->shape.min_nodes) {
-            return i;
+    r->largest_world = round_largest_world(j);
+    for (size_t i = 0; i < r->n; i++) { /* flapping ones, too, that are needed */
+        r->largest_world = limit_world(r->largest_world, r->node[i]);
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        world += r->node[i]->hello.nproc;
+        if (world > r->largest_world && i >= j->shape.min_nodes) {
+            r->n = i;
         }
     }
-    return n;
+}
+
+typedef bool (*is_in_cb)(const struct job_node *node);
+
+static bool has_joined(const struct job_node *node)
+{
+    return node->state == NODE_JOINED;
+}
+
+static bool can_join(const struct job_node *node)
+{
+    return (node->state == NODE_PRESENT || node->state == NODE_JOINED) &&
+           !node->is_leaving;
+}
+
+/* Ranked: the sound nodes that are in, and flapping ones where MIN needs them. */
+static void collect(const struct job *j, is_in_cb is_in, struct round *ret)
+{
+    *ret = (struct round){.node = mem_array(j->n_nodes, sizeof(struct job_node *))};
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        if (is_in(j->node[i]) && !j->node[i]->is_flapping) {
+            ret->node[ret->n++] = j->node[i];
+        }
+    }
+    for (size_t i = 0; i < j->n_nodes && ret->n < j->shape.min_nodes; i++) {
+        if (is_in(j->node[i]) && j->node[i]->is_flapping &&
+            !is_held_back(j, j->node[i])) {
+            ret->node[ret->n++] = j->node[i];
+        }
+    }
+    qsort(ret->node, ret->n, sizeof(struct job_node *), compare_nodes);
+    ret->n = MIN(ret->n, j->shape.max_nodes);
 }
 
 void round_choose(const struct job *j, struct round *ret)
 {
-    size_t n = 0;
-
-    ret->node = mem_array(j->n_nodes, sizeof(struct job_node *));
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        if (j->node[i]->state == NODE_JOINED && !j->node[i]->is_flapping) {
-            ret->node[n++] = j->node[i];
-        }
-    }
-    for (size_t i = 0; i < j->n_nodes && n < j->shape.min_nodes; i++) {
-        if (j->node[i]->state == NODE_JOINED && j->node[i]->is_flapping &&
-            !is_held_back(j, j->node[i])) {
-            ret->node[n++] = j->node[i];
-        }
-    }
-    qsort(ret->node, n, sizeof(struct job_node *), compare_nodes);
-    n = MIN(n, j->shape.max_nodes);
-    ret->n = usable(j, ret->node, n);
+    collect(j, has_joined, ret);
+    cut_to_usable(j, ret);
 }
 
 void round_release(struct round *r)
@@ -160,23 +184,14 @@ void round_release(struct round *r)
 
 bool round_fits(const struct job *j, uint64_t max_world)
 {
-    struct job_node **nodes = mem_array(j->n_nodes, sizeof(struct job_node *));
     uint64_t world = 0;
-    size_t n = 0;
+    struct round r;
 
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        const struct job_node *node = j->node[i];
-
-        if ((node->state == NODE_PRESENT || node->state == NODE_JOINED) &&
-            !node->is_leaving && !node->is_flapping) {
-            nodes[n++] = j->node[i];
-        }
-    }
-    qsort(nodes, n, sizeof(struct job_node *), compare_nodes);
+    collect(j, can_join, &r);
     for (size_t i = 0; i < j->shape.min_nodes; i++) {
-        world += i < n ? nodes[i]->hello.nproc : 1; /* one that is to come has a rank */
+        world += i < r.n ? r.node[i]->hello.nproc : 1; /* one to come has a rank */
     }
-    mem_free(nodes);
+    round_release(&r);
     return world <= max_world;
 }
 

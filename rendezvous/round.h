@@ -20,6 +20,7 @@ enum { ROUND_QUIET_MS = 3000 };
 struct round {
     struct job_node **node; /* owned array of borrowed nodes: those in, ranked */
     size_t n;
+    uint64_t largest_world; /* as known when they were chosen: round_largest_world */
 };
 
 /* How many nodes are in now, without regard to the largest world: cheap. */
@@ -34,7 +35,8 @@ void round_release(struct round *r);
 
 /* The most ranks that the workers can use, as the nodes said when they joined and as
  * the last generation's refusal says (those whose workers were stopped before they came
- * to say it do not know); UINT64_MAX: any number. */
+ * to say it do not know); UINT64_MAX: any number. A node that has left has no say, a
+ * flapping one only in a round that needs it. */
 uint64_t round_largest_world(const struct job *j);
 
 /* Between two generations: whether a round of MIN nodes can have so few ranks. */

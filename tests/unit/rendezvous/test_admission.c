@@ -277,6 +277,31 @@ static const struct scene scenes[] = {
      "a join\n"
      "> a ROUND g=7 a failures=1\n"},
 
+    {"a_flapping_standby_does_not_limit_the_world", three_losses_of_two,
+     "b enters world=1\n"
+     "> b STANDBY this node was lost again and again without a checkpoint between: it "
+     "stands by, to be taken in 1000 ms at the earliest, and only if the job needs it\n"
+     "c enters\n"
+     "> a STOP g=6 leave: node c joined\n"
+     "a stopped\n"
+     "> a,b,c REPORT g=6 again failures=0/2: node c joined; re-forming (not counted as "
+     "a failure)\n"
+     "a join\n"
+     "> a,c ROUND g=7 a c failures=0\n"},
+
+    {"a_flapping_standby_that_is_needed_must_fit_too", three_losses,
+     "c enters\n"
+     "> a,c ROUND g=4 a c failures=0\n"
+     "b enters nproc=9\n"
+     "> b STANDBY this node was lost again and again without a checkpoint between: it "
+     "stands by, to be taken in 1000 ms at the earliest, and only if the job needs it\n"
+     "wait 1000\n"
+     "a refuse code=2 world=4 text=why\n"
+     "> a,c STOP g=4 abort: why\n"
+     "c gone\n"
+     "a stopped\n"
+     "> a,b CLOSED 2: why\n"},
+
     {"a_flapping_standby_takes_over_when_it_is_needed", three_losses_of_two,
      "b enters\n"
      "> b STANDBY this node was lost again and again without a checkpoint between: it "

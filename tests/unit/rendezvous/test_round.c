@@ -351,6 +351,15 @@ static const struct scene scenes[] = {
      "> b,c STANDBY generation 1 runs with 1 node and can use no more (at most 2 "
      "ranks); standing by to take over\n"},
 
+    {"a_node_that_has_left_does_not_limit_the_world", NULL,
+     "shape nodes=1:3\n"
+     "a enters\n"
+     "b enters world=1\n"
+     "b leave\n"
+     "c enters\n"
+     "wait 3000\n"
+     "> a,c ROUND g=1 a c failures=0\n"},
+
     {"a_newcomer_beyond_the_largest_world_stands_by", NULL,
      "shape nodes=1:3\n"
      "a enters world=1\n"
