@@ -415,7 +415,8 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
     int rv = 0;
 
     if (trainer_leads(t)) {
-        rv = choose(t, &choice, msg);
+        rv = run_dir_hold(&t->run_dir, msg);
+        rv = rv < 0 ? rv : choose(t, &choice, msg);
     }
     rv = rv < 0 ? rv : share_choice(t, &choice, msg);
     if (rv == 0) {
@@ -429,6 +430,7 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
     *ret_finished = t->step >= (uint64_t)t->config->train.steps;
     if (trainer_leads(t)) {
         tell_start(t, &choice);
+        /* again: a fenced holder may have gone, and a foreign run come, meanwhile */
         rv = run_dir_hold(&t->run_dir, msg);
         rv = rv < 0 ? rv : write_config(t, msg);
         rv = rv < 0 ? rv : take_over(t, msg);
