@@ -50,6 +50,18 @@ def test_resume_never_and_path_begin_there(bin_dir, train, tmp_path):
     assert [m["step"] for m in training.metrics(run_dir)] == [1, 2, 3]
 
 
+def test_a_resume_does_not_need_the_first_weights_any_more(train, tmp_path):
+    first, run_dir = tmp_path / "first", tmp_path / "run"
+    assert train(first, "train.steps=4", nproc=1).wait(60) == 0
+    init_from = f"model.init_from={training.checkpoints(first)[0]}"
+    assert train(run_dir, init_from, "train.steps=8", nproc=1).wait(60) == 0
+    training.checkpoints(first)[0].rename(tmp_path / "away")
+    again = train(run_dir, init_from, "train.steps=12", nproc=1)
+    assert again.wait(60) == 0, again.err()
+    assert "resumed from step-00000008" in again.out()
+    assert training.last_step(run_dir) == 12
+
+
 def test_resume_never_still_goes_on_after_a_kill(bin_dir, train, golden, tmp_path, wait_for):
     run_dir = tmp_path / "run"
     run = train(run_dir, "checkpoint.resume=never", options=["--max-restarts=1"])
