@@ -196,7 +196,8 @@ static int open_run_dir(struct trainer *t, uint64_t cluster, struct errmsg *msg)
     int rv;
 
     if (trainer_leads(t)) {
-        rv = lowest_generation(t, &owner.generation, msg);
+        rv = run_dir_make(t->config->run.dir, msg); /* before what is in it is read */
+        rv = rv < 0 ? rv : lowest_generation(t, &owner.generation, msg);
         rv = rv < 0 ? rv : run_dir_open(t->config->run.dir, &owner, &t->run_dir, msg);
         if (rv < 0 || !t->store) {
             return rv;

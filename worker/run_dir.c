@@ -29,8 +29,9 @@ static int fail(struct errmsg *msg, const char *what, const char *path)
     return fail_with(msg, -errno, what, path);
 }
 
-static int make_path(const char *path, struct errmsg *msg)
+int run_dir_make(const char *path, struct errmsg *msg)
 {
+    struct stat st;
     int rv;
 
     if (strlen(path) >= RUN_DIR_PATH_MAX) {
@@ -38,6 +39,12 @@ static int make_path(const char *path, struct errmsg *msg)
                           RUN_DIR_PATH_MAX - 1);
     }
     rv = storage_make_dirs(path);
+    if (rv == -ENOTDIR || (rv == 0 && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "run.dir=%s is a file, or lies in one: give this run another "
+                          "run.dir or run.name, or move the file away",
+                          path);
+    }
     return rv < 0 ? fail_with(msg, rv, "cannot make the run directory", path) : 0;
 }
 
@@ -317,7 +324,7 @@ int run_dir_open(const char *path, const struct run_dir_owner *owner,
     int rv;
 
     *ret = (struct run_dir){.lock_fd = -1};
-    rv = make_path(path, msg);
+    rv = run_dir_make(path, msg);
     rv = rv < 0 ? rv : absolute(path, ret->path, msg);
     if (rv == 0 && identify(ret->path, &ret->device, &ret->inode) < 0) {
         rv = fail(msg, "cannot find", ret->path);

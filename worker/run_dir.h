@@ -41,7 +41,11 @@ struct run_dir_owner {
     int lock_wait_ms; /* for a foreign holder of the lock */
 };
 
-/* Rank 0. ERR_BUSY: a foreign holder of the lock did not let go in time; the text names
+/* Makes the directory, its parents too, unless it is there. ERR_INVALID: a file is in
+ * its place; ERR_TOO_LARGE and -errno as below. */
+int run_dir_make(const char *path, struct errmsg *msg) MUST_CHECK;
+
+/* Rank 0, run_dir_make included. ERR_BUSY: a foreign holder of the lock did not let go in time; the text names
  * it. ERR_TOO_LARGE: a path is too long. -errno with the path otherwise. */
 int run_dir_open(const char *path, const struct run_dir_owner *owner,
                  struct run_dir *ret, struct errmsg *msg) MUST_CHECK;

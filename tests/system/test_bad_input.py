@@ -65,6 +65,9 @@ CASES = {
     "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing", "No such file"]),
     "unusable first weights": (["model.init_from={tmp}/short.txt"], ["short.txt"]),
     "name that is a path": (["run.name=../x"], ["run.name"]),
+    "file for a run directory": (
+        ["run.dir={tmp}/short.txt"], ["run.dir=", "short.txt is a file", "another run.dir"]
+    ),
     "run directory that cannot be made": (["run.dir=/proc/run"], ["/proc/run"]),
 }
 

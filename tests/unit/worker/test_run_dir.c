@@ -192,8 +192,13 @@ static void what_cannot_be_opened_is_named(void **state)
     struct run_dir r;
 
     (void)scratch_text(&f->scratch, "run", "a file");
-    assert_int_equal(open_as(f, "j", &r), -ENOTDIR);
-    assert_non_null(strstr(f->msg.text, f->dir));
+    assert_int_equal(open_as(f, "j", &r), ERR_INVALID);
+    assert_non_null(strstr(f->msg.text, "/run is a file"));
+    (void)snprintf(f->dir, sizeof(f->dir), "%s",
+                   scratch_path(&f->scratch, "run/deep/down"));
+    assert_int_equal(open_as(f, "j", &r), ERR_INVALID);
+    assert_non_null(strstr(f->msg.text, "/run/deep/down is a file, or lies in one"));
+    (void)snprintf(f->dir, sizeof(f->dir), "%s", scratch_path(&f->scratch, "run"));
     assert_int_equal(unlink(f->dir), 0);
     assert_int_equal(mkdir(f->dir, 0777), 0);
     (void)scratch_text(&f->scratch, "run/log", "a file");
