@@ -315,10 +315,16 @@ void config_section_keys(const char *path, char *text, size_t size)
     ASSERT(size > 0);
     text[0] = '\0';
     for (size_t i = 0; i < ARRAY_LEN(keys) && len > 0; i++) {
-        if (strncmp(keys[i].path, path, len + 1) == 0 && used < size) {
-            used += (size_t)snprintf(text + used, size - used, "%s%s",
-                                     used > 0 ? ", " : "", keys[i].path + len + 1);
+        const char *comma = used > 0 ? ", " : "";
+        const char *name = keys[i].path + len + 1;
+
+        if (strncmp(keys[i].path, path, len + 1) != 0) {
+            continue;
         }
+        if (used + strlen(comma) + strlen(name) >= size) {
+            return; /* half a name would be one that does not exist */
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%s", comma, name);
     }
 }
 

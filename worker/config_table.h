@@ -44,8 +44,8 @@ bool config_is_section(const char *path);                   /* "optim" */
  * NULL when nothing is near. */
 const char *config_key_nearest(const char *path);
 
-/* The names in the section of "train.foo", "steps, seq_len, …", as many as fit; "" when
- * there is no such section. */
+/* The names in the section of "train.foo", "steps, seq_len, …", as many from the first
+ * on as fit whole; "" when there is no such section. */
 void config_section_keys(const char *path, char *text, size_t size);
 
 /* "an integer", "auto or an integer", "one of a, b, c" … */

@@ -218,6 +218,35 @@ static void far_names_are_not_called_nearest(void **state)
         "is set as train.KEY=…");
 }
 
+static void the_names_of_a_section_are_whole(void **state)
+{
+    static const struct {
+        size_t size;
+        const char *text;
+    } cases[] = {
+        {256, "family, layers, heads, kv_heads"},
+        {32, "family, layers, heads, kv_heads"},
+        {31, "family, layers, heads"},
+        {22, "family, layers, heads"},
+        {21, "family, layers"},
+        {7, "family"},
+        {6, ""},
+        {1, ""},
+    };
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        config_section_keys("model.foo", text, cases[i].size);
+        if (i == 0) {
+            text[strlen(cases[0].text)] = '\0'; /* how it begins */
+        }
+        assert_string_equal(text, cases[i].text);
+    }
+    config_section_keys("nowhere.foo", text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
 static void misspelt_sections_are_recognised(void **state)
 {
     (void)state;
@@ -456,6 +485,7 @@ int main(void)
         CASE(kv_heads_follow_heads_unless_given),
         CASE(unknown_keys_name_their_place_and_the_nearest),
         CASE(far_names_are_not_called_nearest),
+        CASE(the_names_of_a_section_are_whole),
         CASE(misspelt_sections_are_recognised),
         CASE(wrong_types_and_ranges_are_refused),
         CASE(long_texts_and_lists_are_refused),
