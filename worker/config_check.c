@@ -96,6 +96,14 @@ static int check_optim(const struct train_config *c, struct errmsg *msg)
     if (!is(c->optim.name, "adamw")) {
         return refuse(msg, "optim.name", c->optim.name, "adamw");
     }
+    if (!is(c->optim.schedule, "constant") && c->optim.lr < c->optim.min_lr) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "optim.lr (%g) is below optim.min_lr (%g, which does not follow it): the "
+            "rate would rise to the end; set optim.min_lr, too, to %g for instance, or "
+            "optim.schedule=constant",
+            c->optim.lr, c->optim.min_lr, c->optim.lr / 10);
+    }
     return 0;
 }
 

@@ -436,6 +436,14 @@ static void checks_name_keys_values_and_remedies(void **state)
          "train.leaves_in_place: 2 is not supported yet; use 1"},
         {"optim.name=sgd", ERR_UNSUPPORTED,
          "optim.name: \"sgd\" is not supported yet; use adamw"},
+        {"optim.lr=1e-5", ERR_INVALID,
+         "optim.lr (1e-05) is below optim.min_lr (6e-05, which does not follow it): the "
+         "rate would rise to the end; set optim.min_lr, too, to 1e-06 for instance, or "
+         "optim.schedule=constant"},
+        {"optim.lr=0.25|optim.min_lr=0.5|optim.schedule=linear", ERR_INVALID,
+         "optim.lr (0.25) is below optim.min_lr (0.5, which does not follow it): the "
+         "rate would rise to the end; set optim.min_lr, too, to 0.025 for instance, or "
+         "optim.schedule=constant"},
         {"parallel.strategy=fsdp", ERR_UNSUPPORTED,
          "parallel.strategy: \"fsdp\" is not supported yet; use ddp"},
         {"parallel.tp=2", ERR_UNSUPPORTED,
@@ -466,8 +474,22 @@ static void checks_name_keys_values_and_remedies(void **state)
         assert_int_equal(config_check(&config_rig_options.config, &msg), cases[i].err);
         assert_string_equal(msg.text, cases[i].text);
     }
-    must_parse("data.train=[x]");
-    assert_int_equal(config_check(&config_rig_options.config, NULL), 0);
+}
+
+static void what_goes_together_passes_the_checks(void **state)
+{
+    static const char *const lines[] = {
+        "data.train=[x]",
+        "data.train=[x]|optim.lr=1e-5|optim.schedule=constant",
+        "data.train=[x]|optim.lr=1e-5|optim.min_lr=1e-5",
+        "data.train=[x]|optim.lr=0|optim.min_lr=0",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        must_parse(lines[i]);
+        assert_int_equal(config_check(&config_rig_options.config, NULL), 0);
+    }
 }
 
 int main(void)
@@ -493,6 +515,7 @@ int main(void)
         CASE(json_is_flat_text),
         CASE(help_lists_every_key),
         CASE(checks_name_keys_values_and_remedies),
+        CASE(what_goes_together_passes_the_checks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
