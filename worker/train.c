@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -36,9 +37,14 @@ struct loop {
     int n_steps;   /* of them */
     bool warned_non_finite;
     struct save_cadence save;
-    bool is_terminal;  /* stdout: progress lines are written over each other */
-    bool is_line_open; /* the last one has no newline yet */
+    bool is_terminal; /* stdout: progress lines are written over each other */
 };
+
+/* The last progress line. The saver thread logs while the loop shows progress. */
+static struct {
+    pthread_mutex_t lock; /* of what is written to the terminal, too */
+    bool is_open;         /* it has no newline yet */
+} shown_line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void on_unit(void *arg, int unit)
 {
@@ -121,14 +127,30 @@ static int run_step(struct trainer *t, struct metrics_line *line, unsigned *ret_
     return 0;
 }
 
-/* Before anything else is printed. */
-static void end_line(struct loop *loop)
+static void end_locked(void)
 {
-    if (loop->is_line_open) {
+    if (shown_line.is_open) {
         (void)printf("\n");
         (void)fflush(stdout);
-        loop->is_line_open = false;
+        shown_line.is_open = false;
     }
+}
+
+/* Before anything else is printed. */
+static void end_line(void)
+{
+    (void)pthread_mutex_lock(&shown_line.lock);
+    end_locked();
+    (void)pthread_mutex_unlock(&shown_line.lock);
+}
+
+/* The logger's sink where stdout is a terminal; any thread's. */
+static void put_log_line(const char *line, size_t size)
+{
+    (void)pthread_mutex_lock(&shown_line.lock);
+    end_locked();
+    (void)fwrite(line, 1, size, stderr);
+    (void)pthread_mutex_unlock(&shown_line.lock);
 }
 
 /* --- saving --- */
@@ -136,7 +158,7 @@ static void end_line(struct loop *loop)
 static void tell_save_failure(struct loop *loop, const struct errmsg *msg)
 {
     if (trainer_leads(loop->t)) {
-        end_line(loop);
+        end_line();
         (void)fprintf(
             stderr,
             "ctrun-worker: a checkpoint was not written: %s; training goes on, "
@@ -208,10 +230,12 @@ static void show_progress(struct loop *loop, const struct metrics_line *line,
     shown.step_s = loop->step_s;
     shown.tok_s = loop->step_s > 0 ? tokens / loop->step_s : 0;
     progress_format(&shown, n_steps(t), text, sizeof(text));
-    (void)printf("%s%.*s%s", loop->is_line_open ? "\r\033[K" : "",
+    (void)pthread_mutex_lock(&shown_line.lock);
+    (void)printf("%s%.*s%s", shown_line.is_open ? "\r\033[K" : "",
                  stays ? PROGRESS_MAX : room(), text, stays ? "\n" : "");
     (void)fflush(stdout);
-    loop->is_line_open = !stays;
+    shown_line.is_open = !stays;
+    (void)pthread_mutex_unlock(&shown_line.lock);
 }
 
 static int report(struct loop *loop, struct metrics_line *line, uint64_t began_us,
@@ -235,7 +259,7 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     }
     if (!isfinite(line->loss) && !loop->warned_non_finite) {
         loop->warned_non_finite = true;
-        end_line(loop);
+        end_line();
         (void)fprintf(stderr,
                       "ctrun-worker: the loss of step %" PRIu64 " is not finite\n",
                       t->step);
@@ -273,7 +297,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     }
     if (rv == 0 && trainer_leads(t) &&
         cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
-        end_line(loop);
+        end_line();
         rv = evaluate_sample(t, msg);
     }
     return rv;
@@ -308,13 +332,16 @@ static int train(struct trainer *t, struct errmsg *msg)
     int rv = 0;
 
     t->has_begun = true;
+    if (loop.is_terminal) {
+        log_set_sink(put_log_line);
+    }
     if (trainer_leads(t)) {
         evaluate_warn(t);
     }
     while (rv == 0 && !is_last(t) && !(flags & LOSSES_LEAVE)) {
         rv = step_once(&loop, &flags, msg);
     }
-    end_line(&loop);
+    end_line();
     if (rv < 0) {
         return rv;
     }

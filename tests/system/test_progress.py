@@ -13,12 +13,12 @@ import training
 STEPS = ["train.steps=12", "eval.every=5", "checkpoint.every=0"]
 
 
-def on_terminal(bin_dir, corpus, run_dir, columns, *extra):
+def on_terminal(bin_dir, corpus, run_dir, columns, *extra, prefix=()):
     """The exit status of a lone worker, and what it wrote to a terminal of that width."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     worker = subprocess.Popen(
-        [bin_dir / "ctrun-worker", *training.overrides(corpus, run_dir, *STEPS, *extra)],
+        [*prefix, bin_dir / "ctrun-worker", *training.overrides(corpus, run_dir, *STEPS, *extra)],
         stdin=subprocess.DEVNULL, stdout=slave, stderr=slave,
     )
     os.close(slave)
@@ -68,3 +68,15 @@ def test_a_narrow_terminal_is_not_wrapped(bin_dir, corpus, tmp_path):
     rewritten = [part for line in written.split("\n") for part in line.split("\r\x1b[K")[:-1]]
     assert len(rewritten) == 9  # all steps but 5, 10 and 12
     assert all(len(part) < 40 for part in rewritten)
+
+
+def test_what_the_saver_logs_has_a_line_of_its_own(bin_dir, corpus, tmp_path):
+    old = tmp_path / "run/ckpt/step-00000001-g1"  # a mount point is not deleted
+    old.mkdir(parents=True)
+    mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {old} && exec "$@"', "sh"]
+    code, written = on_terminal(bin_dir, corpus, tmp_path / "run", 200, "eval.every=0",
+                                "checkpoint.every=1", "checkpoint.keep=1", prefix=mount)
+    assert code == 0, written
+    warnings = [line for line in left_to_see(written) if "was not deleted" in line]
+    assert warnings, written
+    assert all(line.startswith("ctrun-worker: warn: ") for line in warnings), written
