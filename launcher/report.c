@@ -4,10 +4,13 @@
 #include "common/mem.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { REPORT_MAX = 256 * 1024, RULE_WIDTH = 60 };
+
+static const char traceback_head[] = "Traceback (most recent call last):";
 
 static void put(struct buf *out, const char *text, size_t size)
 {
@@ -103,28 +106,86 @@ static void put_cause_fields(struct buf *out, const struct msg_report *r,
     put_field(out, "log", *r->log_path ? r->log_path : "<N/A>", NULL);
 }
 
-/* The last lines without the exception that they end in, when `message` tells it: as
- * Python prints it, each line maybe with torch's "[rank0]: " before it. */
+/* Behind torch's "[rank0]: ", where a line begins with one. */
+static const char *skip_rank(const char *line)
+{
+    static const char prefix[] = "[rank";
+    const char *p = line + strlen(prefix);
+
+    if (strncmp(line, prefix, strlen(prefix)) != 0) {
+        return line;
+    }
+    p += strspn(p, "0123456789");
+    return strncmp(p, "]: ", 3) == 0 ? p + 3 : line;
+}
+
+static bool is_line(const char *line, const char *text)
+{
+    size_t len = strlen(text);
+
+    line = skip_rank(line);
+    return strncmp(line, text, len) == 0 && (line[len] == '\n' || line[len] == '\0');
+}
+
+/* Between the tracebacks of one exception. */
+static bool is_chain(const char *line)
+{
+    return is_line(line, "During handling of the above exception, another exception "
+                         "occurred:") ||
+           is_line(line, "The above exception was the direct cause of the following "
+                         "exception:");
+}
+
+/* The last traceback in `tail` whose last line is `last`: what lies from `*ret_start` to
+ * `*ret_end`. The first one may have lost its head: the tail is short. */
+static bool find_exception(const char *tail, const char *last, const char **ret_start,
+                           const char **ret_end)
+{
+    const char *start = tail;
+    bool is_chained = false;
+    bool found = false;
+
+    for (const char *line = tail; *line != '\0';) {
+        const char *end = strchrnul(line, '\n');
+        bool is_blank = *skip_rank(line) == '\n';
+
+        end += *end == '\n';
+        if (memmem(line, (size_t)(end - line), traceback_head,
+                   strlen(traceback_head)) &&
+            (!start || !is_chained)) {
+            start = line;
+        }
+        is_chained = is_chain(line) || (is_blank && is_chained);
+        if (start && is_line(line, last)) {
+            *ret_start = start;
+            *ret_end = end;
+            found = true;
+            start = NULL; /* what comes now is no part of it */
+        }
+        line = end;
+    }
+    return found;
+}
+
+/* The last lines without the exception that `message` tells, as Python prints it, each
+ * line maybe with torch's "[rank0]: " before it. What stands before and behind it stays:
+ * nobody else reports that. */
 static char *tail_without_message(const struct msg_report *r)
 {
-    static const char head[] = "Traceback (most recent call last):";
     char *message = mem_strdup(r->message);
     char *tail = mem_strdup(r->tail);
     size_t len = strlen(message);
+    const char *start;
+    const char *end;
     const char *last;
-    char *at;
 
     while (len > 0 && message[len - 1] == '\n') {
         message[--len] = '\0';
     }
     last = strrchr(message, '\n');
     last = last ? last + 1 : message;
-    if (*last != '\0' && strstr(tail, last)) {
-        at = strstr(tail, head);
-        while (at && at > tail && at[-1] != '\n') {
-            at--;
-        }
-        *(at ? at : tail) = '\0'; /* a long one has lost its head */
+    if (strstr(message, traceback_head) && find_exception(tail, last, &start, &end)) {
+        memmove(tail + (start - tail), end, strlen(end) + 1);
     }
     mem_free(message);
     return tail;

@@ -115,7 +115,19 @@ static void exception_is_told_once(void **state)
          "[rank0]: ValueError: no luck\n",
          "  last lines:\n    before\n" RULE},
         {"Traceback (most recent call last):\nValueError: no luck\nafter\n",
-         "ValueError: no luck\n" RULE},
+         "  last lines:\n    after\n" RULE},
+        {"Traceback (most recent call last):\nOSError: gone\n"
+         "[rank0]: Traceback (most recent call last):\n[rank0]:   File\n"
+         "[rank0]: ValueError: no luck\nterminate called\nNCCL WARN timeout\n",
+         "  last lines:\n    Traceback (most recent call last):\n    OSError: gone\n"
+         "    terminate called\n    NCCL WARN timeout\n" RULE},
+        {"before\nTraceback (most recent call last):\nKeyError: 1\n\nDuring handling of "
+         "the above exception, another exception occurred:\n\n"
+         "Traceback (most recent call last):\nValueError: no luck\n",
+         "  last lines:\n    before\n" RULE},
+        {"KeyError: 1\n\nThe above exception was the direct cause of the following "
+         "exception:\n\nTraceback (most recent call last):\nValueError: no luck\nafter",
+         "  last lines:\n    after\n" RULE},
         {"  File \"t.py\"\nValueError: no luck\n", "ValueError: no luck\n" RULE},
         {"something else\n", "  last lines:\n    something else\n" RULE},
     };
@@ -133,6 +145,42 @@ static void exception_is_told_once(void **state)
         assert_non_null(found);
         assert_null(strstr(found + 1, "no luck"));
         assert_non_null(strstr(text, tails[i][1]));
+        mem_free(text);
+    }
+}
+
+/* Words that are alike are no exception that was reported. */
+static void what_nobody_reported_stays(void **state)
+{
+    static const char head[] = "  last lines:\n";
+    static const char traceback[] = "Traceback (most recent call last):\nE: x\n";
+    static const char *const texts[][3] = {
+        {"failed",
+         "epoch 3\n2 of 10 uploads failed\nNCCL WARN refused\ncorrupted size\n",
+         "    epoch 3\n    2 of 10 uploads failed\n    NCCL WARN refused\n"
+         "    corrupted size\n" RULE},
+        {"failed", "epoch 3\nfailed\nafter\n",
+         "    epoch 3\n    failed\n    after\n" RULE},
+        {"E: x", traceback, "    Traceback (most recent call last):\n    E: x\n" RULE},
+        {traceback, "epoch 3\nNCCL E: x\nE: xyz\n",
+         "    epoch 3\n    NCCL E: x\n    E: xyz\n" RULE},
+        {traceback,
+         "Traceback (most recent call last):\nE: x\nterminate called\nE: x\n",
+         "    terminate called\n    E: x\n" RULE},
+    };
+    struct msg_report r = sample();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *lines;
+        char *text;
+
+        (void)snprintf(r.message, sizeof(r.message), "%s", texts[i][0]);
+        (void)snprintf(r.tail, sizeof(r.tail), "%s", texts[i][1]);
+        text = report_format(&r, "t");
+        lines = strstr(text, head);
+        assert_non_null(lines);
+        assert_memory_equal(lines + strlen(head), texts[i][2], strlen(texts[i][2]));
         mem_free(text);
     }
 }
@@ -203,6 +251,7 @@ int main(void)
         cmocka_unit_test(final_report_has_torchruns_layout_and_names_the_first_cause),
         cmocka_unit_test(traceback_and_other_failures_are_indented),
         cmocka_unit_test(exception_is_told_once),
+        cmocka_unit_test(what_nobody_reported_stays),
         cmocka_unit_test(job_without_a_guilty_rank_says_why_and_no_more),
         cmocka_unit_test(control_characters_of_workers_and_hosts_are_escaped),
         cmocka_unit_test(words_for_the_log_are_one_line),
