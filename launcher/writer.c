@@ -43,6 +43,7 @@ struct writer {
 
     /* under the lock */
     bool has_thread; /* from the first piece of work on */
+    bool is_working; /* without one: somebody works in its place */
     struct op *first, *last;
     size_t queued; /* bytes, in the queue or being written */
     bool was_full; /* somebody waits for it to empty */
@@ -216,18 +217,12 @@ static void destroy(struct writer *w)
     mem_free(w);
 }
 
-static void *run(void *arg)
+/* With the lock, which it gives back: the last touch, for the writer may be gone. */
+static void finish(struct writer *w)
 {
-    struct writer *w = arg;
-    struct op *op;
-    bool is_abandoned;
+    bool is_abandoned = w->is_abandoned;
 
-    (void)pthread_mutex_lock(&w->lock);
-    while ((op = take(w))) {
-        do_next(w, op);
-    }
     w->is_finished = true;
-    is_abandoned = w->is_abandoned;
     if (w->wake) {
         w->wake(w->arg);
     }
@@ -235,6 +230,18 @@ static void *run(void *arg)
     if (is_abandoned) {
         destroy(w);
     }
+}
+
+static void *run(void *arg)
+{
+    struct writer *w = arg;
+    struct op *op;
+
+    (void)pthread_mutex_lock(&w->lock);
+    while ((op = take(w))) {
+        do_next(w, op);
+    }
+    finish(w);
     return NULL;
 }
 
@@ -263,17 +270,35 @@ static void start_thread(struct writer *w)
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* With the lock. Where the system has no thread left, a line that may have to wait is
- * better than none, and than no job. */
-static void make_somebody_work(struct writer *w)
+/* With the lock, which it gives back. Where the system has no thread left, a line that
+ * may have to wait is better than none, and than no job. One caller at a time: who comes
+ * meanwhile leaves his piece to the one at work. */
+static void work_in_its_place(struct writer *w)
 {
-    if (!w->has_thread) {
-        start_thread(w);
-    }
-    while (!w->has_thread && w->first) {
+    w->is_working = true;
+    while (w->first) {
         do_next(w, take(w));
     }
+    w->is_working = false;
+    if (w->is_ending && !w->is_finished) {
+        finish(w);
+    } else {
+        (void)pthread_mutex_unlock(&w->lock);
+    }
+}
+
+/* With the lock, which it gives back. */
+static void make_somebody_work(struct writer *w)
+{
+    if (!w->has_thread && !w->is_working) {
+        start_thread(w);
+    }
+    if (!w->has_thread && !w->is_working) {
+        work_in_its_place(w);
+        return;
+    }
     (void)pthread_cond_signal(&w->has_work);
+    (void)pthread_mutex_unlock(&w->lock);
 }
 
 static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
@@ -297,7 +322,6 @@ static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
     w->last = op;
     w->queued += cost(op);
     make_somebody_work(w);
-    (void)pthread_mutex_unlock(&w->lock);
 }
 
 static bool is_idle(struct writer *w)
@@ -405,7 +429,7 @@ void writer_end(struct writer *w)
 {
     (void)pthread_mutex_lock(&w->lock);
     w->is_ending = true;
-    w->is_finished = !w->has_thread;
+    w->is_finished = !w->has_thread && !w->is_working;
     (void)pthread_cond_signal(&w->has_work);
     (void)pthread_mutex_unlock(&w->lock);
 }
@@ -430,7 +454,7 @@ void writer_free(struct writer *w)
     is_finished = w->is_finished;
     w->wake = NULL;
     w->is_abandoned = !is_finished;
-    if (!is_finished) {
+    if (!is_finished && has_thread) {
         (void)pthread_detach(w->thread);
     }
     (void)pthread_mutex_unlock(&w->lock);

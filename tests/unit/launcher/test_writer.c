@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { QUEUE_MAX = 64 * 1024 };
+enum { QUEUE_MAX = 64 * 1024, BOUND_S = 60 };
 
 static size_t count_threads(void)
 {
@@ -125,12 +125,98 @@ static void where_there_is_no_thread_left_lines_are_written_all_the_same(void **
     child_run(without_thread);
 }
 
+struct hand {
+    struct writer *writer;
+    struct writer_file *file;
+};
+
+static const char last_line[] = "last\n";
+
+/* More than the pipe takes: waits in the write, in the thread's place. */
+static void *offer_much(void *arg)
+{
+    static char much[2 * QUEUE_MAX];
+    const struct hand *h = arg;
+
+    memset(much, '\n', sizeof(much));
+    CHECK(writer_offer(h->writer, h->file, much, sizeof(much)));
+    return NULL;
+}
+
+static void start_hand(struct hand *h, pthread_t *ret)
+{
+    pthread_attr_t attr;
+
+    CHECK(pthread_attr_init(&attr) == 0);
+    CHECK(pthread_attr_setstacksize(&attr, (size_t)1 << 20) == 0);
+    CHECK(pthread_create(ret, &attr, offer_much, h) == 0);
+    CHECK(pthread_attr_destroy(&attr) == 0);
+    while (!writer_is_full(h->writer)) { /* then it is in the write */
+        (void)poll(NULL, 0, 1);
+    }
+}
+
+/* A second caller while the first one writes, and the end; then all is read. */
+static void two_hands(bool is_abandoned)
+{
+    char text[4096];
+    struct hand h;
+    pthread_t other;
+    size_t size = 0;
+    ssize_t n = 1;
+    int out[2];
+
+    (void)alarm(BOUND_S); /* a second hand in the write would stay there */
+    CHECK(pipe(out) == 0);
+    forbid_threads();
+    h.writer = writer_new(QUEUE_MAX, NULL, NULL);
+    h.file = writer_borrow(h.writer, out[1]);
+    start_hand(&h, &other);
+    writer_append(h.writer, h.file, last_line, sizeof(last_line) - 1);
+    writer_close(h.writer, h.file);
+    writer_end(h.writer);
+    CHECK(!writer_is_finished(h.writer));
+    if (is_abandoned) {
+        writer_free(h.writer);
+    }
+    while (size < 2 * QUEUE_MAX + sizeof(last_line) - 1 && n > 0) {
+        n = read(out[0], text, sizeof(text));
+        size += n > 0 ? (size_t)n : 0;
+    }
+    CHECK(n >= (ssize_t)sizeof(last_line) - 1);
+    CHECK(memcmp(text + n - (sizeof(last_line) - 1), last_line,
+                 sizeof(last_line) - 1) == 0);
+    CHECK(pthread_join(other, NULL) == 0);
+    if (!is_abandoned) {
+        CHECK(writer_is_finished(h.writer));
+        writer_free(h.writer);
+    }
+}
+
+static void second_caller(void)
+{
+    two_hands(false);
+}
+
+static void second_caller_gives_up(void)
+{
+    two_hands(true);
+}
+
+static void who_works_in_the_threads_place_does_it_for_all_and_alone(void **state)
+{
+    (void)state;
+    child_run(second_caller);
+    child_run(second_caller_gives_up);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_has_nothing_to_write_needs_no_thread),
         cmocka_unit_test(a_line_is_written_by_a_thread_that_tells_of_marks_and_its_end),
         cmocka_unit_test(where_there_is_no_thread_left_lines_are_written_all_the_same),
+        cmocka_unit_test(who_works_in_the_threads_place_does_it_for_all_and_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
