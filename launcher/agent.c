@@ -21,6 +21,11 @@ enum {
     EXIT_NODE_LOST = 1,
 };
 
+struct told { /* EVENT_SIGNAL's detail */
+    int signal;
+    bool is_again;
+};
+
 static const char *const state_names[AGENT_STATE_COUNT] = {
     [AGENT_CONNECTING] = "connecting", [AGENT_JOINING] = "joining",
     [AGENT_RUNNING] = "running",       [AGENT_STOPPING] = "stopping",
@@ -350,23 +355,48 @@ static void leave_now(struct agent *a, const void *detail)
     agent_finish(a, EXIT_SIGNAL + a->leaving);
 }
 
+/* At once: the workers' step, or their clean-up, may take long. */
+static void say_leaving(struct agent *a, const char *what)
+{
+    agent_say(a, LOG_LEVEL_INFO, "SIG%s: %s; %s to kill them now",
+              sigabbrev_np(a->leaving), what,
+              a->leaving == SIGHUP ? "SIGTERM" : "once more"); /* agent_signal */
+}
+
 static void leave(struct agent *a, const void *detail)
 {
-    const int *signal = detail;
+    const struct told *told = detail;
+    bool has_programs = workers_live(a, false) > 0;
+    bool has_engines = workers_live(a, true) > 0;
+    char what[64] = "the workers are ending already";
 
     send_leave(a, a->generation);
-    stop(a, STOP_LEAVE, *signal);
+    stop(a, STOP_LEAVE, told->signal);
+    if (has_programs) {
+        (void)snprintf(what, sizeof(what),
+                       "passed it on to the workers, which have %d s to end",
+                       AGENT_GRACE_LEAVE_MS / 1000);
+    } else if (has_engines) {
+        (void)snprintf(what, sizeof(what),
+                       "asked the workers to finish their step, save and leave");
+    }
+    say_leaving(a, what);
 }
 
 /* Told once more: no patience left; else the workers are going already. */
 static void leave_stopping(struct agent *a, const void *detail)
 {
-    const int *signal = detail;
+    const struct told *told = detail;
 
-    if (*signal == 0) {
-        workers_kill(a);
-    } else {
+    if (!told->is_again) {
         send_leave(a, a->generation);
+        say_leaving(a, "the workers are ending already");
+    } else if (workers_kill(a) > 0) {
+        bool is_same = told->signal == a->leaving;
+
+        agent_say(a, LOG_LEVEL_INFO, "SIG%s %s%s: killed the workers",
+                  sigabbrev_np(told->signal), is_same ? "once more" : "after SIG",
+                  is_same ? "" : sigabbrev_np(a->leaving));
     }
 }
 
@@ -470,18 +500,14 @@ void agent_fire(struct agent *a, enum agent_event event, const void *detail)
 
 void agent_signal(struct agent *a, int signal, uint64_t now_ms)
 {
-    int again = 0;
+    struct told told = {signal, a->leaving != 0};
 
     a->now_ms = now_ms;
-    if (a->state == AGENT_CLOSED) {
-        return;
+    if (a->state == AGENT_CLOSED || (told.is_again && signal == SIGHUP)) {
+        return; /* terminals and systemd send HUP after the first */
     }
-    if (a->leaving == 0) {
-        a->leaving = signal;
-        agent_fire(a, EVENT_SIGNAL, &signal);
-    } else if (signal != SIGHUP) { /* terminals and systemd send HUP after the first */
-        agent_fire(a, EVENT_SIGNAL, &again);
-    }
+    a->leaving = told.is_again ? a->leaving : signal;
+    agent_fire(a, EVENT_SIGNAL, &told);
 }
 
 void agent_keeper_lost(struct agent *a, uint64_t now_ms)

@@ -132,7 +132,9 @@ uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
 int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;
 /* Tells each live worker to go; `signal` is for those that are no engine. */
 void workers_stop(struct agent *a, enum stop_mode mode, int signal);
-void workers_kill(struct agent *a);
+uint32_t workers_kill(struct agent *a); /* how many */
+/* How many are alive, of the engines or of the others. */
+uint32_t workers_live(const struct agent *a, bool are_engines);
 void workers_tick(struct agent *a);
 uint64_t workers_deadline(const struct agent *a);
 bool workers_are_done(const struct agent *a);

@@ -135,13 +135,29 @@ static void kill_one(struct agent *a, uint32_t slot)
     a->config.actions.kill(a->config.actions.arg, slot, SIGKILL);
 }
 
-void workers_kill(struct agent *a)
+uint32_t workers_kill(struct agent *a)
 {
+    uint32_t n = 0;
+
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         if (a->workers[i].state == WORKER_LIVE) {
             kill_one(a, i);
+            n++;
         }
     }
+    return n;
+}
+
+uint32_t workers_live(const struct agent *a, bool are_engines)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        const struct worker *w = &a->workers[i];
+
+        n += w->state == WORKER_LIVE && w->is_engine == are_engines;
+    }
+    return n;
 }
 
 void workers_tick(struct agent *a)

@@ -90,57 +90,14 @@ static void on_pause(void *arg, bool is_paused)
     }
 }
 
-static bool has_workers(const struct supervisor *s)
+static void on_signal(uv_signal_t *handle, int signal)
 {
-    for (uint32_t i = 0; i < s->nproc; i++) {
-        if (s->slots[i].channel) {
-            return true;
-        }
-    }
-    return false;
-}
+    const struct supervisor *s = handle->data;
 
-/* At once: the workers' step, or their clean-up, may take long. */
-static void say_leaving(const struct supervisor *s, int signal,
-                        const struct told *before)
-{
-    static const char once_more[] = "once more to kill them now";
-    const char *name = sigabbrev_np(signal);
-    char text[256];
-
-    if (s->told.killed != before->killed) {
-        (void)snprintf(text, sizeof(text), "SIG%s once more: killed the workers", name);
-    } else if (s->is_leaving) {
-        return; /* the second was a hang-up, which means nothing new */
-    } else if (s->told.asked != before->asked) {
-        (void)snprintf(text, sizeof(text),
-                       "SIG%s: asked the workers to finish their step, save and leave; "
-                       "%s",
-                       name, once_more);
-    } else if (s->told.signalled != before->signalled) {
-        (void)snprintf(text, sizeof(text),
-                       "SIG%s: passed it on to the workers, which have 30 s to end; %s",
-                       name, once_more);
-    } else {
-        (void)snprintf(text, sizeof(text), "SIG%s: the workers are ending already; %s",
-                       name, once_more);
-    }
     if ((signal == SIGINT || signal == SIGQUIT) && isatty(STDERR_FILENO)) {
         own_lines_console(STDERR_FILENO, true); /* where it shows the ^C */
     }
-    log_info(text, "%s", "");
-}
-
-static void on_signal(uv_signal_t *handle, int signal)
-{
-    struct supervisor *s = handle->data;
-    struct told before = s->told;
-
     agent_signal(s->agent, signal, clock_ms());
-    if (!s->is_ending && has_workers(s)) {
-        say_leaving(s, signal, &before);
-    }
-    s->is_leaving = true;
 }
 
 static void on_keeper(uv_poll_t *poll, int status, int events)

@@ -85,10 +85,9 @@ static void act_spawn(void *arg, const struct agent_round *round)
 
 static void act_control(void *arg, uint32_t number, const struct control *c)
 {
-    struct supervisor *s = arg;
+    const struct supervisor *s = arg;
     int rv = s->slots[number].channel ? channel_send(s->slots[number].channel, c) : 0;
 
-    s->told.asked += c->type == CONTROL_LEAVE || c->type == CONTROL_ABORT;
     if (rv < 0) { /* it does not read, or is gone: its end, or KILL, follows */
         log_debug("a worker did not take a control message", "local_rank=%u error=%s",
                   number, err_name(rv));
@@ -104,10 +103,6 @@ static void act_engine(void *arg, uint32_t number, const char *folder)
 
 static void act_kill(void *arg, uint32_t number, int signal)
 {
-    struct supervisor *s = arg;
-
-    s->told.killed += signal == SIGKILL;
-    s->told.signalled += signal != SIGKILL;
     supervisor_kill(arg, number, signal);
 }
 

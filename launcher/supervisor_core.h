@@ -33,13 +33,6 @@ struct slot {
     char error_file[PATH_MAX]; /* "": none */
 };
 
-/* How often the agent had workers told to go. */
-struct told {
-    unsigned asked;     /* over the control channel */
-    unsigned signalled; /* with the signal that programs know */
-    unsigned killed;
-};
-
 struct supervisor {
     struct launch_options *options; /* borrowed */
     struct keeper *keeper;          /* borrowed */
@@ -58,8 +51,6 @@ struct supervisor {
     uint32_t nproc;
     bool is_engine; /* by the program's name */
     bool is_ending;
-    bool is_leaving; /* a signal has told us to */
-    struct told told;
     int exit_code;
     char host[256];
     char endpoint[320];

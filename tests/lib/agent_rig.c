@@ -43,8 +43,9 @@ static void act_disconnect(void *arg)
 
 static void act_name_holder(void *arg, char *ret, size_t size)
 {
-    const struct agent_rig *rig = arg;
+    struct agent_rig *rig = arg;
 
+    rig->n_asked++;
     (void)snprintf(ret, size, "%s", rig->holder);
 }
 
@@ -175,6 +176,7 @@ static void act_say(void *arg, enum log_level level, const char *text)
     struct agent_rig *rig = arg;
 
     (void)level;
+    (void)snprintf(rig->said, sizeof(rig->said), "%s", text);
     trace(rig, "say %.24s; ", text);
 }
 
@@ -247,6 +249,12 @@ void agent_rig_expect(struct agent_rig *rig, const char *lines)
     text[n] = '\0';
     buf_clear(&rig->trace);
     assert_string_equal(text, lines);
+}
+
+void agent_rig_expect_said(struct agent_rig *rig, const char *line)
+{
+    assert_string_equal(rig->said, line);
+    rig->said[0] = '\0';
 }
 
 void agent_rig_pass(struct agent_rig *rig, uint64_t ms)

@@ -14,8 +14,10 @@ struct agent_rig {
     uint16_t next_port;
     uint64_t last_request;       /* of RESUMED and COMMIT */
     struct msg_rank_ended ended; /* the last one sent */
+    char said[512];              /* the last line, whole; "" */
     int exit_code;               /* -1: not ended */
     const char *holder;          /* of the port that is taken */
+    unsigned n_asked;            /* … for whom it was asked */
 };
 
 /* `nproc` workers, --nnodes=1:2, join time-out 60 s, grace as in agent_core.h. */
@@ -30,6 +32,8 @@ void agent_rig_release(struct agent_rig *rig);
 
 /* Fails unless the trace since the last call is exactly `lines` ("a; b; c"). */
 void agent_rig_expect(struct agent_rig *rig, const char *lines);
+/* Fails unless that was said since the last call (the trace has its beginning). */
+void agent_rig_expect_said(struct agent_rig *rig, const char *line);
 void agent_rig_skip(struct agent_rig *rig); /* forgets the trace */
 
 /* Lets time pass, timers included. */

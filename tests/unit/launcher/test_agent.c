@@ -165,11 +165,15 @@ static void first_signal_is_passed_on_and_the_second_kills(void **state)
     WITH_RIG(2, false);
     agent_rig_run(&rig, true);
     agent_signal(rig.agent, SIGINT, rig.now_ms);
-    agent_rig_expect(&rig, "send leave g=1 signal=2; kill 0 2; kill 1 2");
+    agent_rig_expect(&rig, "send leave g=1 signal=2; kill 0 2; kill 1 2; "
+                           "say SIGINT: passed it on to ");
+    agent_rig_expect_said(&rig, "SIGINT: passed it on to the workers, which have 30 s "
+                                "to end; once more to kill them now");
     agent_signal(rig.agent, SIGHUP, rig.now_ms);
     agent_rig_expect(&rig, "");
     agent_signal(rig.agent, SIGINT, rig.now_ms);
-    agent_rig_expect(&rig, "kill 0 9; kill 1 9");
+    agent_rig_expect(&rig, "kill 0 9; kill 1 9; say SIGINT once more: killed");
+    agent_rig_expect_said(&rig, "SIGINT once more: killed the workers");
     agent_rig_die(&rig, 0, SIGKILL);
     agent_rig_die(&rig, 1, SIGKILL);
     agent_rig_expect(
@@ -185,10 +189,45 @@ static void signalled_engines_are_asked_to_leave(void **state)
     WITH_RIG(2, true);
     agent_rig_run(&rig, true);
     agent_signal(rig.agent, SIGTERM, rig.now_ms);
-    agent_rig_expect(&rig, "send leave g=1 signal=15; leave 0; leave 1");
+    agent_rig_expect(&rig, "send leave g=1 signal=15; leave 0; leave 1; "
+                           "say SIGTERM: asked the worke");
+    agent_rig_expect_said(&rig, "SIGTERM: asked the workers to finish their step, save "
+                                "and leave; once more to kill them now");
     agent_rig_exit(&rig, 0, 83);
     agent_rig_exit(&rig, 1, 83);
     assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
+static void signal_to_workers_that_end_already_asks_them_nothing(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, true);
+    agent_rig_stop(&rig, 1, STOP_ABORT);
+    agent_rig_expect(&rig, "abort 0; abort 1");
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect(&rig, "send leave g=1 signal=15; say SIGTERM: the workers are");
+    agent_rig_expect_said(
+        &rig, "SIGTERM: the workers are ending already; once more to kill them now");
+    agent_signal(rig.agent, SIGINT, rig.now_ms);
+    agent_rig_expect(&rig, "kill 0 9; kill 1 9; say SIGINT after SIGTERM: ki");
+    agent_rig_expect_said(&rig, "SIGINT after SIGTERM: killed the workers");
+    agent_rig_release(&rig);
+}
+
+static void signal_while_the_last_output_is_read_kills_nobody(void **state)
+{
+    WITH_RIG(2, false);
+    agent_rig_run(&rig, true);
+    agent_exited(rig.agent, 0, 0, 0, rig.now_ms);
+    agent_exited(rig.agent, 1, 0, 0, rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_signal(rig.agent, SIGHUP, rig.now_ms);
+    agent_rig_expect(&rig, "send leave g=1 signal=1; say SIGHUP: the workers are ");
+    agent_rig_expect_said(
+        &rig, "SIGHUP: the workers are ending already; SIGTERM to kill them now");
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect(&rig, "");
     agent_rig_release(&rig);
 }
 
@@ -427,6 +466,8 @@ int main(void)
         cmocka_unit_test(program_that_says_hello_is_an_engine),
         cmocka_unit_test(first_signal_is_passed_on_and_the_second_kills),
         cmocka_unit_test(signalled_engines_are_asked_to_leave),
+        cmocka_unit_test(signal_to_workers_that_end_already_asks_them_nothing),
+        cmocka_unit_test(signal_while_the_last_output_is_read_kills_nobody),
         cmocka_unit_test(signal_before_the_workers_run_ends_at_once),
         cmocka_unit_test(refusal_is_said_once_and_ends),
         cmocka_unit_test(node_that_is_done_joins_again_when_another_failed),
