@@ -62,7 +62,8 @@ struct agent_actions {
     void (*connect)(
         void *arg); /* answered by agent_connected or one of the failures below it */
     void (*disconnect)(void *arg); /* drop the connection; nothing more comes from it */
-    /* Who holds the port that agent_connected said is taken. */
+    /* Who holds the port that agent_connected or agent_port_taken said is taken: looks
+     * at every process of the machine. */
     void (*name_holder)(void *arg, char *ret, size_t size);
     void (*send)(void *arg, const struct msg *m);
     /* A fresh listener for the next generation; the old one and its connections go. */
@@ -107,7 +108,7 @@ void agent_start(struct agent *a, uint64_t now_ms);
  * this host's and its port could not be bound, a text that says so. */
 void agent_connected(struct agent *a, const char *taken, uint64_t now_ms);
 void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms);
-/* … and on our own port, that somebody else holds (`taken`: who). */
+/* … and on our own port, that somebody else holds (`taken` says so). */
 void agent_port_taken(struct agent *a, const char *text, const char *taken,
                       uint64_t now_ms);
 /* … and waiting does not help: this host itself is at fault. */

@@ -104,11 +104,18 @@ void agent_connected(struct agent *a, const char *taken, uint64_t now_ms)
     send_hello(a);
 }
 
+/* Slow: only where somebody is told of it, and never while a job runs. */
+static void name_holder(struct agent *a)
+{
+    a->config.actions.name_holder(a->config.actions.arg, a->taken, sizeof(a->taken));
+}
+
 /* Our own port is held by somebody who does not answer there. */
 static void on_taken(struct agent *a)
 {
     if (a->taken_ms == 0) {
         a->taken_ms = MAX(a->now_ms, 1);
+        name_holder(a);
         agent_say(
             a, LOG_LEVEL_WARN,
             "%s (nobody answers there; waiting %u s for a rendezvous that starts)",
@@ -118,6 +125,7 @@ static void on_taken(struct agent *a)
         go_down(a);
         return;
     }
+    name_holder(a);
     agent_say(a, LOG_LEVEL_ERROR,
               "the rendezvous cannot be served at %s, and nobody answers there: %s",
               a->config.endpoint, a->taken);
@@ -179,16 +187,14 @@ static void blame_stranger(struct agent *a)
  * ctrun is one that was stopped for a while. */
 static void lost_stranger(struct agent *a, bool is_mute)
 {
-    const struct agent_actions *actions = &a->config.actions;
-    bool is_mistake = a->taken[0] != '\0' && a->session == 0;
-
-    if (a->taken[0] != '\0') {
-        actions->name_holder(actions->arg, a->taken, sizeof(a->taken));
-    }
-    a->strangers += is_mute && !strstr(a->taken, "ctrun") ? MAX_STRANGERS : !is_mute;
-    if (is_mistake && a->strangers >= MAX_STRANGERS) {
-        blame_stranger(a);
-        return;
+    if (a->taken[0] != '\0' && a->session == 0) {
+        name_holder(a);
+        a->strangers +=
+            is_mute && !strstr(a->taken, "ctrun") ? MAX_STRANGERS : !is_mute;
+        if (a->strangers >= MAX_STRANGERS) {
+            blame_stranger(a);
+            return;
+        }
     }
     (void)snprintf(a->trouble, sizeof(a->trouble), "%s%s%s",
                    is_mute ? "connected, but no answer" : "it closed the connection",

@@ -11,8 +11,8 @@
 struct uv_loop_s;
 struct embed;
 
-/* Serves on a numeric address; port 0 picks one. -EADDRINUSE: the text names who holds
- * it. */
+/* Serves on a numeric address; port 0 picks one. -EADDRINUSE: the text says that the
+ * port is taken, not by whom. */
 int embed_start(struct uv_loop_s *loop, const char *addr, int port, struct embed **ret,
                 struct errmsg *msg) MUST_CHECK;
 int embed_port(const struct embed *e);

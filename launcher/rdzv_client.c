@@ -100,7 +100,6 @@ static void fail(struct rdzv_client *c, const char *text)
     if (c->is_impossible) {
         c->config.on_impossible(c->config.arg, text);
     } else if (c->taken[0] != '\0') {
-        rdzv_client_name_holder(c, c->taken, sizeof(c->taken));
         c->config.on_port_taken(c->config.arg, text, c->taken);
     } else {
         c->config.on_failed(c->config.arg, text);

@@ -193,9 +193,10 @@ static void port_taken_by_a_stranger_is_a_mistake(void **state)
 static void
 port_taken_where_nobody_answers_is_a_mistake_after_five_seconds(void **state)
 {
-    const char *taken = "port 1 is held by nc (pid 9)";
+    const char *taken = "port 1 is taken";
     WITH_RIG(2, false);
 
+    rig.holder = "port 1 is held by nc (pid 9)";
     agent_rig_skip(&rig);
     agent_port_taken(rig.agent, "connection refused", taken, rig.now_ms);
     agent_rig_expect(&rig, "say port 1 is held by nc (pi");
@@ -205,6 +206,10 @@ port_taken_where_nobody_answers_is_a_mistake_after_five_seconds(void **state)
     }
     assert_int_equal(rig.exit_code, 2);
     assert_in_range(rig.now_ms, 1000 + 5000, 1000 + 6000);
+    agent_rig_expect_said(&rig,
+                          "the rendezvous cannot be served at there:1, and nobody "
+                          "answers there: port 1 is held by nc (pid 9)");
+    assert_int_equal(rig.n_asked, 2); /* for the first line and for the last */
     agent_rig_release(&rig);
 }
 
@@ -212,8 +217,9 @@ static void port_that_becomes_free_is_no_mistake(void **state)
 {
     WITH_RIG(2, false);
 
+    rig.holder = "by pid 9";
     for (int i = 0; i < 10; i++) {
-        agent_port_taken(rig.agent, "connection refused", "by pid 9", rig.now_ms);
+        agent_port_taken(rig.agent, "connection refused", "taken", rig.now_ms);
         agent_rig_pass(&rig, 2000);
         agent_connect_failed(rig.agent, "connection refused", rig.now_ms);
         agent_rig_pass(&rig, 2000);
@@ -230,11 +236,15 @@ static void job_that_runs_waits_for_its_port(void **state)
     agent_disconnected(rig.agent, false, rig.now_ms);
     for (int i = 0; i < 10; i++) {
         agent_rig_pass(&rig, 1000);
-        agent_port_taken(rig.agent, "connection refused", "by pid 9", rig.now_ms);
+        agent_port_taken(rig.agent, "connection refused", "taken", rig.now_ms);
         agent_rig_pass(&rig, 1000);
         agent_cannot_connect(rig.agent, "no descriptor", rig.now_ms);
+        agent_rig_pass(&rig, 1000);
+        agent_connected(rig.agent, "taken", rig.now_ms); /* a stranger … */
+        agent_disconnected(rig.agent, i % 2 == 0, rig.now_ms);
     }
     assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    assert_int_equal(rig.n_asked, 0); /* which takes long, and changes nothing */
     agent_rig_release(&rig);
 }
 
