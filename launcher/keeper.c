@@ -226,28 +226,33 @@ void keeper_dismiss(const struct keeper *k)
     (void)shutdown(k->fd, SHUT_RDWR); /* fails when the keeper is gone already */
 }
 
-/* Until it has ended, or STOP_MS have passed. */
-static void wait_for_end(pid_t pid)
+/* Until it has ended (and is reaped: true), or STOP_MS have passed. */
+static bool wait_for_end(pid_t pid)
 {
     uint64_t deadline_ms = clock_ms() + STOP_MS;
     struct pollfd end = {pidfd_open(pid, 0), POLLIN, 0};
-    uint64_t now_ms;
+    uint64_t now_ms = clock_ms();
+    bool is_over;
 
-    while ((now_ms = clock_ms()) < deadline_ms &&
-           poll(&end, 1, (int)(deadline_ms - now_ms)) < 0) {
-        /* a signal came between */
+    while (!(is_over = waitpid(pid, NULL, WNOHANG) != 0) && now_ms < deadline_ms) {
+        /* No descriptor, or none that may be waited for: look again and again. */
+        if (end.fd < 0 ||
+            (poll(&end, 1, (int)(deadline_ms - now_ms)) < 0 && errno != EINTR)) {
+            pause_for(PAUSE_MS);
+        }
+        now_ms = clock_ms();
     }
     if (end.fd >= 0) {
         (void)close(end.fd);
     }
+    return is_over;
 }
 
 void keeper_stop(struct keeper *k)
 {
     (void)close(k->fd);
     k->fd = -1;
-    wait_for_end(k->pid);
-    if (waitpid(k->pid, NULL, WNOHANG) == 0) {
+    if (!wait_for_end(k->pid)) {
         log_warn(
             "some processes of the workers cannot be killed yet; the keeper waits for "
             "them",

@@ -12,12 +12,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,6 +149,44 @@ static void worker_dies_with_the_keeper_even_when_the_agent_cannot_act(void **st
     child_run(both_killed);
 }
 
+/* From now on there are no pidfds, as under some sandboxes; and whoever means to sleep in
+ * poll for a second or more is killed. */
+static void forbid_pidfds_and_long_sleeps(void)
+{
+    static const unsigned nr = offsetof(struct seccomp_data, nr);
+    static const unsigned timeout_ms = offsetof(struct seccomp_data, args[2]);
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, nr),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_poll, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, timeout_ms),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 1000, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {ARRAY_LEN(rules), rules};
+
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void without_pidfd(void)
+{
+    struct keeper k = keeper_rig_start();
+
+    forbid_pidfds_and_long_sleeps();
+    SPAWN(&k, 1, "hang");
+    keeper_stop(&k);
+    CHECK(waitpid(k.pid, NULL, WNOHANG) < 0 && errno == ECHILD); /* reaped */
+}
+
+static void end_of_the_keeper_is_seen_without_a_pidfd_too(void **state)
+{
+    (void)state;
+    child_run(without_pidfd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +195,7 @@ int main(void)
             keeper_sits_in_its_own_group_and_ignores_the_terminals_signals),
         cmocka_unit_test(keeper_alone_killed_takes_its_workers_and_the_agent_the_rest),
         cmocka_unit_test(worker_dies_with_the_keeper_even_when_the_agent_cannot_act),
+        cmocka_unit_test(end_of_the_keeper_is_seen_without_a_pidfd_too),
     };
 
     return cmocka_run_group_tests(tests, keeper_rig_set_up, keeper_rig_tear_down);
