@@ -167,35 +167,56 @@ static int read_image(int fd, char *image, size_t size)
     return 0;
 }
 
+/* The texts into p->texts, with a NULL behind argv's and env's. */
+static int split_image(struct process *p, const struct keeper_image *head, size_t size)
+{
+    size_t n = (size_t)head->argc + head->envc + 2;
+    char *at = p->image + sizeof(*head);
+
+    if (n - 2 > size - sizeof(*head)) {
+        return -EINVAL; /* each text has a terminator, at least */
+    }
+    p->texts = mem_grow(p->texts, n, sizeof(*p->texts));
+    for (size_t i = 0; i < n; i++) {
+        bool is_end = i == head->argc || i + 1 == n;
+
+        if (!is_end && at >= p->image + size) {
+            return -EINVAL; /* more texts than there are */
+        }
+        p->texts[i] = is_end ? NULL : at;
+        at += is_end ? 0 : strlen(at) + 1;
+    }
+    return 0;
+}
+
 /* Fills in argv and env, which are good until the next spawn. */
 static int take_image(struct process *p, int fd, struct keeper_child *child)
 {
     struct keeper_image head;
     struct stat st;
-    size_t n;
-    char *at;
+    size_t size;
     int rv;
 
     if (fstat(fd, &st) < 0) {
         return -errno;
     }
-    p->image = mem_grow(p->image, (size_t)st.st_size, 1);
-    rv = read_image(fd, p->image, (size_t)st.st_size);
+    size = (size_t)st.st_size;
+    if (size < sizeof(head)) {
+        return -EINVAL;
+    }
+    p->image = mem_grow(p->image, size + 1, 1);
+    rv = read_image(fd, p->image, size);
     if (rv < 0) {
         return rv;
     }
+    p->image[size] = '\0'; /* whatever comes, the texts end */
     memcpy(&head, p->image, sizeof(head));
-    n = (size_t)head.argc + head.envc + 2;
-    p->texts = mem_grow(p->texts, n, sizeof(*p->texts));
+    rv = split_image(p, &head, size);
+    if (rv < 0) {
+        return rv;
+    }
     child->argv = p->texts;
     child->env = p->texts + head.argc + 1;
-    at = p->image + sizeof(head);
-    for (size_t i = 0; i < n; i++) {
-        bool is_end = i == head.argc || i + 1 == n;
-
-        p->texts[i] = is_end ? NULL : at;
-        at += is_end ? 0 : strlen(at) + 1;
-    }
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* The keeper with real processes. */
 
 #include "launcher/keeper.h"
+#include "launcher/keeper_wire.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/keeper_rig.h"
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,6 +47,53 @@ static void exit_codes_and_signals_are_reported_as_waitpid_does(void **state)
 {
     (void)state;
     child_run(codes_and_signals);
+}
+
+/* As keeper_spawn, with a memfd of the test's own. */
+static int spawn_image(struct keeper *k, const void *image, size_t size)
+{
+    struct keeper_request request = {.type = KEEPER_REQUEST_SPAWN, .id = 4};
+    int fd = memfd_create("image", MFD_CLOEXEC);
+    struct keeper_event e;
+
+    CHECK(fd >= 0 && write(fd, image, size) == (ssize_t)size);
+    CHECK(keeper_send(k->fd, &request, sizeof(request), &fd, 1) == 0);
+    CHECK(close(fd) == 0);
+    e = keeper_rig_receive(k);
+    CHECK(e.type == KEEPER_FAILED && e.id == 4);
+    return e.error;
+}
+
+static void damaged_images(void)
+{
+    static const struct {
+        struct keeper_image head;
+        char texts[6];
+    } images[] = {
+        {{1, 0}, "/a"},                   /* unterminated, with size 10 */
+        {{3, 0}, "/a"},                   /* fewer texts than it says … */
+        {{1, 2}, "/a"},                   /* … and of env, too */
+        {{UINT32_MAX, UINT32_MAX}, "/a"}, /* more than bytes */
+        {{UINT32_MAX, 3}, "/a"},          /* … which 32 bits do not hold */
+    };
+    struct keeper k = keeper_rig_start();
+
+    CHECK(spawn_image(&k, images, 0) == -EINVAL);
+    CHECK(spawn_image(&k, images, sizeof(images[0].head) - 1) == -EINVAL);
+    CHECK(spawn_image(&k, &images[0], sizeof(images[0].head) + 2) == -ENOENT);
+    for (size_t i = 1; i < ARRAY_LEN(images); i++) {
+        CHECK(spawn_image(&k, &images[i], sizeof(images[i].head) + 3) == -EINVAL);
+    }
+    SPAWN(&k, 4, "exit=3");
+    (void)keeper_rig_receive_spawned(&k, 4);
+    CHECK(WEXITSTATUS(keeper_rig_receive_exited(&k, 4)) == 3);
+    keeper_stop(&k);
+}
+
+static void damaged_arguments_are_refused_and_the_keeper_goes_on(void **state)
+{
+    (void)state;
+    child_run(damaged_images);
 }
 
 static void failed_exec(void)
@@ -386,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exit_codes_and_signals_are_reported_as_waitpid_does),
         cmocka_unit_test(failed_exec_is_told_with_its_errno_and_the_keeper_goes_on),
+        cmocka_unit_test(damaged_arguments_are_refused_and_the_keeper_goes_on),
         cmocka_unit_test(hundred_workers_come_and_go_each_with_its_own_code),
         cmocka_unit_test(replies_that_nobody_reads_do_not_block_the_keeper),
         cmocka_unit_test(worker_has_the_given_descriptors_and_no_others),
