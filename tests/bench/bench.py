@@ -63,7 +63,7 @@ SCALES = {
     "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s")),
     "1/s": ((1e3, "k/s"), (1, "/s")),
 }
-LINE = "{:57} {:>9}  {:22} {:>9}  {:>8} {:>10}  {:28} {}"
+LINE = "{:57} {:>9}  {:22} {:>9}  {:>8} {:>12}  {:28} {}"
 
 
 def figure(value, unit):
@@ -71,16 +71,20 @@ def figure(value, unit):
     return f"{value / scale:.3g} {name}" if value / scale < 1000 else f"{value / scale:.0f} {name}"
 
 
+def goal_of(row):
+    """What is to be reached, the ratio or our figure alone, and whether it is."""
+    if row.reached is None:
+        return "–"
+    wanted = figure(row.limit, row.unit) if row.limit is not None else f"{row.goal:.3g}"
+    return f"{'≤' if row.better == 'lower' else '≥'} {wanted} {'✓' if row.reached else '✗'}"
+
+
 def line_of(row, name):
     arrow = "↓" if row.better == "lower" else "↑"
     ratio = f"{row.ratio:.3g} {arrow}" if row.ratio is not None else "–"
     theirs = figure(row.theirs, row.unit) if row.ratio is not None else ""
-    goal = "–"
-    if row.reached is not None:
-        bound = "≤" if row.better == "lower" else "≥"
-        goal = f"{bound} {row.goal:g} {'✓' if row.reached else '✗'}"
-    return LINE.format(row.what, figure(row.ours, row.unit), row.against, theirs, ratio, goal,
-                       row.how, name)
+    return LINE.format(row.what, figure(row.ours, row.unit), row.against, theirs, ratio,
+                       goal_of(row), row.how, name)
 
 
 def interpreter_with_torch():
@@ -144,8 +148,8 @@ def print_summary(results, gaps):
     print(f"{len(goals) - len(missed)} of {len(goals)} goals reached; "
           f"{len(gaps)} lines left out or failed")
     for row in missed:
-        print(f"  missed: {row['what']}, against {row['against']}: "
-              f"{row['ratio']:.3g}, goal {row['goal']:g}; {row['command']}")
+        against = f", against {row['against']}" if row["against"] else ""
+        print(f"  missed: {row['what']}{against}; {row['command']}")
 
 
 def main():

@@ -10,7 +10,7 @@ from measure import (TRUE, Gap, Roll, Row, background, children, free_port, medi
 
 WORKERS = 256
 AGENTS = 64
-CROWDS = (1000, 10000)
+CROWDS = {1000: 0.2, 10000: 1.5}  # seconds to reach
 
 
 def start(ctx):
@@ -24,14 +24,15 @@ def start(ctx):
         bare.append(spawn([TRUE], 2))
     how = f"median of {n}"
     yield Row(what, "s", "lower", median(ours), text_of(command), how,
-              "two bare spawns", median(bare), f"{TRUE} & {TRUE}")
+              "two bare spawns", median(bare), f"{TRUE} & {TRUE}", limit=7e-3)
     if not ctx.torch:
         yield ctx.no_torch(f"{what}, against torchrun")
         return
     torchrun = ctx.torchrun("--no-python", TRUE)
     n = ctx.count(3, 1)
     yield Row(what, "s", "lower", median(ours), text_of(command), f"{how}, theirs of {n}",
-              "torchrun", median(spawn(torchrun) for _ in range(n)), text_of(torchrun))
+              "torchrun", median(spawn(torchrun) for _ in range(n)), text_of(torchrun),
+              goal=1 / 300)
 
 
 def workers(ctx):
@@ -45,7 +46,7 @@ def workers(ctx):
         bare.append(spawn([TRUE], WORKERS))
     yield Row(f"start and end, {WORKERS} no-op workers", "s", "lower", median(ours),
               text_of(command), f"median of {n}", f"{WORKERS} bare spawns", median(bare),
-              f"{WORKERS} × {TRUE} &")
+              f"{WORKERS} × {TRUE} &", limit=1.2 * median(bare) + 20e-3)
 
 
 def agents(ctx):
@@ -60,7 +61,7 @@ def agents(ctx):
         bare.append(spawn([TRUE], AGENTS))
     yield Row(f"start and end, one job of {AGENTS} agents", "s", "lower", median(ours),
               f"{AGENTS} × {text_of(command)} &", f"median of {n}", f"{AGENTS} bare spawns",
-              median(bare), f"{AGENTS} × {TRUE} &")
+              median(bare), f"{AGENTS} × {TRUE} &", limit=1)
 
 
 def crowd(ctx):
@@ -68,7 +69,7 @@ def crowd(ctx):
     n = ctx.count(7, 3)
     server = [ctx.bin / "ctrun-rendezvous", "--listen=127.0.0.1:0", "--log-level=info",
               "--lease-ms=60000"]  # the crowd sends no heartbeats
-    for size in CROWDS:
+    for size, limit in CROWDS.items():
         what = f"{size} agents joined and ranked"
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         if files < size + 100:
@@ -83,7 +84,7 @@ def crowd(ctx):
         yield Row(what, "s", "lower", median(o["seconds"] for o in ours),
                   f"{text_of(server)} & bench-agents PORT {size} 1", f"median of {n}",
                   "bare epoll echo", median(o["seconds"] for o in echo),
-                  f"bench-agents echo {size} 1")
+                  f"bench-agents echo {size} 1", limit=limit)
 
 
 def agent_memory(command, ctx):
@@ -100,18 +101,18 @@ def agent_memory(command, ctx):
 
 def agent(ctx):
     """The launcher's memory."""
-    names = ("agent's memory, resident", "agent's memory, anonymous")
+    limits = {"agent's memory, resident": 10e6, "agent's memory, anonymous": 2e6}
     how = "once, with the keeper"
     ours, command = agent_memory(ctx.ctrun(), ctx)
     if not ctx.torch:
-        for name, value in zip(names, ours):
-            yield Row(name, "bytes", "lower", value, command, how)
+        for (name, limit), value in zip(limits.items(), ours):
+            yield Row(name, "bytes", "lower", value, command, how, limit=limit)
         yield ctx.no_torch("agent's memory, against torchrun")
         return
     theirs, their_command = agent_memory(ctx.torchrun("--no-python"), ctx)
-    for name, value, other in zip(names, ours, theirs):
+    for (name, limit), value, other in zip(limits.items(), ours, theirs):
         yield Row(name, "bytes", "lower", value, command, how, "torchrun", other,
-                  their_command)
+                  their_command, limit=limit)
 
 
 def restart_times(command, ctx, n):
@@ -137,11 +138,11 @@ def restart(ctx):
     ours, command = restart_times(ctx.ctrun(f"--max-restarts={n}"), ctx, n)
     how = f"median of {n}"
     if not ctx.torch:
-        yield Row(what, "s", "lower", median(ours), command, how)
+        yield Row(what, "s", "lower", median(ours), command, how, limit=10e-3)
         yield ctx.no_torch(f"{what}, against torchrun")
         return
     n = ctx.count(10, 3)
     torchrun = ctx.torchrun(f"--max-restarts={n}", "--no-python")
     theirs, their_command = restart_times(torchrun, ctx, n)
     yield Row(what, "s", "lower", median(ours), command, f"{how}, theirs of {n}",
-              "torchrun", median(theirs), their_command)
+              "torchrun", median(theirs), their_command, limit=10e-3)

@@ -39,7 +39,9 @@ class Row:
     against: str = ""  # "": there is nothing to compare with
     theirs: float | None = None
     their_command: str = ""
-    goal: float | None = None  # of ours / theirs: at most, where lower is better; at least
+    # at most, where lower is better; else at least
+    goal: float | None = None  # of ours / theirs
+    limit: float | None = None  # of ours alone
 
     @property
     def ratio(self):
@@ -48,9 +50,12 @@ class Row:
     @property
     def reached(self):
         """None: there is no goal, or nothing to measure it against."""
-        if self.goal is None or self.ratio is None:
+        known = [(have, want) for have, want in ((self.ratio, self.goal), (self.ours, self.limit))
+                 if have is not None and want is not None]
+        if not known:
             return None
-        return self.ratio <= self.goal if self.better == "lower" else self.ratio >= self.goal
+        sign = 1 if self.better == "lower" else -1
+        return all(sign * have <= sign * want for have, want in known)
 
 
 @dataclasses.dataclass
