@@ -14,12 +14,13 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
-enum { ACCEPTS_PER_TURN = 64, RETRY_MS = 100 };
+enum { ACCEPTS_PER_TURN = 64, RETRY_MS = 100, MAX_HOST = 256 };
 
 struct listener {
     struct listener_config config;
@@ -37,17 +38,16 @@ struct listener {
 
 static int bind_error(const char *addr, int port, int err, struct errmsg *msg)
 {
-    const char *left = strchr(addr, ':') ? "[" : "";
-    const char *right = left[0] ? "]" : "";
+    char host[MAX_HOST];
 
+    str_format_host(host, sizeof(host), addr);
     if (err == -EADDRINUSE) {
-        return errmsg_set(msg, err, "port %d on %s%s%s is taken: choose another port",
-                          port, left, addr, right);
+        return errmsg_set(msg, err, "port %d on %s is taken: choose another port", port,
+                          host);
     }
-    return errmsg_set(msg, err, "cannot listen on %s%s%s:%d: %s%s", left, addr, right,
-                      port, err_text(err),
-                      err == -EADDRNOTAVAIL ? ": no network interface has this address"
-                                            : "");
+    return errmsg_set(
+        msg, err, "cannot listen on %s:%d: %s%s", host, port, err_text(err),
+        err == -EADDRNOTAVAIL ? ": no network interface has this address" : "");
 }
 
 static int bind_and_listen(int fd, const struct sockaddr *addr, socklen_t size)
@@ -115,24 +115,23 @@ static int listen_on(const char *addr, int port, struct errmsg *msg)
     return fd < 0 ? bind_error(addr, port, fd, msg) : fd;
 }
 
-void listener_name_holder(const char *addr, int port, struct errmsg *msg)
+void listener_name_holder(const char *addr, int port, char *ret, size_t size)
 {
     struct addrinfo *info = parse_address(addr, port);
-    const char *left = strchr(addr, ':') ? "[" : "";
-    const char *right = left[0] ? "]" : "";
+    char host[MAX_HOST];
     char owner[128];
 
+    str_format_host(host, sizeof(host), addr);
     if (info && portowner_find(info->ai_addr, owner, sizeof(owner))) {
-        (void)errmsg_set(
-            msg, -EADDRINUSE,
-            "port %d on %s%s%s is taken by %s: end it, or choose another port", port,
-            left, addr, right, owner);
+        (void)snprintf(ret, size,
+                       "port %d on %s is taken by %s: end it, or choose another port",
+                       port, host, owner);
     } else {
-        (void)errmsg_set(
-            msg, -EADDRINUSE,
-            "port %d on %s%s%s is taken by a process that cannot be looked "
-            "at (another user's, or one that does not listen): choose another port",
-            port, left, addr, right);
+        (void)snprintf(
+            ret, size,
+            "port %d on %s is taken by a process that cannot be looked at (another "
+            "user's, or one that does not listen): choose another port",
+            port, host);
     }
     if (info) {
         freeaddrinfo(info);
@@ -240,8 +239,7 @@ int listener_open(const struct listener_config *config, const char *addr, int po
     if (rv < 0) {
         (void)close(fd); /* it never served */
         mem_free(l);
-        return errmsg_set(msg, rv, "cannot listen on %s:%d: %s", addr, port,
-                          err_text(rv));
+        return bind_error(addr, port, rv, msg);
     }
     rv = uv_timer_init(config->loop, &l->retry);
     ASSERT(rv == 0); /* documented never to fail */

@@ -7,6 +7,8 @@
 
 #include "common/err.h"
 
+#include <stddef.h>
+
 struct uv_loop_s;
 struct sockaddr;
 struct listener;
@@ -25,9 +27,9 @@ struct listener_config {
 int listener_open(const struct listener_config *config, const char *addr, int port,
                   struct listener **ret, struct errmsg *msg) MUST_CHECK;
 
-/* After -EADDRINUSE: a text that says who holds the port, where /proc tells. It looks
- * at every process of the machine, so not where many may ask. */
-void listener_name_holder(const char *addr, int port, struct errmsg *msg);
+/* After -EADDRINUSE: a text that says who holds the port, where /proc tells; cut to
+ * `size`. It looks at every process of the machine, so not where many may ask. */
+void listener_name_holder(const char *addr, int port, char *ret, size_t size);
 
 int listener_port(const struct listener *l);
 

@@ -110,6 +110,13 @@ int str_parse_host_port(const char *text, char *host, size_t host_size, int *ret
     return 0;
 }
 
+void str_format_host(char *text, size_t size, const char *host)
+{
+    bool is_v6 = strchr(host, ':') != NULL;
+
+    (void)snprintf(text, size, "%s%s%s", is_v6 ? "[" : "", host, is_v6 ? "]" : "");
+}
+
 bool str_starts_with(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;

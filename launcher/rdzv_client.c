@@ -399,10 +399,7 @@ void rdzv_client_send(struct rdzv_client *c, const struct msg *m)
 
 void rdzv_client_name_holder(const struct rdzv_client *c, char *ret, size_t size)
 {
-    struct errmsg msg = {0};
-
-    listener_name_holder(c->taken_addr, c->config.port, &msg);
-    (void)snprintf(ret, size, "%s", msg.text);
+    listener_name_holder(c->taken_addr, c->config.port, ret, size);
 }
 
 void rdzv_client_local_addr(const struct rdzv_client *c, char ret[MSG_ADDR_MAX])

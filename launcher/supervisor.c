@@ -15,6 +15,7 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/str.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -297,12 +298,11 @@ static void name_endpoint(struct supervisor *s)
 
     if (o->standalone) {
         (void)snprintf(s->endpoint, sizeof(s->endpoint), "this node (standalone)");
-    } else if (strchr(o->rdzv_host, ':')) {
-        (void)snprintf(s->endpoint, sizeof(s->endpoint), "[%s]:%d", o->rdzv_host,
-                       o->rdzv_port);
     } else {
-        (void)snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", o->rdzv_host,
-                       o->rdzv_port);
+        char host[sizeof(o->rdzv_host) + 2];
+
+        str_format_host(host, sizeof(host), o->rdzv_host);
+        (void)snprintf(s->endpoint, sizeof(s->endpoint), "%s:%d", host, o->rdzv_port);
     }
 }
 

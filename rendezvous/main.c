@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/notify.h"
+#include "common/str.h"
 #include "common/version.h"
 
 #include <errno.h>
@@ -125,7 +126,8 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         rv =
             server_listen(d->server, address->host, address->port, &address->port, msg);
         if (rv == -EADDRINUSE) {
-            listener_name_holder(address->host, address->port, msg);
+            listener_name_holder(address->host, address->port, msg->text,
+                                 sizeof(msg->text));
         }
     }
     return rv;
@@ -136,13 +138,10 @@ static int say_addresses(const struct daemon *d)
 {
     for (size_t i = 0; i < d->options.n_listen; i++) {
         const struct rendezvous_address *address = &d->options.listen[i];
-        bool is_v6 = false;
+        char host[sizeof(address->host) + 2];
 
-        for (const char *p = address->host; *p != '\0'; p++) {
-            is_v6 = is_v6 || *p == ':';
-        }
-        (void)printf("ctrun-rendezvous: listening on %s%s%s:%d\n", is_v6 ? "[" : "",
-                     address->host, is_v6 ? "]" : "", address->port);
+        str_format_host(host, sizeof(host), address->host);
+        (void)printf("ctrun-rendezvous: listening on %s:%d\n", host, address->port);
     }
     return fflush(stdout) == 0 ? 0 : -EIO;
 }

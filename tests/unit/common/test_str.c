@@ -1,0 +1,54 @@
+/* Hosts as people write them. */
+
+#include "tests/lib/cmocka.h"
+
+#include "common/str.h"
+
+#include <string.h>
+
+static void assert_host(const char *host, const char *expected)
+{
+    char text[16];
+
+    str_format_host(text, sizeof(text), host);
+    assert_string_equal(text, expected);
+}
+
+static void ipv6_addresses_stand_in_brackets_before_a_port(void **state)
+{
+    (void)state;
+    assert_host("127.0.0.1", "127.0.0.1");
+    assert_host("node0", "node0");
+    assert_host("", "");
+    assert_host("::", "[::]");
+    assert_host("fe80::1%eth0", "[fe80::1%eth0]");
+    assert_host("a-name-too-long", "a-name-too-long");
+    assert_host("2001:db8::1:2:3", "[2001:db8::1:2:"); /* cut */
+}
+
+static void host_that_was_written_is_read_again(void **state)
+{
+    static const char *const hosts[] = {"127.0.0.1", "node0", "::", "2001:db8::1"};
+    char text[64];
+    char host[64];
+    int port;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+        str_format_host(text, sizeof(text) - 3, hosts[i]);
+        (void)strcat(text, ":80");
+        assert_int_equal(str_parse_host_port(text, host, sizeof(host), &port), 0);
+        assert_string_equal(host, hosts[i]);
+        assert_int_equal(port, 80);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ipv6_addresses_stand_in_brackets_before_a_port),
+        cmocka_unit_test(host_that_was_written_is_read_again),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
