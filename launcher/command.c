@@ -15,6 +15,7 @@
 #include "common/str.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -154,8 +155,40 @@ static int read_head(const char *path, char head[HEAD_SIZE], struct errmsg *msg)
     return 0;
 }
 
-/* What execve would refuse, before anything starts. */
-static int check_executable(const char *path, const char *head, struct errmsg *msg)
+/* True where the kernel may know other formats than ELF and scripts: one is registered,
+ * or the folder says that it cannot be told. */
+static bool may_know_formats(const char *binfmt_dir)
+{
+    DIR *dir = opendir(binfmt_dir ? binfmt_dir : "/proc/sys/fs/binfmt_misc");
+    const struct dirent *entry;
+    bool any = false;
+
+    if (!dir) {
+        return errno != ENOENT; /* not mounted: none */
+    }
+    while (!any && (entry = readdir(dir))) { /* NOLINT(concurrency-mt-unsafe): ours */
+        const char *name = entry->d_name;
+
+        any = name[0] != '.' && strcmp(name, "register") != 0 &&
+              strcmp(name, "status") != 0;
+    }
+    (void)closedir(dir); /* only read */
+    return any;
+}
+
+/* A head that the kernel knows nothing to do with: neither ELF nor a script. */
+static bool is_no_format(const struct worker_command *c, const char *path,
+                         const char *head)
+{
+    if (str_starts_with(head, "#!") || str_starts_with(head, "\177ELF")) {
+        return false;
+    }
+    return access(path, R_OK) == 0 && !may_know_formats(c->binfmt_dir);
+}
+
+/* What execve would refuse as far as the file's head tells, before anything starts. */
+static int check_executable(const struct worker_command *c, const char *path,
+                            const char *head, struct errmsg *msg)
 {
     char line[HEAD_SIZE];
     char *at = line + 2;
@@ -167,6 +200,13 @@ static int check_executable(const char *path, const char *head, struct errmsg *m
     }
     if (access(path, X_OK) < 0) {
         return errmsg_set(msg, -EACCES, "%.200s may not be executed; chmod +x it",
+                          path);
+    }
+    if (is_no_format(c, path, head)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "cannot execute %.200s: it is neither a binary (ELF) nor a "
+                          "script that begins with #!; a Python script runs without "
+                          "--no-python",
                           path);
     }
     if (!str_starts_with(head, "#!")) {
@@ -210,7 +250,7 @@ static int find_runner(const struct worker_command *c, const char *name, char *p
         return rv;
     }
     *ret = c->no_python ? RUN_DIRECTLY : runner_of(path, head);
-    return *ret == RUN_DIRECTLY ? check_executable(path, head, msg) : 0;
+    return *ret == RUN_DIRECTLY ? check_executable(c, path, head, msg) : 0;
 }
 
 static int find_python(const struct worker_command *c, char *ret, struct errmsg *msg)

@@ -18,6 +18,8 @@ struct worker_command {
     const char *self_dir;
     const char *python; /* PYTHON_EXEC; NULL or "": python3, then python in PATH */
     const char *path;   /* PATH */
+    const char
+        *binfmt_dir; /* what else the kernel executes; NULL: as it says in /proc */
 };
 int worker_command_make(const struct worker_command *command, char *const *program,
                         uint32_t local_rank, char ***ret,

@@ -54,6 +54,7 @@ def test_exception_that_was_printed_is_reported_once(start, bin_dir, tmp_path):
     (("--no-python",), "./plain.sh", "chmod +x"),
     ((), "./plain.sh", "chmod +x"),
     (("--no-python",), "./folder", "no file"),
+    (("--no-python",), "./empty", "neither a binary (ELF) nor a script"),
     ((), "./lost.sh", "/not/there"),
 ])
 def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options, program, words):
@@ -61,6 +62,7 @@ def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options,
     (tmp_path / "plain.sh").write_text("#!/bin/sh\necho up\n")
     (tmp_path / "lost.sh").write_text("#!/not/there\necho up\n")
     (tmp_path / "lost.sh").chmod(0o755)
+    (tmp_path / "empty").touch(mode=0o755)
     ctrun = start(bin_dir / "ctrun", "--max-restarts=3", *options, program, cwd=tmp_path)
     assert ctrun.wait() == 2
     assert len(ctrun.err().splitlines()) == 1

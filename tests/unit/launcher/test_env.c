@@ -160,8 +160,10 @@ static struct worker_command command_of_test(void)
     static char path[PATH_MAX];
 
     assert_true(str_format(path, sizeof(path), "%s/nowhere:%s/path", folder, folder));
-    return (struct worker_command){
-        .self_dir = in_folder("self"), .python = "python3", .path = path};
+    return (struct worker_command){.self_dir = in_folder("self"),
+                                   .python = "python3",
+                                   .path = path,
+                                   .binfmt_dir = "/nonexistent"};
 }
 
 /* The command for `program` and "x", as one text with blanks; the error's text when it
@@ -276,6 +278,30 @@ static void what_cannot_be_executed_is_refused_in_one_line(void **state)
                    "! cannot run @/missing: No such file or directory");
 }
 
+static void what_is_neither_elf_nor_a_script_is_refused_in_one_line(void **state)
+{
+    struct worker_command c = command_of_test();
+
+    (void)state;
+    c.no_python = true;
+    assert_command(
+        &c, in_folder("plain"),
+        "! cannot execute @/plain: it is neither a binary (ELF) nor a script "
+        "that begins with #!; a Python script runs without --no-python");
+    assert_command(
+        &c, in_folder("hollow"),
+        "! cannot execute @/hollow: it is neither a binary (ELF) nor a script "
+        "that begins with #!; a Python script runs without --no-python");
+    c.binfmt_dir = in_folder("binfmt");
+    assert_command(
+        &c, in_folder("plain"),
+        "! cannot execute @/plain: it is neither a binary (ELF) nor a script "
+        "that begins with #!; a Python script runs without --no-python");
+    make_file("binfmt/jar", "enabled\n", 0644);
+    assert_command(&c, in_folder("plain"), "@/plain x"); /* may be one of those */
+    assert_int_equal(unlink(in_folder("binfmt/jar")), 0);
+}
+
 static void modules_and_other_interpreters_are_run_as_asked(void **state)
 {
     struct worker_command c = command_of_test();
@@ -378,6 +404,10 @@ static const struct {
     {"envperl", "#!/usr/bin/env perl\npython\n", 0755},
     {"text", "import os\n", 0644},
     {"empty", "", 0644},
+    {"plain", "echo up\n", 0755},
+    {"hollow", "", 0755},
+    {"binfmt/register", "", 0200},
+    {"binfmt/status", "enabled\n", 0644},
     {"self/both", "\177ELF", 0755},
     {"path/both", "\177ELF", 0755},
     {"path/inpath", "\177ELF", 0755},
@@ -390,7 +420,8 @@ static int set_up(void **state)
 {
     (void)state;
     if (!mkdtemp(folder) || mkdir(in_folder("self"), 0700) < 0 ||
-        mkdir(in_folder("path"), 0700) < 0 || mkdir(in_folder("old"), 0700) < 0) {
+        mkdir(in_folder("path"), 0700) < 0 || mkdir(in_folder("old"), 0700) < 0 ||
+        mkdir(in_folder("binfmt"), 0700) < 0) {
         return -1;
     }
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
@@ -407,6 +438,7 @@ static int tear_down(void **state)
     }
     (void)rmdir(in_folder("self"));
     (void)rmdir(in_folder("old"));
+    (void)rmdir(in_folder("binfmt"));
     (void)rmdir(in_folder("path"));
     return rmdir(folder);
 }
@@ -418,6 +450,7 @@ int main(void)
         cmocka_unit_test(what_the_user_has_set_is_kept_where_the_contract_says_so),
         cmocka_unit_test(programs_are_executed_and_everything_else_is_pythons),
         cmocka_unit_test(what_cannot_be_executed_is_refused_in_one_line),
+        cmocka_unit_test(what_is_neither_elf_nor_a_script_is_refused_in_one_line),
         cmocka_unit_test(bare_names_are_found_beside_ctrun_then_in_path),
         cmocka_unit_test(modules_and_other_interpreters_are_run_as_asked),
         cmocka_unit_test(without_a_named_interpreter_python3_is_taken_then_python),
