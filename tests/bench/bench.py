@@ -3,16 +3,16 @@
     bench.py [--quick] [--json FILE] [NAME…]      or: make bench BENCH='[--quick] [NAME…]'
 
 Each line of the table is one comparison: ours; theirs; ours / theirs, with an arrow that says
-whether a smaller (↓) or a larger (↑) ratio is the better one; the goal for that ratio and
-whether it is reached (✓ ✗; – where there is none); how the figures were taken; and the
+whether a smaller (↓) or a larger (↑) ratio is the better one; the goal, of the ratio or (with
+a unit) of our figure alone, and whether it is reached (✓ ✗; – where there is none); how the figures were taken; and the
 benchmark's name. What is being measured is said meanwhile on stderr. The JSON has the same,
 with the commands of both sides.
 
 Figures of a busy machine are noisy, ratios less so: both sides are measured in turns, and
 medians or bests of several compared. A goal that is missed once is a reason to run that line
 again; the exit code says only whether everything could be measured. Programs come from $BIN,
-PyTorch from $CTRUN_TORCH_PYTHON, llm.c's train_gpt2 (optional) from $CTRUN_LLMC. Nothing needs
-root. On two cores expect half an hour to an hour for all, most of it steps of PyTorch and
+PyTorch from $CTRUN_TORCH_PYTHON, llm.c's train_gpt2 (optional) from $CTRUN_LLMC. Only tcp,
+which makes network namespaces, needs root. On two cores expect half an hour to an hour for all, most of it steps of PyTorch and
 torch.compile, and some minutes with --quick; a busy machine takes several times as long.
 """
 
