@@ -72,15 +72,11 @@ bool netaddr_is_loopback(const struct sockaddr *addr)
     return is_loopback(&e);
 }
 
-bool netaddr_is_this_host(const struct sockaddr *addr)
+bool netaddr_is_among(const struct sockaddr *addr, const struct ifaddrs *all)
 {
     struct endpoint wanted = endpoint_of(addr);
-    struct ifaddrs *all = NULL;
     bool found = is_loopback(&wanted);
 
-    if (found || getifaddrs(&all) < 0) {
-        return found;
-    }
     for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
         if (i->ifa_addr) {
             struct endpoint e = endpoint_of(i->ifa_addr);
@@ -88,8 +84,19 @@ bool netaddr_is_this_host(const struct sockaddr *addr)
             found = e.size > 0 && is_same_host(&e, &wanted);
         }
     }
-    freeifaddrs(all);
     return found;
+}
+
+int netaddr_is_this_host(const struct sockaddr *addr, bool *ret)
+{
+    struct ifaddrs *all = NULL;
+
+    if (getifaddrs(&all) < 0) {
+        return -errno;
+    }
+    *ret = netaddr_is_among(addr, all);
+    freeifaddrs(all);
+    return 0;
 }
 
 void netaddr_format(const struct sockaddr *addr, char *ret, size_t size)
@@ -175,6 +182,20 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
+/* The answers of a kernel, or of a sandbox, that has no sock_diag. Any other failure may
+ * be brought about, or pass: it says nothing about the peer. */
+static bool is_no_sock_diag(int error)
+{
+    return error == EAFNOSUPPORT || error == EPROTONOSUPPORT ||
+           error == ESOCKTNOSUPPORT || error == ECONNREFUSED || error == EOPNOTSUPP ||
+           error == ENOSYS || error == EINVAL;
+}
+
+static int unanswered(int error)
+{
+    return is_no_sock_diag(error) ? ERR_UNSUPPORTED : -error;
+}
+
 static int ask(int fd, const struct question *q, uid_t *ret)
 {
     union {
@@ -185,20 +206,23 @@ static int ask(int fd, const struct question *q, uid_t *ret)
     ssize_t n;
 
     if (send(fd, q, sizeof(*q), MSG_NOSIGNAL) < 0) {
-        return ERR_UNSUPPORTED;
+        return unanswered(errno);
     }
     n = recv(fd, &answer, sizeof(answer), 0);
+    if (n < 0) {
+        return unanswered(errno);
+    }
     if (n < (ssize_t)sizeof(answer.head)) {
-        return ERR_UNSUPPORTED;
+        return -EBADMSG;
     }
     if (answer.head.nlmsg_type == NLMSG_ERROR) {
         struct nlmsgerr e;
 
         if ((size_t)n < NLMSG_LENGTH(sizeof(e))) {
-            return ERR_UNSUPPORTED;
+            return -EBADMSG;
         }
         memcpy(&e, NLMSG_DATA(&answer.head), sizeof(e));
-        return e.error == -ENOENT ? ERR_MISSING : ERR_UNSUPPORTED;
+        return e.error == -ENOENT ? ERR_MISSING : unanswered(-e.error);
     }
     if (answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
         (size_t)n < NLMSG_LENGTH(sizeof(found))) {
@@ -229,7 +253,7 @@ int netaddr_peer_uid(const struct sockaddr *peer, const struct sockaddr *local,
     int rv;
 
     if (from.size == 0 || from.family != to.family) {
-        return ERR_UNSUPPORTED;
+        return ERR_INVALID;
     }
     q.body.id.idiag_sport = from.port;
     q.body.id.idiag_dport = to.port;
@@ -239,7 +263,7 @@ int netaddr_peer_uid(const struct sockaddr *peer, const struct sockaddr *local,
     q.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
     fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
     if (fd < 0) {
-        return ERR_UNSUPPORTED;
+        return unanswered(errno);
     }
     rv = ask(fd, &q, ret);
     (void)close(fd);
@@ -262,19 +286,23 @@ int netaddr_port(const struct sockaddr *addr)
     return 0;
 }
 
+int netaddr_parse(const char *text, int port, struct sockaddr_storage *ret)
+{
+    *ret = (struct sockaddr_storage){0};
+    return uv_ip4_addr(text, port, (struct sockaddr_in *)ret) < 0 &&
+                   uv_ip6_addr(text, port, (struct sockaddr_in6 *)ret) < 0
+               ? ERR_INVALID
+               : 0;
+}
+
 int netaddr_listen(const char *addr, int port, int *ret_fd, int *ret_port)
 {
-    struct sockaddr_storage ss = {0};
-    socklen_t size = sizeof(struct sockaddr_in);
+    struct sockaddr_storage ss;
+    socklen_t size = sizeof(ss);
     const int on = 1;
     int fd;
-    int rv;
+    int rv = netaddr_parse(addr, port, &ss);
 
-    rv = uv_ip4_addr(addr, port, (struct sockaddr_in *)&ss);
-    if (rv < 0) {
-        rv = uv_ip6_addr(addr, port, (struct sockaddr_in6 *)&ss);
-        size = sizeof(struct sockaddr_in6);
-    }
     if (rv < 0) {
         return rv;
     }

@@ -241,8 +241,8 @@ static const struct option_spec specs[] = {
      .value = "ADDR",
      .set = option_set_text,
      FIELD(o.local_addr),
-     .help = "The address of this host, in numbers, at which the other nodes reach it "
-             "(default: that of the route to the endpoint)."},
+     .help = "The address of this host, in numbers or as a name, at which the other "
+             "nodes reach it (default: that of the route to the endpoint)."},
     {.name = "log-dir",
      .value = "DIR",
      .set = option_set_text,

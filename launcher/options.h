@@ -23,9 +23,9 @@ struct launch_options {
     int rdzv_port;       /* 0 (only with standalone): any free one */
     uint64_t join_timeout_ms, last_call_timeout_ms;
     uint32_t max_restarts;
-    char log_dir[1024]; /* "": not given; "/dev/null": no files */
-    char local_addr[64];
-    int32_t node_rank; /* -1: not given */
+    char log_dir[1024];   /* "": not given; "/dev/null": no files */
+    char local_addr[256]; /* number or name; "": not given */
+    int32_t node_rank;    /* -1: not given */
     bool module, no_python;
     char *const
         *program; /* borrowed from argv: program and its arguments, NULL at the end */

@@ -192,11 +192,21 @@ static void on_conn_end(void *arg, int status)
 
 /* --- serving --- */
 
+/* NULL, too, where that cannot be found out: the next attempt asks again. */
 static const struct sockaddr *find_ours(const struct rdzv_client *c)
 {
+    bool is_ours = false;
+
     for (unsigned i = 0; i < c->n_addrs; i++) {
-        if (netaddr_is_this_host((const struct sockaddr *)&c->addrs[i])) {
-            return (const struct sockaddr *)&c->addrs[i];
+        const struct sockaddr *addr = (const struct sockaddr *)&c->addrs[i];
+        int rv = netaddr_is_this_host(addr, &is_ours);
+
+        if (rv < 0) {
+            log_warn("cannot list this host's addresses", "error=\"%s\"", err_text(rv));
+            return NULL;
+        }
+        if (is_ours) {
+            return addr;
         }
     }
     return NULL;

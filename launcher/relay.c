@@ -7,6 +7,7 @@
 #include "launcher/relay.h"
 
 #include "launcher/netaddr.h"
+#include "launcher/relay_admission.h"
 #include "launcher/relay_flow.h"
 
 #include "common/closer.h"
@@ -53,9 +54,8 @@ struct relay {
     int n_listeners;
     int port;
     uint64_t generation;
-    char (*admitted)[MSG_ADDR_MAX]; /* owned */
-    uint32_t n_admitted;
-    struct relay_conn *conns; /* owned */
+    struct relay_admission *admission; /* owned; NULL until it serves */
+    struct relay_conn *conns;          /* owned */
     uint32_t n_conns;
     uint32_t last_client;
     size_t held;   /* unacknowledged bytes of all connections */
@@ -139,7 +139,7 @@ static void on_all_closed(void *arg)
     struct relay *r = arg;
 
     ASSERT(!r->conns);
-    mem_free(r->admitted);
+    relay_admission_free(r->admission);
     mem_free(r);
 }
 
@@ -319,51 +319,17 @@ static void on_flow_send(void *arg, const struct msg *m)
     c->relay->config.send(c->relay->config.arg, m);
 }
 
-/* --- admission --- */
-
-static bool is_our_user(const struct sockaddr *peer, const struct sockaddr *local)
-{
-    uid_t uid;
-    int rv = netaddr_peer_uid(peer, local, &uid);
-
-    if (rv == ERR_UNSUPPORTED) {
-        log_debug("this kernel does not tell whose a connection is: admitted", "%s",
-                  "");
-        return true;
-    }
-    return rv == 0 && uid == geteuid();
-}
-
-static bool is_in_round(const struct relay *r, const char *addr)
-{
-    for (uint32_t i = 0; i < r->n_admitted; i++) {
-        if (strcmp(r->admitted[i], addr) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool is_admitted(const struct relay *r, const uv_tcp_t *tcp)
 {
     struct sockaddr_storage peer = {0};
     struct sockaddr_storage local = {0};
     int peer_size = sizeof(peer);
     int local_size = sizeof(local);
-    char text[INET6_ADDRSTRLEN];
 
-    if (uv_tcp_getpeername(tcp, (struct sockaddr *)&peer, &peer_size) < 0 ||
-        uv_tcp_getsockname(tcp, (struct sockaddr *)&local, &local_size) < 0) {
-        return false; /* gone already */
-    }
-    netaddr_format((struct sockaddr *)&peer, text, sizeof(text));
-    if (!netaddr_is_loopback((struct sockaddr *)&peer) && !is_in_round(r, text)) {
-        log_warn("turned away a store connection from outside the job's nodes",
-                 "from=%s", text);
-        return false;
-    }
-    return !netaddr_is_this_host((struct sockaddr *)&peer) ||
-           is_our_user((struct sockaddr *)&peer, (struct sockaddr *)&local);
+    return uv_tcp_getpeername(tcp, (struct sockaddr *)&peer, &peer_size) == 0 &&
+           uv_tcp_getsockname(tcp, (struct sockaddr *)&local, &local_size) == 0 &&
+           relay_admission_check(r->admission, (struct sockaddr *)&peer,
+                                 (struct sockaddr *)&local);
 }
 
 static void on_connection(uv_stream_t *listener, int status)
@@ -433,11 +399,7 @@ int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nod
     ASSERT(!r->is_served);
     r->is_served = true;
     r->generation = generation;
-    r->admitted = mem_array(n, sizeof(*r->admitted));
-    r->n_admitted = n;
-    for (uint32_t i = 0; i < n; i++) {
-        memcpy(r->admitted[i], nodes[i].addr, sizeof(r->admitted[i]));
-    }
+    r->admission = relay_admission_new(nodes, n);
     for (int i = 0; i < r->n_listeners && rv == 0; i++) {
         rv = serve_one(r, i);
     }

@@ -10,8 +10,7 @@
  *   relay_serve  the round is known: accept, admit, relay
  *   relay_stop   listener and connections close; it frees itself once they have
  *
- * Admitted: loopback, and the addresses of the round's nodes; from within this host only
- * the same user (sock_diag; who has closed already is nobody). Loop thread only. */
+ * Who may come in: relay_admission.h. Loop thread only. */
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -30,6 +29,7 @@ int relay_new(const struct relay_config *config, struct relay **ret,
               struct errmsg *msg) MUST_CHECK;
 int relay_port(const struct relay *r);
 
+/* `nodes`: those that the agent knows of the round. */
 int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nodes,
                 uint32_t n, struct errmsg *msg) MUST_CHECK;
 

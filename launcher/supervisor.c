@@ -6,7 +6,7 @@
 #include "launcher/supervisor.h"
 
 #include "launcher/devices.h"
-#include "launcher/netaddr.h"
+#include "launcher/local_addr.h"
 #include "launcher/own_lines.h"
 #include "launcher/path.h"
 #include "launcher/supervisor_core.h"
@@ -334,30 +334,6 @@ static int check_limits(uint32_t nproc, struct errmsg *msg)
         (unsigned long long)needed);
 }
 
-static int check_local_addr(const char *text, struct errmsg *msg)
-{
-    struct sockaddr_storage addr = {0};
-
-    if (text[0] == '\0') {
-        return 0;
-    }
-    if (uv_ip4_addr(text, 0, (struct sockaddr_in *)&addr) < 0 &&
-        uv_ip6_addr(text, 0, (struct sockaddr_in6 *)&addr) < 0) {
-        return errmsg_set(
-            msg, ERR_INVALID,
-            "--local-addr expects an address in numbers, as 10.0.0.1, not "
-            "'%s'",
-            text);
-    }
-    if (!netaddr_is_this_host((struct sockaddr *)&addr)) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "--local-addr: no interface of this host has the address %s; "
-                          "'ip addr' lists those that there are",
-                          text);
-    }
-    return 0;
-}
-
 /* Everything that may be the user's mistake, before anything starts. */
 static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
 {
@@ -380,7 +356,10 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
                                          .self_dir = s->self_dir,
                                          .python = python,
                                          .path = path};
-    rv = check_local_addr(s->options->local_addr, msg);
+    rv = s->options->local_addr[0] == '\0'
+             ? 0
+             : local_addr_resolve(s->options->local_addr, s->options->max_nodes > 1,
+                                  s->local_addr, sizeof(s->local_addr), msg);
     rv = rv < 0 ? rv : devices_count(s->options, visible, &s->nproc, msg);
     rv = rv < 0 ? rv : check_limits(s->nproc, msg);
     rv = rv < 0 ? rv

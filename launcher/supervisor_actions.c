@@ -57,7 +57,7 @@ static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg
 
     act_relay_close(s);
     rdzv_client_local_addr(s->client, own_addr);
-    access_make(s->is_engine, s->options->max_nodes, s->options->local_addr, own_addr,
+    access_make(s->is_engine, s->options->max_nodes, s->local_addr, own_addr,
                 &s->access);
     config.addr = access_listen_addr(&s->access);
     rv = relay_new(&config, &s->relay, msg);

@@ -54,6 +54,7 @@ struct supervisor {
     int exit_code;
     char host[256];
     char endpoint[320];
+    char local_addr[MSG_ADDR_MAX]; /* as --local-addr resolves; "": not given */
     char self_dir[PATH_MAX];
     char log_base[PATH_MAX];  /* "": none */
     char error_dir[PATH_MAX]; /* made with the first foreign worker */

@@ -71,13 +71,49 @@ def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options,
 
 @pytest.mark.parametrize("address, words", [
     ("203.0.113.9", "no interface of this host has the address 203.0.113.9"),
-    ("node0", "expects an address in numbers"),
+    ("no-such-host.invalid", "no-such-host.invalid does not resolve"),
 ])
 @pytest.mark.parametrize("options", [(), ("--nnodes=2", "--rdzv-endpoint=127.0.0.1:1")])
 def test_local_addr_of_another_host_is_a_mistake(start, bin_dir, address, words, options):
     ctrun = start(bin_dir / "ctrun", f"--local-addr={address}", *options, "/bin/true")
     assert ctrun.wait() == 2
     assert len(ctrun.err().splitlines()) == 1 and words in ctrun.err()
+
+
+def test_local_addr_may_be_a_name(two_hosts, bin_dir, start, tmp_path):
+    """Each host takes its own name for 127.0.1.1, as Debian's, the other's for its address."""
+    agents = []
+    for rank, (name, _) in enumerate(two_hosts):
+        hosts = tmp_path / f"hosts{rank}"
+        hosts.write_text(f"127.0.1.1 node{rank}\n{two_hosts[1 - rank][1]} node{1 - rank}\n")
+        agents.append(start(
+            "ip", "netns", "exec", name, "unshare", "-m", "sh", "-c", IN_HOST, "sh", hosts,
+            bin_dir / "ctrun", "--nnodes=2", f"--node-rank={rank}", f"--local-addr=node{rank}",
+            f"--rdzv-endpoint={two_hosts[1][1]}:29400", "--no-python", sys.executable, "-c", MEET,
+            os.path.dirname(__file__)))
+    assert [a.wait() for a in agents] == [0, 0], [a.err() for a in agents]
+    assert [a.out() for a in agents] == [f"{two_hosts[0][1]} met\n"] * 2
+
+
+def test_local_addr_that_is_the_name_of_another_host_is_a_mistake(
+    two_hosts, bin_dir, start, tmp_path
+):
+    (tmp_path / "hosts").write_text(f"{two_hosts[1][1]} node1\n")
+    ctrun = start("ip", "netns", "exec", two_hosts[0][0], "unshare", "-m", "sh", "-c", IN_HOST,
+                  "sh", tmp_path / "hosts", bin_dir / "ctrun", "--local-addr=node1", "/bin/true")
+    assert ctrun.wait() == 2
+    assert len(ctrun.err().splitlines()) == 1
+    assert "no interface of this host has the address node1" in ctrun.err()
+
+
+def test_local_addr_that_no_other_host_can_reach_is_a_mistake(bin_dir, start, tmp_path):
+    (tmp_path / "hosts").write_text("127.0.1.1 node0\n")
+    ctrun = start("unshare", "-n", "-m", "sh", "-c", f"ip link set lo up && {IN_HOST}", "sh",
+                  tmp_path / "hosts", bin_dir / "ctrun", "--nnodes=2", "--local-addr=node0",
+                  "--rdzv-endpoint=127.0.0.1:1", "/bin/true")
+    assert ctrun.wait() == 2
+    assert len(ctrun.err().splitlines()) == 1
+    assert "node0 is loopback on this host" in ctrun.err()
 
 
 def test_flags_of_torchrun_that_have_no_effect_are_taken(start, bin_dir):
