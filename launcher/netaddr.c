@@ -8,6 +8,7 @@
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdint.h>
 #include <string.h>
@@ -131,6 +132,14 @@ static bool source_towards(const struct sockaddr *to, socklen_t to_size, char *r
     return found;
 }
 
+/* Up, with a carrier, and no loopback: an address kept on that one is nobody's way in. */
+static bool is_reachable(const struct ifaddrs *i)
+{
+    const unsigned wanted = IFF_UP | IFF_RUNNING;
+
+    return (i->ifa_flags & (wanted | IFF_LOOPBACK)) == wanted;
+}
+
 /* Of a family; a link-local one is of no use without its interface's name. */
 static bool first_interface(int family, char *ret, size_t size)
 {
@@ -143,7 +152,7 @@ static bool first_interface(int family, char *ret, size_t size)
     for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
         struct endpoint e = {0};
 
-        if (i->ifa_addr && i->ifa_addr->sa_family == family) {
+        if (i->ifa_addr && i->ifa_addr->sa_family == family && is_reachable(i)) {
             e = endpoint_of(i->ifa_addr);
         }
         found = e.size > 0 && !is_loopback(&e) && !is_link_local(&e);

@@ -28,8 +28,9 @@ int netaddr_is_this_host(const struct sockaddr *addr, bool *ret) MUST_CHECK;
 /* … asked once for many: `all` is getifaddrs's. */
 bool netaddr_is_among(const struct sockaddr *addr, const struct ifaddrs *all);
 
-/* An address of this host that others can reach: that of the default route, else the
- * first interface's; "" for none. IPv4 first. Sends nothing. */
+/* An address of this host that others can reach: that of the default route, else of the
+ * first interface that is up, has a carrier, and is not loopback; "" for none. IPv4
+ * first. Sends nothing. */
 void netaddr_public(char *ret, size_t size);
 
 /* The numeric address, v4-mapped ones as IPv4; "" when there is none. */

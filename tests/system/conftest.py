@@ -178,14 +178,14 @@ def train(bin_dir, start, corpus):
 
 
 @pytest.fixture
-def two_hosts():
+def two_hosts(wait_for):
     """Two network namespaces joined by a cable: [(name, address), …]."""
     names = [f"ctrun{os.getpid()}{side}" for side in "ab"]
     cables = [f"ct{os.getpid()}{side}" for side in "ab"]
     addresses = ["10.77.0.1", "10.77.0.2"]
 
     def ip(*args):
-        subprocess.run(["ip", *args], check=True, capture_output=True)
+        return subprocess.run(["ip", *args], check=True, capture_output=True, text=True).stdout
 
     try:
         for name in names:
@@ -196,6 +196,8 @@ def two_hosts():
             ip("-n", name, "addr", "add", f"{address}/24", "dev", cable)
             ip("-n", name, "link", "set", cable, "up")
             ip("-n", name, "link", "set", "lo", "up")
+        for name, cable in zip(names, cables):
+            wait_for(lambda n=name, c=cable: "state UP" in ip("-n", n, "link", "show", c))
         yield list(zip(names, addresses))
     finally:
         for name in names:

@@ -19,6 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { BOUND_MS = 60000 };
+
 static void visible_devices_count_up_to_the_first_bad_one(void **state)
 {
     static const struct {
@@ -109,6 +111,48 @@ static void addresses_of_this_host_are_known(void **state)
     assert_string_equal(text, "2001:db8::1");
 }
 
+/* A host without a default route: addresses on loopback, on an interface that is down,
+ * on one without a carrier, and on one that others reach. */
+static const char network[] =
+    "ip link set lo up && ip addr add 10.9.0.1/24 dev lo &&"
+    "ip link add off type veth peer name x && ip addr add 10.9.1.1/24 dev off &&"
+    "ip link add cut type veth peer name y && ip addr add 10.9.2.1/24 dev cut &&"
+    "ip link set cut up &&"
+    "ip link add good type veth peer name z && ip addr add 10.9.3.1/24 dev good &&"
+    "ip link set good up && ip link set z up";
+
+static bool is_running(const char *name)
+{
+    struct ifreq ifr = {0};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    (void)snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", name);
+    CHECK(fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &ifr) == 0 && close(fd) == 0);
+    return ifr.ifr_flags & IFF_RUNNING;
+}
+
+static void several_interfaces(void)
+{
+    uint64_t end_ms = clock_ms() + BOUND_MS;
+    char text[INET6_ADDRSTRLEN];
+
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    CHECK(system(network) == 0); /* NOLINT(*-env33-c): in a process of its own */
+    while (is_running("cut") || !is_running("good")) {
+        CHECK(clock_ms() < end_ms);
+        (void)sched_yield();
+    }
+    netaddr_public(text, sizeof(text));
+    CHECK(strcmp(text, "10.9.3.1") == 0);
+}
+
+static void address_for_others_is_of_an_interface_that_they_reach(void **state)
+{
+    (void)state;
+    privilege_need();
+    child_run(several_interfaces);
+}
+
 /* A connection over loopback, seen from its server. */
 static void check_peer(const struct sockaddr *to, socklen_t size, int listener)
 {
@@ -161,6 +205,7 @@ int main(void)
         cmocka_unit_test(visible_devices_count_up_to_the_first_bad_one),
         cmocka_unit_test(nproc_words_become_numbers),
         cmocka_unit_test(addresses_of_this_host_are_known),
+        cmocka_unit_test(address_for_others_is_of_an_interface_that_they_reach),
         cmocka_unit_test(user_at_the_other_end_is_known),
     };
 
