@@ -55,7 +55,10 @@ static void put(const char *line, size_t size)
     fresh = mem_alloc(size + 1); /* in one piece: others write there, too */
     fresh[0] = '\n';
     memcpy(fresh + 1, line, size);
-    (void)writer_offer(own.writer, own.console, fresh, size + 1);
+    if (!writer_offer(own.writer, own.console, fresh, size + 1)) {
+        atomic_store(&own.mid_line[STDERR_FILENO - STDOUT_FILENO],
+                     true); /* as before */
+    }
     mem_free(fresh);
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/mem.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,7 +14,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N_LINES = 5000, LINE_SIZE = 64, TOO_MANY = 64 * 1024 };
+enum {
+    N_LINES = 5000,
+    LINE_SIZE = 64,
+    TOO_MANY = 64 * 1024,
+    CHUNK = 4096,
+    GOT_MAX = 8 * 1024 * 1024,
+};
 
 /* stderr becomes a pipe; its reading end. */
 static int redirect(void)
@@ -124,11 +131,48 @@ static void own_lines_begin_on_a_fresh_line(void **state)
     child_run(after_half_lines);
 }
 
+/* A line that is lost does not take the fresh line from the next. */
+static void after_a_lost_line(void)
+{
+    static const char kept[] = "\n\nkept\n";
+    const char *found = NULL;
+    char *got = mem_alloc(GOT_MAX);
+    int fd = redirect();
+    size_t n = 0;
+    ssize_t rv;
+
+    log_setup("t", "", LOG_LEVEL_INFO);
+    own_lines_start();
+    for (int i = 0; i < TOO_MANY; i++) { /* more than the pipe and the queue take */
+        log_info("a line of some length that is read too late", "i=%d", i);
+    }
+    own_lines_console(STDERR_FILENO, true);
+    while (!found) {
+        own_lines_put("kept\n"); /* lost until there is room */
+        CHECK(n < GOT_MAX);
+        rv = read(fd, got + n, MIN(GOT_MAX - n, (size_t)CHUNK));
+        CHECK(rv > 0);
+        n += (size_t)rv;
+        found = memmem(got, n, "kept\n", strlen("kept\n"));
+    }
+    CHECK(found - got >= 2 && memcmp(found - 2, kept, strlen(kept)) == 0);
+    CHECK(close(fd) == 0);
+    own_lines_stop();
+    mem_free(got);
+}
+
+static void a_lost_line_leaves_the_fresh_one_to_the_next(void **state)
+{
+    (void)state;
+    child_run(after_a_lost_line);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_nobody_reads_hold_nobody),
         cmocka_unit_test(own_lines_begin_on_a_fresh_line),
+        cmocka_unit_test(a_lost_line_leaves_the_fresh_one_to_the_next),
         cmocka_unit_test(all_lines_arrive_in_order_and_the_end_waits_for_them),
     };
 
