@@ -85,13 +85,13 @@ static void a_line_is_written_by_a_thread_that_tells_of_marks_and_its_end(void *
     child_run(one_line);
 }
 
-/* No stack of this size can be had. */
+/* No stack of this size can be had: it is all of the address space. */
 static void forbid_threads(void)
 {
     pthread_attr_t attr;
 
     CHECK(pthread_attr_init(&attr) == 0);
-    CHECK(pthread_attr_setstacksize(&attr, (size_t)1 << 46) == 0);
+    CHECK(pthread_attr_setstacksize(&attr, (size_t)1 << 48) == 0);
     CHECK(pthread_setattr_default_np(&attr) == 0);
     CHECK(pthread_attr_destroy(&attr) == 0);
 }
