@@ -495,7 +495,8 @@ static void kill_all(void)
     } while (waitid(P_ALL, 0, &info, WEXITED) == 0 || errno == EINTR);
 }
 
-/* One descriptor for each worker that starts; the workers get back the limit that ctrun had. */
+/* One descriptor for each worker that starts; the workers get back the limit that ctrun
+ * had. */
 static void raise_file_limit(void)
 {
     struct rlimit limit;

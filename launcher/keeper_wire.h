@@ -60,7 +60,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin);
  * fails is told by its errno through `error_fd`. */
 struct keeper_child {
     const struct keeper_origin *origin;
-    char **argv, **env;
+    char **argv, **env; /* borrowed: the keeper's copy of the spawn at hand */
     int fds[KEEPER_FDS];
     int error_fd;
 };
