@@ -132,7 +132,7 @@ static bool source_towards(const struct sockaddr *to, socklen_t to_size, char *r
     return found;
 }
 
-/* Up, with a carrier, and no loopback: an address kept on that one is nobody's way in. */
+/* Up, with a carrier, and no loopback: an address kept there is nobody's way in. */
 static bool is_reachable(const struct ifaddrs *i)
 {
     const unsigned wanted = IFF_UP | IFF_RUNNING;
@@ -191,8 +191,8 @@ struct question {
     struct inet_diag_req_v2 body;
 };
 
-/* The answers of a kernel, or of a sandbox, that has no sock_diag. Any other failure may
- * be brought about, or pass: it says nothing about the peer. */
+/* The answers of a kernel, or of a sandbox, that has no sock_diag. Any other failure
+ * may be brought about, or pass: it says nothing about the peer. */
 static bool is_no_sock_diag(int error)
 {
     return error == EAFNOSUPPORT || error == EPROTONOSUPPORT ||

@@ -15,9 +15,9 @@ void own_lines_start(void);
 void own_lines_put(const char *text);
 
 /* A worker's text was passed on to stdout or stderr: does it stop within a line? Then
- * the next of our own lines begins on a fresh one. Called when the text is handed to its
- * writer: as that is another thread than ours, our line may still come before the text,
- * or within it. Any thread. */
+ * the next of our own lines begins on a fresh one. Called when the text is handed to
+ * its writer: as that is another thread than ours, our line may still come before the
+ * text, or within it. Any thread. */
 void own_lines_console(int fd, bool is_mid_line);
 
 /* Waits until all is written: 30 s while it gets on, 2 s while it does not. Blocks;

@@ -2,10 +2,10 @@
 #define LAUNCHER_RELAY_ADMISSION_H
 
 /* Who may come to a generation's store: loopback, and the addresses of `nodes`, those
- * that the agent knows of the round (agent.h): all on group rank 0, whose relay the other
- * nodes' workers come to, elsewhere rank 0's alone. From within this host only the same
- * user (sock_diag): where the kernel does not answer this time, nobody; where it has no
- * sock_diag, anybody; who has closed already is nobody. */
+ * that the agent knows of the round (agent.h): all on group rank 0, whose relay the
+ * other nodes' workers come to, elsewhere rank 0's alone. From within this host only
+ * the same user (sock_diag): where the kernel does not answer this time, nobody; where
+ * it has no sock_diag, anybody; who has closed already is nobody. */
 
 #include "common/msg.h"
 

@@ -136,8 +136,8 @@ static bool is_chain(const char *line)
                          "exception:");
 }
 
-/* The last traceback in `tail` whose last line is `last`: what lies from `*ret_start` to
- * `*ret_end`. The first one may have lost its head: the tail is short. */
+/* The last traceback in `tail` whose last line is `last`: what lies from `*ret_start`
+ * to `*ret_end`. The first one may have lost its head: the tail is short. */
 static bool find_exception(const char *tail, const char *last, const char **ret_start,
                            const char **ret_end)
 {
@@ -168,8 +168,8 @@ static bool find_exception(const char *tail, const char *last, const char **ret_
 }
 
 /* The last lines without the exception that `message` tells, as Python prints it, each
- * line maybe with torch's "[rank0]: " before it. What stands before and behind it stays:
- * nobody else reports that. */
+ * line maybe with torch's "[rank0]: " before it. What stands before and behind it
+ * stays: nobody else reports that. */
 static char *tail_without_message(const struct msg_report *r)
 {
     char *message = mem_strdup(r->message);

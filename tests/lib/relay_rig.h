@@ -1,8 +1,8 @@
 #ifndef TESTS_LIB_RELAY_RIG_H
 #define TESTS_LIB_RELAY_RIG_H
 
-/* A relay on real sockets: the test is the workers, and the service that they reach. For
- * the bodies of child_run: checks with CHECK. */
+/* A relay on real sockets: the test is the workers, and the service that they reach.
+ * For the bodies of child_run: checks with CHECK. */
 
 #include "launcher/relay.h"
 #include "tests/lib/child.h"

@@ -183,7 +183,7 @@ static void limit_files(rlim_t n)
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-/* A question to the kernel needs a descriptor, and the accepted connection has the last. */
+/* A question to the kernel needs a descriptor; the accepted connection has the last. */
 static void without_descriptors_to_ask_with(void)
 {
     static const char *const addrs[] = {"10.9.0.1"};

@@ -121,8 +121,8 @@ static void exception_is_told_once(void **state)
          "[rank0]: ValueError: no luck\nterminate called\nNCCL WARN timeout\n",
          "  last lines:\n    Traceback (most recent call last):\n    OSError: gone\n"
          "    terminate called\n    NCCL WARN timeout\n" RULE},
-        {"before\nTraceback (most recent call last):\nKeyError: 1\n\nDuring handling of "
-         "the above exception, another exception occurred:\n\n"
+        {"before\nTraceback (most recent call last):\nKeyError: 1\n\nDuring handling "
+         "of the above exception, another exception occurred:\n\n"
          "Traceback (most recent call last):\nValueError: no luck\n",
          "  last lines:\n    before\n" RULE},
         {"KeyError: 1\n\nThe above exception was the direct cause of the following "
