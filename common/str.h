@@ -20,7 +20,8 @@ int str_parse_double(const char *text, double *ret) MUST_CHECK; /* finite only *
 int str_parse_host_port(const char *text, char *host, size_t host_size,
                         int *ret_port) MUST_CHECK;
 
-/* As it stands in front of ":PORT": an IPv6 address gets its brackets. Cut to `size`. */
+/* As it stands in front of ":PORT": an IPv6 address gets its brackets. Cut to `size`.
+ */
 void str_format_host(char *text, size_t size, const char *host);
 
 bool str_starts_with(const char *text, const char *prefix);

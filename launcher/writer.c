@@ -271,8 +271,8 @@ static void start_thread(struct writer *w)
 }
 
 /* With the lock, which it gives back. Where the system has no thread left, a line that
- * may have to wait is better than none, and than no job. One caller at a time: who comes
- * meanwhile leaves his piece to the one at work. */
+ * may have to wait is better than none, and than no job. One caller at a time: who
+ * comes meanwhile leaves his piece to the one at work. */
 static void work_in_its_place(struct writer *w)
 {
     w->is_working = true;

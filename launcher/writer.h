@@ -7,8 +7,9 @@
  * owner's, but for writer_offer; `wake` (may be NULL) is called on the writer's thread
  * when a full queue has emptied by half, when a mark is reached, and at the end. The
  * thread is started for the first piece of work: most programs say little. Where the
- * system refuses it, whoever comes with a piece of work does it himself, and that of the
- * others who come meanwhile: then a call may wait, and `wake` comes from inside it. */
+ * system refuses it, whoever comes with a piece of work does it himself, and that of
+ * the others who come meanwhile: then a call may wait, and `wake` comes from inside it.
+ */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,8 +54,8 @@ uint64_t writer_progress(struct writer *w);
 void writer_end(struct writer *w);
 bool writer_is_finished(struct writer *w);
 
-/* After writer_end, when no writer_offer begins any more. Finished: joins the thread and
- * frees. Else who writes hangs: he is left alone with the memory, and never calls
+/* After writer_end, when no writer_offer begins any more. Finished: joins the thread
+ * and frees. Else who writes hangs: he is left alone with the memory, and never calls
  * `wake` again. */
 void writer_free(struct writer *w);
 

@@ -149,8 +149,8 @@ static void worker_dies_with_the_keeper_even_when_the_agent_cannot_act(void **st
     child_run(both_killed);
 }
 
-/* From now on there are no pidfds, as under some sandboxes; and whoever means to sleep in
- * poll for a second or more is killed. */
+/* From now on there are no pidfds, as under some sandboxes; and whoever means to sleep
+ * in poll for a second or more is killed. */
 static void forbid_pidfds_and_long_sleeps(void)
 {
     static const unsigned nr = offsetof(struct seccomp_data, nr);
