@@ -238,7 +238,7 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
         tell_what_is_left(t);
         return 0; /* fresh */
     }
-    if (rv == 0 || rv == ERR_INVALID) { /* another model's: its meta says so better */
+    if (meta.model_json) { /* another model's does not load: its meta says why, better */
         int wrong = check_meta(t, &meta, entry.path, msg);
 
         rv = wrong < 0 ? wrong : rv;
