@@ -188,14 +188,14 @@ static void signalled_engines_are_asked_to_leave(void **state)
 {
     WITH_RIG(2, true);
     agent_rig_run(&rig, true);
-    agent_signal(rig.agent, SIGTERM, rig.now_ms);
-    agent_rig_expect(&rig, "send leave g=1 signal=15; leave 0; leave 1; "
-                           "say SIGTERM: asked the worke");
-    agent_rig_expect_said(&rig, "SIGTERM: asked the workers to finish their step, save "
+    agent_signal(rig.agent, SIGINT, rig.now_ms);
+    agent_rig_expect(&rig, "send leave g=1 signal=2; leave 0; leave 1; "
+                           "say SIGINT: asked the worker");
+    agent_rig_expect_said(&rig, "SIGINT: asked the workers to finish their step, save "
                                 "and leave; once more to kill them now");
     agent_rig_exit(&rig, 0, 83);
     agent_rig_exit(&rig, 1, 83);
-    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    assert_int_equal(rig.exit_code, 128 + SIGINT);
     agent_rig_release(&rig);
 }
 
