@@ -97,6 +97,7 @@ struct agent_config {
 struct agent_end {
     const char *message, *tail, *log_path; /* "" for none */
     uint64_t wall_ms;                      /* Unix time, for people */
+    uint64_t failed_ms;                    /* when it wrote its message; 0: not known */
 };
 
 struct agent *agent_new(const struct agent_config *config);

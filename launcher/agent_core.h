@@ -44,9 +44,11 @@ struct worker {
     enum worker_state state;
     bool is_engine;
     bool is_told;     /* to stop */
+    bool has_failed;  /* … after it had failed by itself */
     bool is_aborted;  /* told the harder way */
     int code, signal; /* how it ended */
     uint32_t pid;
+    uint64_t told_ms;     /* when it was first told to stop */
     uint64_t kill_ms;     /* KILL then; 0: never */
     uint64_t step;        /* the last it reported */
     uint64_t progress_ms; /* when PROGRESS was last sent */

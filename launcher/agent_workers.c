@@ -96,6 +96,12 @@ void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms
 
 /* --- stop --- */
 
+static void note_told(struct agent *a, struct worker *w)
+{
+    w->told_ms = w->is_told ? w->told_ms : a->now_ms;
+    w->is_told = true;
+}
+
 static void tell(struct agent *a, uint32_t slot, enum stop_mode mode, int signal)
 {
     struct worker *w = &a->workers[slot];
@@ -105,7 +111,7 @@ static void tell(struct agent *a, uint32_t slot, enum stop_mode mode, int signal
     uint64_t kill_ms = a->now_ms + grace;
 
     w->kill_ms = w->is_told ? MIN(w->kill_ms, kill_ms) : kill_ms;
-    w->is_told = true;
+    note_told(a, w);
     if (w->is_engine) {
         a->config.actions.control(a->config.actions.arg, slot, &c);
     } else {
@@ -131,7 +137,7 @@ void workers_stop(struct agent *a, enum stop_mode mode, int signal)
 static void kill_one(struct agent *a, uint32_t slot)
 {
     a->workers[slot].kill_ms = 0;
-    a->workers[slot].is_told = true;
+    note_told(a, &a->workers[slot]);
     a->config.actions.kill(a->config.actions.arg, slot, SIGKILL);
 }
 
@@ -224,7 +230,7 @@ static void send_ended(struct agent *a, uint32_t slot, const struct agent_end *e
     e->pid = w->pid;
     e->exit_code = w->code;
     e->signal = w->signal;
-    e->stopped = w->is_told;
+    e->stopped = w->is_told && !w->has_failed;
     e->engine = w->is_engine;
     e->step = w->step;
     e->ended_ms = link_service_ms(a, w->ended_ms);
@@ -280,6 +286,22 @@ void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
     ended(a, slot, &end);
 }
 
+/* A worker that wrote down why it failed had failed then: its way out takes time, in
+ * which others miss it, fail too and may be gone before it is. */
+static void date_back(struct worker *w, uint64_t failed_ms)
+{
+    if (failed_ms == 0 || failed_ms >= w->ended_ms ||
+        (w->code == 0 && w->signal == 0)) {
+        return;
+    }
+    w->ended_ms = failed_ms;
+    w->has_failed = w->is_told && failed_ms < w->told_ms;
+    if (w->has_failed && w->signal != 0) {
+        w->code = 1; /* as of an exception; the signal was ours */
+        w->signal = 0;
+    }
+}
+
 void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms)
 {
@@ -288,6 +310,7 @@ void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
     if (a->state == AGENT_CLOSED || a->workers[slot].state != WORKER_EXITED) {
         return;
     }
+    date_back(&a->workers[slot], end->failed_ms);
     send_ended(a, slot, end);
     is_through(a, slot);
 }

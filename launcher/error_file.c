@@ -1,6 +1,7 @@
 #include "launcher/error_file.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <fcntl.h>
@@ -53,11 +54,26 @@ static void copy_whole_characters(char *text, size_t size, const char *from)
     text[n] = '\0';
 }
 
-bool error_file_read(const char *path, char *text, size_t size)
+static uint64_t age_ms(int fd)
+{
+    uint64_t now_ms = clock_wall_ms();
+    struct stat st;
+    uint64_t written_ms;
+
+    if (fstat(fd, &st) < 0 || st.st_mtim.tv_sec < 0) {
+        return 0;
+    }
+    written_ms =
+        (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
+    return written_ms < now_ms ? now_ms - written_ms : 0;
+}
+
+bool error_file_read(const char *path, char *text, size_t size, uint64_t *ret_age_ms)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     const char *found;
     json_t *root;
+    uint64_t age;
     char *data;
     ssize_t n;
 
@@ -67,11 +83,13 @@ bool error_file_read(const char *path, char *text, size_t size)
     }
     data = mem_alloc(FILE_MAX);
     n = read_file(fd, data, FILE_MAX);
+    age = age_ms(fd);
     (void)close(fd); /* only read */
     root = n > 0 ? json_loadb(data, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
     found = find_text(root);
     if (found) {
         copy_whole_characters(text, size, found);
+        *ret_age_ms = age;
     }
     json_decref(root);
     mem_free(data);

@@ -11,11 +11,12 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* The traceback, else the message, cut to `size` between characters; false when the
- * file is neither form. Regular files of at most 1 MiB are read, others refused: what
+/* The traceback, else the message, cut to `size` between characters, and how long ago
+ * it was written; false when the file is neither form. Regular files of at most 1 MiB are read, others refused: what
  * the worker has put there must not hold the loop. (A hung file system still can: the
  * folder is ours, in $TMPDIR.) */
-bool error_file_read(const char *path, char *text, size_t size);
+bool error_file_read(const char *path, char *text, size_t size, uint64_t *ret_age_ms);
 
 #endif

@@ -55,11 +55,13 @@ static void on_output_closed(void *arg)
     struct supervisor *s = slot->supervisor;
     char message[MSG_TAIL_MAX] = "";
     struct agent_end end = {.message = message, .wall_ms = slot->wall_ms};
+    uint64_t age_ms;
 
     slot->is_open = false;
     slot->is_closing = false;
-    if (slot->error_file[0] != '\0') {
-        (void)error_file_read(slot->error_file, message, sizeof(message));
+    if (slot->error_file[0] != '\0' &&
+        error_file_read(slot->error_file, message, sizeof(message), &age_ms)) {
+        end.failed_ms = clock_ms() - MIN(age_ms, clock_ms() - 1);
     }
     remove_error_file(slot);
     end.tail = output_tail(s->output, slot->number);

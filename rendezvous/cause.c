@@ -85,13 +85,31 @@ static void drop(struct cause *c, uint32_t rank)
     c->n_dropped++;
 }
 
-/* An end is told at once, and again when the worker's output has been read. */
-static void take_last_words(struct cause *c, const struct msg_rank_ended *end)
+static void make_first(struct cause *c, const struct msg_rank_ended *end,
+                       const char *host)
 {
-    if (c->first.rank == end->rank) {
+    c->first = *end;
+    (void)snprintf(c->host, sizeof(c->host), "%s", host);
+}
+
+/* An end is told at once, and again when the worker's output has been read. */
+static void take_last_words(struct cause *c, const struct msg_rank_ended *end,
+                            const char *host)
+{
+    for (size_t i = 0; i < c->n_ends; i++) {
+        if (c->end[i].rank == end->rank) {
+            c->end[i].code = end->exit_code;
+            c->end[i].signal = end->signal;
+            c->end[i].stopped = end->stopped != 0;
+        }
+    }
+    if (c->first.rank == end->rank && c->first.stopped == end->stopped) {
         memcpy(c->first.log_path, end->log_path, sizeof(c->first.log_path));
         memcpy(c->first.message, end->message, sizeof(c->first.message));
         memcpy(c->first.tail, end->tail, sizeof(c->first.tail));
+        c->first.ended_ms = end->ended_ms;
+    } else if (c->first.rank == end->rank || comes_before(end, &c->first)) {
+        make_first(c, end, host);
     }
 }
 
@@ -101,12 +119,11 @@ void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *ho
         return; /* there is no such rank */
     }
     if (is_known(c, end->rank)) {
-        take_last_words(c, end);
+        take_last_words(c, end, host);
         return;
     }
     if (!c->has_rank || comes_before(end, &c->first)) {
-        c->first = *end;
-        (void)snprintf(c->host, sizeof(c->host), "%s", host);
+        make_first(c, end, host);
     }
     c->has_rank = true;
     if (c->n_ends == CAUSE_MAX_ENDS) {

@@ -42,7 +42,8 @@ void cause_clear(struct cause *c);
 void cause_release(struct cause *c);
 
 /* A rank has ended other than with 0. A second end of the same rank is the first one,
- * sent again with what was not known at once: message, last lines, the log's path. */
+ * sent again with what was not known at once: message, last lines, the log's path, and
+ * that it had failed by itself, or earlier. */
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host);
 
 /* True when all that is known is a consequence: nobody ended by itself. */

@@ -48,6 +48,26 @@ def test_exception_that_was_printed_is_reported_once(start, bin_dir, tmp_path):
     assert "last lines:\n    before\n---" in report
 
 
+def test_exception_comes_before_the_end_of_a_rank_that_missed_its_peer(start, bin_dir, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        f"flag = '{tmp_path}/failed'\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    while not os.path.exists(flag):\n"
+        "        time.sleep(0.01)\n"
+        "    sys.exit(4)  # lost its peer\n"
+        "with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as f:\n"
+        "    json.dump({'message': 'no luck'}, f)\n"
+        "open(flag, 'w').close()\n"
+        "while True:\n"
+        "    time.sleep(1)  # takes its time to go\n")
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--no-python", sys.executable, script)
+    assert ctrun.wait() == 1
+    report = ctrun.err()[ctrun.err().index("Root Cause"):]
+    assert "rank      : 1" in report and "no luck" in report
+
+
 @pytest.mark.parametrize("options, program, words", [
     ((), "./not-there", "No such file"),
     (("--no-python",), "./not-there", "No such file"),

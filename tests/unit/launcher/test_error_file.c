@@ -23,7 +23,7 @@ static bool read_error(const char *json, size_t size, char *text, size_t text_si
     assert_non_null(f);
     assert_int_equal(fwrite(json, 1, size, f), size);
     assert_int_equal(fclose(f), 0);
-    return error_file_read(path, text, text_size);
+    return error_file_read(path, text, text_size, &(uint64_t){0});
 }
 
 static void assert_message(const char *json, const char *expected)
@@ -77,9 +77,10 @@ static void both_forms_are_read_in_any_order_and_others_are_neither(void **state
     assert_message("{\"message\" \"x\"}", NULL);
     assert_message("{\"message\": \"\\ud800x\"}", NULL); /* half a character */
     assert_message("{\"message\": \"cut\\u0000here\"}", "cut");
-    assert_false(error_file_read("/nonexistent/error.json", (char[8]){""}, 8));
-    assert_false(error_file_read("", (char[8]){""}, 8));
-    assert_false(error_file_read("/tmp", (char[8]){""}, 8));
+    assert_false(
+        error_file_read("/nonexistent/error.json", (char[8]){""}, 8, &(uint64_t){0}));
+    assert_false(error_file_read("", (char[8]){""}, 8, &(uint64_t){0}));
+    assert_false(error_file_read("/tmp", (char[8]){""}, 8, &(uint64_t){0}));
 }
 
 /* Each would block, or never end. */
@@ -94,10 +95,10 @@ static void only_regular_files_of_a_bounded_size_are_read(void **state)
     assert_true(read_error(large, LARGE - 1, text, sizeof(text)));
     assert_false(read_error(large, LARGE, text, sizeof(text)));
     mem_free(large);
-    assert_false(error_file_read("/dev/zero", text, sizeof(text)));
+    assert_false(error_file_read("/dev/zero", text, sizeof(text), &(uint64_t){0}));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_false(error_file_read(path, text, sizeof(text)));
+    assert_false(error_file_read(path, text, sizeof(text), &(uint64_t){0}));
     assert_int_equal(unlink(path), 0);
 }
 
