@@ -67,7 +67,7 @@ size_t relay_flow_held(const struct relay_flow *f)
 
 bool relay_flow_is_full(const struct relay_flow *f)
 {
-    return f->held >= f->config.max_held;
+    return f->held >= f->config.max_held || f->n_due >= RELAY_FLOW_MAX_DUE;
 }
 
 bool relay_flow_is_idle(const struct relay_flow *f)

@@ -9,13 +9,19 @@
  *   worker ── bytes ──► relay_flow_input ── STORE {client, seq} ──► service
  *   worker ◄── bytes ── relay_flow_reply ◄── STORE_REPLY {client, seq} ── service
  *
- * A client has one request with a reply outstanding, or a parked WAIT; a new request
- * gives up a parked one (as the service has it too). */
+ * A client has a few requests with a reply outstanding (those it pipelines beyond that
+ * are left unread), or a parked WAIT; a new request gives up a parked one (as the
+ * service has it too). */
 
 #include "common/buf.h"
 #include "common/msg.h"
 
 struct relay_flow;
+
+/* So many replies one client can have on their way: a few large values at the most, so
+ * that whoever asks for thousands does not fill the connection to the service, on which
+ * the node's own words travel. A client of torch's asks for one at a time. */
+enum { RELAY_FLOW_MAX_DUE = 4 };
 
 struct relay_flow_config {
     uint64_t generation;

@@ -304,6 +304,29 @@ static void full_flow_takes_no_more_until_it_is_acknowledged(void **state)
     teardown(&rig);
 }
 
+static void few_replies_are_on_their_way_at_once(void **state)
+{
+    struct rig rig;
+
+    (void)state;
+    setup(&rig);
+    for (int i = 0; i < RELAY_FLOW_MAX_DUE + 2; i++) {
+        put_get(&rig);
+    }
+    pump(&rig);
+    expect_sent(&rig, "3:1 3:2 3:3 3:4 ");
+    assert_true(relay_flow_is_full(rig.flow));
+    assert_int_equal(answer(&rig, 1, "half", true, false), 0);
+    pump(&rig);
+    expect_sent(&rig, ""); /* the rest of that reply is still to come */
+    assert_int_equal(answer(&rig, 1, "", false, false), 0);
+    pump(&rig);
+    expect_sent(&rig, "3:5 ");
+    relay_flow_end(rig.flow);
+    expect_sent(&rig, "close:0 ");
+    teardown(&rig);
+}
+
 static void end_withdraws_waits_but_not_writes(void **state)
 {
     struct rig rig;
@@ -373,6 +396,7 @@ int main(void)
         cmocka_unit_test(cancel_without_a_wait_is_answered_too),
         cmocka_unit_test(new_request_gives_up_a_parked_wait),
         cmocka_unit_test(full_flow_takes_no_more_until_it_is_acknowledged),
+        cmocka_unit_test(few_replies_are_on_their_way_at_once),
         cmocka_unit_test(end_withdraws_waits_but_not_writes),
         cmocka_unit_test(broken_requests_cost_the_connection),
         cmocka_unit_test(connection_that_the_service_closes_holds_nothing),
