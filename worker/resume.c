@@ -7,6 +7,7 @@
  * ask the service, take it over. */
 
 #include "worker/config_diff.h"
+#include "worker/given.h"
 #include "worker/model/init.h"
 #include "worker/model/llmc_model.h"
 #include "worker/shares.h"
@@ -20,7 +21,6 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 64, CHANGED_MAX = 512 };
 
@@ -136,19 +136,6 @@ static void bind_state(const struct trainer *t, bool params_only, struct share *
     ret->n_boxes = n;
 }
 
-/* A path that a person wrote: why it can be no checkpoint at all. */
-static int check_folder(const char *path, struct errmsg *msg)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0) {
-        return errmsg_set(msg, ERR_INVALID, "%s", err_text(-errno));
-    }
-    return S_ISDIR(st.st_mode)
-               ? 0
-               : errmsg_set(msg, ERR_INVALID, "a file, not the folder of a checkpoint");
-}
-
 /* The optimizer's state as it was made; the weights are initialized anyway. */
 static void clear_optimizer(const struct trainer *t)
 {
@@ -160,7 +147,7 @@ static int load_given(const char *path, const struct share *state,
                       struct checkpoint_entry *entry, struct checkpoint_meta *meta,
                       struct errmsg *msg)
 {
-    int rv = check_folder(path, msg);
+    int rv = given_is_checkpoint(path, msg);
 
     rv = rv < 0 ? rv
                 : checkpoint_load_verified(path, state->box, state->n_boxes, meta, msg);
@@ -328,7 +315,7 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
     if (llmc_model_is(from)) {
         rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
     } else {
-        rv = check_folder(from, msg);
+        rv = given_is_weights(from, msg);
         bind_state(t, true, &params);
         rv = rv < 0 ? rv
                     : checkpoint_load_verified(from, params.box, params.n_boxes, NULL,
@@ -387,6 +374,14 @@ static void format_count(char *text, size_t size, size_t n)
     }
 }
 
+/* A folder may have been given with a slash at its end: then the whole is its name. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && slash[1] != '\0' ? slash + 1 : path;
+}
+
 static void tell_start(const struct trainer *t, const struct choice *choice)
 {
     const char *s = t->launch->world_size > 1 ? "s" : "";
@@ -399,11 +394,11 @@ static void tell_start(const struct trainer *t, const struct choice *choice)
         t->device->threads > 1 ? "s" : "", t->n_leaves, t->n_leaves > 1 ? "es" : "",
         t->run_dir.path);
     if (choice->path[0] != '\0') {
-        const char *name = strrchr(choice->path, '/');
-
         (void)printf("resumed from %s: step %" PRIu64 " of %lld\n",
-                     name ? name + 1 : choice->path, choice->step,
+                     base_name(choice->path), choice->step,
                      (long long)t->config->train.steps);
+    } else if (t->config->model.init_from[0] != '\0') {
+        (void)printf("weights from %s\n", base_name(t->config->model.init_from));
     }
     (void)fflush(stdout);
 }

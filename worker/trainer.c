@@ -2,6 +2,7 @@
 
 #include "worker/agreement.h"
 #include "worker/evaluate.h"
+#include "worker/given.h"
 
 #include "common/mem.h"
 
@@ -239,11 +240,13 @@ static int open_arenas(struct trainer *t, struct errmsg *msg)
 static int open_local(struct trainer *t, struct errmsg *msg)
 {
     const struct train_config *c = t->config;
+    int rv;
 
     t->run_dir.lock_fd = -1;
     t->timeout_ms = (int)(c->comm.timeout * 1000);
     t->n_leaves = (uint32_t)(c->train.global_batch / c->train.micro_batch);
-    return open_model(t, msg);
+    rv = open_model(t, msg);
+    return rv < 0 ? rv : given_check(t, msg);
 }
 
 int trainer_open_dry(struct trainer *t, struct errmsg *msg)

@@ -63,13 +63,26 @@ CASES = {
         ["checkpoint.resume={tmp}/short.txt"], ["short.txt", "not the folder of a checkpoint"]
     ),
     "unusable checkpoint": (["checkpoint.resume={tmp}/nothing"], ["nothing", "No such file"]),
-    "unusable first weights": (["model.init_from={tmp}/short.txt"], ["short.txt"]),
+    "unusable first weights": (
+        ["model.init_from={tmp}/short.txt"], ["short.txt", "neither an llm.c model file nor a checkpoint"]
+    ),
+    "no such first weights": (["model.init_from={tmp}/nothing"], ["nothing", "No such file"]),
+    "folder without a checkpoint": (["checkpoint.resume={tmp}/empty"], ["empty", "no checkpoint"]),
     "name that is a path": (["run.name=../x"], ["run.name"]),
     "file for a run directory": (
         ["run.dir={tmp}/short.txt"], ["run.dir=", "short.txt is a file", "another run.dir"]
     ),
     "run directory that cannot be made": (["run.dir=/proc/run"], ["/proc/run"]),
 }
+
+
+@pytest.mark.parametrize("key", ["model.init_from", "checkpoint.resume"])
+@pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry", "wet"])
+def test_weights_that_are_not_there_leave_nothing_behind(train, tmp_path, key, dry):
+    run = train(tmp_path / "run", f"{key}={tmp_path}/nothing", *dry, nproc=1)
+    assert run.wait(60) == 2, run.err()
+    assert f"{key}={tmp_path}/nothing: No such file" in run.err()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -62,6 +62,39 @@ def test_a_resume_does_not_need_the_first_weights_any_more(train, tmp_path):
     assert training.last_step(run_dir) == 12
 
 
+@pytest.mark.parametrize("key", ["model.init_from", "checkpoint.resume"])
+def test_a_folder_of_checkpoints_names_the_newest(train, tmp_path, key):
+    first, run_dir = tmp_path / "first", tmp_path / "run"
+    assert train(first, "train.steps=8", nproc=1).wait(60) == 0
+    newest = training.checkpoints(first)[-1]
+    for given in (first, f"{first}/ckpt/"):
+        run = train(run_dir, f"{key}={given}", nproc=1)
+        assert run.wait(60) == 2, run.err()
+        assert f"{key}={given}: holds checkpoints" in run.err()
+        assert f"the newest is {newest}" in run.err()
+
+
+def test_the_first_weights_are_named(train, tmp_path):
+    first, run_dir = tmp_path / "first", tmp_path / "run"
+    assert train(first, "train.steps=4", nproc=1).wait(60) == 0
+    given = training.checkpoints(first)[-1]
+    run = train(run_dir, f"model.init_from={given}", "train.steps=2")
+    assert run.wait(60) == 0, run.err()
+    assert re.findall(r"weights from .*", run.out()) == [f"weights from {given.name}"]
+
+
+def test_a_restart_does_not_need_the_given_checkpoint_any_more(train, tmp_path, wait_for):
+    first, run_dir = tmp_path / "first", tmp_path / "run"
+    assert train(first, "train.steps=4", nproc=1).wait(60) == 0
+    given = training.checkpoints(first)[-1]
+    run = train(run_dir, f"checkpoint.resume={given}", options=["--max-restarts=1"])
+    wait_for(lambda: training.checkpoints(run_dir))
+    given.rename(tmp_path / "away")
+    os.kill(training.workers(run.pid)[0], signal.SIGKILL)
+    assert run.wait(60) == 0, run.err()
+    assert training.last_step(run_dir) == training.STEPS
+
+
 def test_resume_never_still_goes_on_after_a_kill(bin_dir, train, golden, tmp_path, wait_for):
     run_dir = tmp_path / "run"
     run = train(run_dir, "checkpoint.resume=never", options=["--max-restarts=1"])
