@@ -16,7 +16,9 @@
 
 struct builder {
     struct yaml_tree *tree;
-    const char *file;                       /* kept by the tree */
+    const char *file; /* kept by the tree */
+    const char *text; /* the whole of it, and its bytes */
+    size_t size;
     struct yaml_node *open[YAML_MAX_DEPTH]; /* maps and lists not yet ended */
     size_t n_open;
     struct yaml_node *root;
@@ -42,6 +44,24 @@ static int fail(const struct builder *b, yaml_mark_t mark, int err, const char *
                       column_of(mark), text);
 }
 
+/* True at a tab with nothing but blanks before it: it indents the line. */
+static bool is_indenting_tab(const struct builder *b, yaml_mark_t mark)
+{
+    const char *line = b->text;
+    const char *end = b->text + b->size;
+
+    for (size_t n = 0; n < mark.line && line; n++) {
+        line = memchr(line, '\n', (size_t)(end - line));
+        line = line ? line + 1 : NULL;
+    }
+    for (size_t i = 0; line && i < mark.column && line + i < end; i++) {
+        if (line[i] != ' ' && line[i] != '\t') {
+            return false;
+        }
+    }
+    return line && line + mark.column < end && line[mark.column] == '\t';
+}
+
 static int fail_of_parser(const struct builder *b, const yaml_parser_t *parser)
 {
     const char *problem = parser->problem ? parser->problem : "not readable as YAML";
@@ -49,6 +69,10 @@ static int fail_of_parser(const struct builder *b, const yaml_parser_t *parser)
     if (parser->error == YAML_READER_ERROR) {
         return errmsg_set(b->msg, ERR_INVALID, "%s: %s at byte %zu", b->file, problem,
                           parser->problem_offset);
+    }
+    if (is_indenting_tab(b, parser->problem_mark)) {
+        return fail(b, parser->problem_mark, ERR_INVALID,
+                    "a tab: YAML is indented with spaces, not with tabs");
     }
     if (!parser->context) {
         return fail(b, parser->problem_mark, ERR_INVALID, problem);
@@ -191,7 +215,11 @@ static int build(struct builder *b, yaml_parser_t *parser)
 int yaml_read_text(struct yaml_tree *t, const char *name, const char *text, size_t size,
                    struct yaml_node **ret, struct errmsg *msg)
 {
-    struct builder b = {.tree = t, .file = yaml_tree_keep_name(t, name), .msg = msg};
+    struct builder b = {.tree = t,
+                        .file = yaml_tree_keep_name(t, name),
+                        .text = text,
+                        .size = size,
+                        .msg = msg};
     yaml_parser_t parser;
     int rv;
 

@@ -146,6 +146,24 @@ static void mistakes_are_said_with_their_place(void **state)
                    "x.yaml: invalid leading UTF-8 octet at byte 3");
 }
 
+static void a_tab_that_indents_is_named(void **state)
+{
+    static const char what[] = "a tab: YAML is indented with spaces, not with tabs";
+    char expected[128];
+
+    (void)state;
+    (void)snprintf(expected, sizeof(expected), "x.yaml:2:1: %s", what);
+    assert_refused("model:\n\tdim: 32\n", ERR_INVALID, expected);
+    (void)snprintf(expected, sizeof(expected), "x.yaml:3:1: %s", what);
+    assert_refused("model:\n  dim:\t32\n\tlayers: 2", ERR_INVALID, expected);
+    (void)snprintf(expected, sizeof(expected), "x.yaml:1:1: %s", what);
+    assert_refused("\t", ERR_INVALID, expected);
+    assert_refused("a: \t@b\n", ERR_INVALID,
+                   "x.yaml:1:5: found character that cannot start any token while "
+                   "scanning for the next token");
+    assert_string_equal(yaml_node_at(must_read("a:\tb\tc\n"), "a")->text, "b\tc");
+}
+
 static void an_alias_bomb_is_refused_at_its_first_alias(void **state)
 {
     (void)state;
@@ -248,6 +266,7 @@ int main(void)
         CASE(null_is_plain_only),
         CASE(maps_merge_and_everything_else_replaces),
         CASE(mistakes_are_said_with_their_place),
+        CASE(a_tab_that_indents_is_named),
         CASE(an_alias_bomb_is_refused_at_its_first_alias),
         CASE(nesting_is_bounded),
         CASE(nodes_are_bounded),
