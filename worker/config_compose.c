@@ -3,8 +3,10 @@
 
 #include "common/str.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +20,9 @@
  * merges the file's own content into the tree and pops it. */
 
 enum { MAX_OPEN = 16, MAX_FILES = 128, PATH_TEXT_MAX = 1024 };
+
+/* Of the files named in an error. */
+enum { NAMES_MAX = 8, LIST_TEXT_MAX = 256, SEPARATOR_MAX = 20 };
 
 struct open_file {
     struct yaml_node *content;     /* without its list */
@@ -81,6 +86,78 @@ struct yaml_node *config_section(struct yaml_tree *tree, struct yaml_node *root,
         at = child_map(tree, at, part);
     }
     return at;
+}
+
+/* Bytes of a file's name before its ending; all of it without one. */
+static size_t stem(const char *name, const char **ret_ending)
+{
+    static const char *const endings[] = {".yaml", ".yml"};
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+        size_t n = strlen(endings[i]);
+
+        if (len > n && strcmp(name + len - n, endings[i]) == 0) {
+            *ret_ending = endings[i];
+            return len - n;
+        }
+    }
+    *ret_ending = "";
+    return len;
+}
+
+/* An error is one line: a name with a line's end in it is not told. */
+static int is_configuration(const struct dirent *e)
+{
+    const char *ending;
+
+    (void)stem(e->d_name, &ending);
+    for (const char *c = e->d_name; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 127) {
+            return 0;
+        }
+    }
+    return e->d_name[0] != '.' && ending[0] != '\0';
+}
+
+static void add_text(char *text, size_t size, const char *more, size_t n)
+{
+    size_t len = strlen(text);
+
+    (void)snprintf(text + len, size - len, "%.*s", (int)n, more); /* cut is fine */
+}
+
+/* "; the folder has a, b": what could have been meant by a path that is not there. "" where
+ * that has no configuration. */
+static void list_beside(const char *path, char *text, size_t size)
+{
+    const char *slash = strrchr(path, '/');
+    struct dirent **entry = NULL;
+    char dir[PATH_TEXT_MAX];
+    int n;
+
+    text[0] = '\0';
+    if (!str_format(dir, sizeof(dir), "%.*s", slash ? (int)(slash - path + 1) : 1,
+                    slash ? path : ".")) {
+        return;
+    }
+    n = scandir(dir, &entry, is_configuration, alphasort);
+    for (int i = 0; i < n; i++) {
+        const char *ending;
+        size_t len = stem(entry[i]->d_name, &ending);
+
+        if (i < NAMES_MAX) {
+            /* the other ending must be given */
+            len += strcmp(ending, ".yml") == 0 ? strlen(ending) : 0;
+            add_text(text, size, i == 0 ? "; the folder has " : ", ", SEPARATOR_MAX);
+            add_text(text, size, entry[i]->d_name, len);
+        }
+        free(entry[i]);
+    }
+    free(entry);
+    if (n > NAMES_MAX) {
+        add_text(text, size, " …", strlen(" …"));
+    }
 }
 
 /* Puts `text` into `out` without the leading "/" and the trailing ".yaml". */
@@ -197,7 +274,8 @@ static int push_path(struct composer *c, const char *path, const char *folder)
 static int push_wanted(struct composer *c, const struct wanted *w)
 {
     char path[PATH_TEXT_MAX];
-    char text[PATH_TEXT_MAX + 64];
+    char text[PATH_TEXT_MAX + LIST_TEXT_MAX + 64];
+    char beside[LIST_TEXT_MAX];
     int rv;
 
     if (!str_format(path, sizeof(path), "%s/%s%s%s.yaml", c->args->dir, w->folder,
@@ -208,7 +286,8 @@ static int push_wanted(struct composer *c, const struct wanted *w)
         if (w->is_optional) {
             return 0;
         }
-        (void)snprintf(text, sizeof(text), "%s: no such file", path); /* fits */
+        list_beside(path, beside, sizeof(beside));
+        (void)snprintf(text, sizeof(text), "%s: no such file%s", path, beside);
         return blame_item(c, w->place, ERR_MISSING, text);
     }
     rv = check_cycle(c, w, path);
@@ -396,20 +475,22 @@ static int check_folder(const struct config_args *args, struct errmsg *msg)
 static int compose_primary(struct composer *c)
 {
     const char *name = c->args->name;
-    size_t len = strlen(name);
-    bool has_ending = len > 5 && strcmp(name + len - 5, ".yaml") == 0;
+    char beside[LIST_TEXT_MAX];
     char path[PATH_TEXT_MAX];
+    const char *ending;
     int rv;
 
+    (void)stem(name, &ending);
     if (!str_format(path, sizeof(path), "%s%s%s%s", name[0] == '/' ? "" : c->args->dir,
-                    name[0] == '/' ? "" : "/", name, has_ending ? "" : ".yaml")) {
+                    name[0] == '/' ? "" : "/", name, ending[0] ? "" : ".yaml")) {
         return errmsg_set(c->msg, ERR_TOO_LARGE, "--config-name: too long a path");
     }
     rv = push_path(c, path, "");
-    if (rv < 0) {
-        return rv;
+    if (rv == -ENOENT) {
+        list_beside(path, beside, sizeof(beside));
+        return errmsg_set(c->msg, rv, "%s: %s%s", path, err_text(rv), beside);
     }
-    return run(c);
+    return rv < 0 ? rv : run(c);
 }
 
 /* "+model=x" comes after the files; "model=x" must have met its group in a list. */

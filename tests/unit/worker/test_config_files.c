@@ -75,6 +75,38 @@ static void a_folder_and_a_file_in_it_are_told_apart(void **state)
                              "--config-path=DIR --config-name=NAME");
 }
 
+static void an_ending_is_taken_as_given(void **state)
+{
+    (void)state;
+    (void)scratch_text(&config_rig_scratch, "x.yml", "run: {name: short}\n");
+    assert_string_equal(must_parse("@|-cn=x.yml")->run.name, "short");
+    assert_refused("@|-cn=x.yaml",
+                   "@/x.yaml: No such file or directory; the folder has x.yml");
+    assert_refused("@|-cn=x",
+                   "@/x.yaml: No such file or directory; the folder has x.yml");
+    (void)scratch_text(&config_rig_scratch, "x.yaml", "run: {name: long}\n");
+    assert_string_equal(must_parse("@|-cn=x")->run.name, "long");
+    assert_string_equal(must_parse("@|-cn=x.yaml")->run.name, "long");
+}
+
+static void a_missing_file_is_told_with_those_that_are_there(void **state)
+{
+    (void)state;
+    char name[16];
+
+    (void)scratch_text(&config_rig_scratch, ".hidden.yaml", "");
+    (void)scratch_text(&config_rig_scratch, "notes.txt", "");
+    (void)scratch_text(&config_rig_scratch, "two\nlines.yaml", "");
+    assert_refused("@|-cn=x", "@/x.yaml: No such file or directory");
+    for (char c = 'i'; c >= 'a'; c--) {
+        (void)snprintf(name, sizeof(name), "%c.yaml", c);
+        (void)scratch_text(&config_rig_scratch, name, "");
+    }
+    assert_refused("@|-cn=x",
+                   "@/x.yaml: No such file or directory; the folder has a, b, c, "
+                   "d, e, f, g, h …");
+}
+
 /* The default folder is "configs", where the program is started. */
 static void a_missing_default_folder_is_named(void **state)
 {
@@ -144,7 +176,8 @@ static void groups_are_chosen_on_the_command_line(void **state)
         "command line: \"model=b\" chooses the file model/b.yaml, but no defaults list "
         "names the group \"model\": \"+model=b\" adds it; a key is set as "
         "model.KEY=…");
-    assert_refused("@|-cn=x|model=c", "command line: @/model/c.yaml: no such file");
+    assert_refused("@|-cn=x|model=c",
+                   "command line: @/model/c.yaml: no such file; the folder has a, b");
 }
 
 static void several_and_optional_files_of_a_group(void **state)
@@ -166,7 +199,8 @@ static void wrong_defaults_lists_are_refused(void **state)
     assert_file_refused("defaults:\n  - y\n",
                         "@/y.yaml:1:12: defaults: @/x.yaml includes itself");
     assert_file_refused("defaults: [nowhere]\n",
-                        "@/x.yaml:1:12: defaults: @/nowhere.yaml: no such file");
+                        "@/x.yaml:1:12: defaults: @/nowhere.yaml: no such file; the "
+                        "folder has x, y");
     assert_file_refused("defaults: [../../etc/passwd]\n",
                         "@/x.yaml:1:12: defaults: not the name of a file");
     assert_file_refused("defaults: x\n",
@@ -273,6 +307,8 @@ int main(void)
         CASE(overrides_set_add_and_remove),
         CASE(null_is_no_value_of_a_key),
         CASE(a_folder_and_a_file_in_it_are_told_apart),
+        CASE(an_ending_is_taken_as_given),
+        CASE(a_missing_file_is_told_with_those_that_are_there),
         CASE(a_missing_default_folder_is_named),
         CASE(defaults_lists_compose_files),
         CASE(self_says_where_the_own_content_comes),
