@@ -62,20 +62,33 @@ static bool open_standard_streams(void)
     return true;
 }
 
+/* "" is as good as unset. */
+static int set_up_log(struct errmsg *msg)
+{
+    const char *level =
+        getenv("CTRUN_LOG"); /* NOLINT(concurrency-mt-unsafe): one thread */
+    enum log_level parsed = log_level_parse(level ? level : "", LOG_LEVEL_INFO);
+
+    log_setup("ctrun", "", parsed);
+    if (level && level[0] != '\0' &&
+        parsed != log_level_parse(level, LOG_LEVEL_DEBUG)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "CTRUN_LOG=%.80s: expects error, warn, info or debug", level);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct launch_options options;
     struct errmsg msg = {0};
     struct keeper keeper;
-    const char *level =
-        getenv("CTRUN_LOG"); /* NOLINT(concurrency-mt-unsafe): one thread */
     int exit_code;
 
     if (!open_standard_streams()) {
         return EXIT_MISTAKE;
     }
-    log_setup("ctrun", "", log_level_parse(level ? level : "", LOG_LEVEL_INFO));
-    if (launch_options_parse(argc, argv, &options, &msg) < 0) {
+    if (set_up_log(&msg) < 0 || launch_options_parse(argc, argv, &options, &msg) < 0) {
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }

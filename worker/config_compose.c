@@ -127,8 +127,8 @@ static void add_text(char *text, size_t size, const char *more, size_t n)
     (void)snprintf(text + len, size - len, "%.*s", (int)n, more); /* cut is fine */
 }
 
-/* "; the folder has a, b": what could have been meant by a path that is not there. "" where
- * that has no configuration. */
+/* "; the folder has a, b": what could have been meant by a path that is not there. ""
+ * where the folder has none. */
 static void list_beside(const char *path, char *text, size_t size)
 {
     const char *slash = strrchr(path, '/');

@@ -23,6 +23,14 @@ def test_report_begins_on_a_fresh_line(bin_dir, part, streams):
         assert (done.stdout if streams == "shared" else done.stderr).startswith("half\n=====")
 
 
+@pytest.mark.parametrize("level, code", [("bogus", 2), ("", 0), ("Debug", 0), ("info", 0)])
+def test_a_log_level_that_is_none_is_refused(bin_dir, level, code):
+    done = subprocess.run([bin_dir / "ctrun", "/bin/true"], env={**os.environ, "CTRUN_LOG": level},
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert ("CTRUN_LOG=bogus: expects error, warn, info or debug" in done.stderr) == (code == 2)
+
+
 def test_worker_that_ends_well_keeps_its_bytes(bin_dir):
     done = subprocess.run([bin_dir / "ctrun", bin_dir / "fake-worker", "part=half"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
