@@ -1,5 +1,6 @@
 #include "common/err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,4 +84,13 @@ int errmsg_wrap(struct errmsg *msg, int err, const char *fmt, ...)
     used = strlen(msg->text);
     (void)snprintf(msg->text + used, sizeof(msg->text) - used, ": %s", inner);
     return err;
+}
+
+int errmsg_thread(struct errmsg *msg, int err, const char *what)
+{
+    return errmsg_set(msg, err, "%s: no thread: %s%s", what, err_text(err),
+                      err == -EAGAIN || err == -ENOMEM
+                          ? "; a limit of memory (ulimit -v) or of processes (ulimit "
+                            "-u, the cgroup's pids.max) is too low"
+                          : "");
 }

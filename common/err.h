@@ -43,4 +43,8 @@ int errmsg_set(struct errmsg *msg, int err, const char *fmt, ...) PRINTF_LIKE(3,
 /* Puts "<context>: " in front of the text. Returns `err`. */
 int errmsg_wrap(struct errmsg *msg, int err, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* The text for a thread that could not be started: "<what>: …", and which limits may
+ * be behind it. Returns `err`. */
+int errmsg_thread(struct errmsg *msg, int err, const char *what);
+
 #endif

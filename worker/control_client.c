@@ -169,7 +169,7 @@ int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
     if (rv == 0) {
         rv = -pthread_create(&c->thread, NULL, run_thread, c);
         if (rv < 0) {
-            (void)errmsg_set(msg, rv, "control channel: %s", err_text(rv));
+            (void)errmsg_thread(msg, rv, "control channel");
         }
     }
     if (rv < 0) {

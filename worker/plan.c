@@ -96,9 +96,9 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "parameters", t->layout.size * sizeof(float));
     add_arena(p, "gradients and reduction", t->strategy->bytes(&parallel));
     add_arena(p, "optimizer state", adamw_bytes(&adamw));
-    add_arena(p, "activations of one leaf", gpt2_arena_bytes(&model));
-    add_arena(p, "tokens of one leaf", leaf_bytes(&model));
-    add_arena(p, "losses of all leaves", all_losses_bytes(t));
+    add_arena(p, "activations of a micro-batch", gpt2_arena_bytes(&model));
+    add_arena(p, "tokens of a micro-batch", leaf_bytes(&model));
+    add_arena(p, "losses of all micro-batches", all_losses_bytes(t));
     add_arena(p, "batches read ahead", loader_bytes(&loader));
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
     add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, rank, l->world_size));
@@ -114,9 +114,9 @@ static void print_memory(const struct rank_plan *p, const char *remark)
 {
     (void)printf("memory of rank %d%s:\n", p->rank, remark);
     for (size_t i = 0; i < p->n; i++) {
-        (void)printf("  %-26s %12.2f MiB\n", p->arena[i].name, mib(p->arena[i].bytes));
+        (void)printf("  %-28s %12.2f MiB\n", p->arena[i].name, mib(p->arena[i].bytes));
     }
-    (void)printf("  %-26s %12.2f MiB\n", "total", mib(p->total));
+    (void)printf("  %-28s %12.2f MiB\n", "total", mib(p->total));
 }
 
 /* The first of those that take most: how many blocks of the tree a rank holds differs.
@@ -131,6 +131,27 @@ static void find_largest(const struct trainer *t, size_t program, struct rank_pl
         if (p.total > ret->total) {
             *ret = p;
         }
+    }
+}
+
+/* What all ranks of this machine take, where it has less. */
+static void print_excess(const struct trainer *t, size_t program)
+{
+    const struct launch *l = t->launch;
+    int first = l->rank - l->local_rank;
+    size_t has = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t needed = 0;
+    struct rank_plan p;
+
+    for (int rank = first; rank < first + l->local_world_size; rank++) {
+        plan_rank(t, rank, program, &p);
+        needed += p.total;
+    }
+    if (needed > has) {
+        (void)printf("too large: %.1f GiB for the %d rank%s here, more than the %.1f "
+                     "GiB of this machine\n",
+                     mib(needed) / 1024, l->local_world_size,
+                     l->local_world_size > 1 ? "s" : "", mib(has) / 1024);
     }
 }
 
@@ -154,15 +175,19 @@ static void print_plan(const struct trainer *t)
 
     plan_rank(t, t->launch->rank, program, &own);
     find_largest(t, program, &largest);
-    (void)printf("mesh: dp_replicate=%d dp_shard=1 tp=1 pp=1 (%s), %u leaves a step\n",
-                 t->launch->world_size, t->config->parallel.strategy, t->n_leaves);
-    (void)printf("parameters: %zu in %d units\n", t->layout.n_params,
-                 t->layout.n_units);
+    (void)printf(
+        "mesh: dp_replicate=%d dp_shard=1 tp=1 pp=1 (%s), %u micro-batch%s a step\n",
+        t->launch->world_size, t->config->parallel.strategy, t->n_leaves,
+        t->n_leaves > 1 ? "es" : "");
+    (void)printf("parameters: %zu in %d units: embeddings, %d block%s, last norm\n",
+                 t->layout.n_params, t->layout.n_units, t->layout.n_units - 2,
+                 t->layout.n_units > 3 ? "s" : "");
     print_data(t);
     print_memory(&own, "");
     if (largest.total > own.total) {
         print_memory(&largest, ", the largest");
     }
+    print_excess(t, program);
     (void)printf("sent per step: %.2f MiB by rank %d\n",
                  mib(t->strategy->sent(&parallel)), t->launch->rank);
 }

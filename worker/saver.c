@@ -342,7 +342,7 @@ int saver_open(const struct saver_config *config, struct saver **ret,
     if (rv == 0) {
         rv = -pthread_create(&s->thread, NULL, run_thread, s);
         if (rv < 0) {
-            (void)errmsg_set(msg, rv, "checkpoint thread: %s", err_text(rv));
+            (void)errmsg_thread(msg, rv, "saving checkpoints");
         }
     }
     if (rv < 0) {

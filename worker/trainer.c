@@ -160,6 +160,22 @@ static int open_model(struct trainer *t, struct errmsg *msg)
     return rv;
 }
 
+/* Several agents on one machine do not know of each other: their cores are one's all. */
+static void warn_crowded(const struct trainer *t)
+{
+    int given = (int)t->config->device.threads;
+    int ranks = t->launch->local_world_size;
+    int cores = t->device->cores;
+
+    if (trainer_leads(t) && given * ranks > cores) {
+        (void)fprintf(stderr,
+                      "ctrun-worker: device.threads=%d for each of %d rank%s is more "
+                      "than the %d core%s here: they take turns; %d is faster\n",
+                      given, ranks, ranks > 1 ? "s" : "", cores, cores > 1 ? "s" : "",
+                      MAX(1, cores / ranks));
+    }
+}
+
 int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
 {
     struct device_config config = {
@@ -169,8 +185,13 @@ int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
         .isa = isa,
         .trace = t->trace,
     };
+    int rv;
 
-    return device_open(t->config->device.kind, &config, &t->device, msg);
+    rv = device_open(t->config->device.kind, &config, &t->device, msg);
+    if (rv == 0) {
+        warn_crowded(t);
+    }
+    return rv;
 }
 
 static int open_comm(struct trainer *t, struct errmsg *msg)

@@ -1,5 +1,6 @@
 """--dry-run prints the memory plan, and the processes keep to it."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -69,6 +70,36 @@ def test_a_plan_needs_no_data_and_says_so(bin_dir, corpus, tmp_path):
     assert "samples" in with_data and "is not set" not in with_data
     lines = [re.search(r"activations.*", plan)[0] for plan in (with_data, without)]
     assert lines[0] == lines[1]
+
+
+def test_a_plan_speaks_of_micro_batches(bin_dir, corpus, tmp_path):
+    plan = dry_run(bin_dir, corpus, tmp_path / "run", 2)
+    assert "4 micro-batches a step" in plan
+    assert "in 4 units: embeddings, 2 blocks, last norm" in plan
+    assert not re.search(r"\blea(f|ves)\b", plan)
+    one = dry_run(bin_dir, corpus, tmp_path / "run", 1, "model.layers=1", "train.micro_batch=8")
+    assert "1 micro-batch a step" in one and "in 3 units: embeddings, 1 block, last norm" in one
+
+
+def test_a_plan_larger_than_the_machine_says_so(bin_dir, corpus, tmp_path):
+    huge = dry_run(bin_dir, corpus, tmp_path / "run", 2, "model.layers=1000", "model.dim=16384")
+    assert re.search(r"too large: [\d.]+ GiB for the 2 ranks here, more than the [\d.]+ GiB of"
+                     " this machine", huge), huge
+    assert "too large" not in dry_run(bin_dir, corpus, tmp_path / "run", 2)
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+@pytest.mark.parametrize("more", [True, False])
+def test_more_threads_than_cores_are_told(bin_dir, corpus, tmp_path, nproc, more):
+    cores = len(os.sched_getaffinity(0))
+    threads = cores // nproc + 1 if more else "auto"
+    done = subprocess.run(
+        [bin_dir / "ctrun", f"--nproc-per-node={nproc}", "ctrun-worker",
+         *training.overrides(corpus, tmp_path / "run", f"device.threads={threads}"), "--dry-run"],
+        check=True, capture_output=True, text=True)
+    told = f"device.threads={threads} for each of {nproc} rank"
+    assert done.stderr.count(told) == more, done.stderr
+    assert more or not done.stderr
 
 
 def test_every_shipped_configuration_can_be_planned(bin_dir, tmp_path):

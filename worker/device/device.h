@@ -88,6 +88,7 @@ struct device {
                             are bit-identical only between devices of the same signature
                           */
     int threads;
+    int cores; /* which the node's ranks share */
     struct trace *trace;
 };
 

@@ -67,6 +67,18 @@ static void context_comes_before_the_text(void **state)
     assert_int_equal(errmsg_wrap(NULL, -EIO, "nobody asks"), -EIO);
 }
 
+static void a_thread_that_does_not_start_names_the_limits(void **state)
+{
+    struct errmsg msg = {""};
+
+    (void)state;
+    assert_int_equal(errmsg_thread(&msg, -EAGAIN, "device"), -EAGAIN);
+    assert_non_null(strstr(msg.text, "device: no thread: Resource temporarily"));
+    assert_non_null(strstr(msg.text, "ulimit -v"));
+    assert_int_equal(errmsg_thread(&msg, -EPERM, "device"), -EPERM);
+    assert_string_equal(msg.text, "device: no thread: Operation not permitted");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +87,7 @@ int main(void)
         cmocka_unit_test(our_errors_have_names_and_texts),
         cmocka_unit_test(codes_of_nobody_are_unknown),
         cmocka_unit_test(context_comes_before_the_text),
+        cmocka_unit_test(a_thread_that_does_not_start_names_the_limits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

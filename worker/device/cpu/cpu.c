@@ -404,6 +404,7 @@ static int start(struct cpu *c, const struct device_config *config)
     if (err < 0) {
         return err;
     }
+    c->base.cores = c->cores.n_allowed;
     thread_flush_denormals();
     err = pool_open(&c->pool, c->base.threads, !c->cores.crowded);
     if (err < 0) {
@@ -458,8 +459,7 @@ int cpu_open(const struct device_config *config, struct device **ret,
     err = start(c, config);
     if (err < 0) {
         mem_free(c);
-        return errmsg_set(msg, err, "starting the CPU device's threads: %s",
-                          err_text(err));
+        return errmsg_thread(msg, err, "starting the CPU device");
     }
     *ret = &c->base;
     return 0;
