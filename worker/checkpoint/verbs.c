@@ -31,7 +31,7 @@ static const struct ckpt_verb verbs[] = {
 static const char usage_text[] =
     "usage: ctrun ckpt VERB PATH [options]\n"
     "\n"
-    "  list DIR              the checkpoints in a folder, newest first\n"
+    "  list DIR              the checkpoints in a folder, newest first; none is fine\n"
     "  verify PATH           reads every byte; names every file that is wrong\n"
     "  show PATH             files, step, generation, mesh and, last, state_hash;\n"
     "                        with --tensors each tensor too (--json has them all)\n"
