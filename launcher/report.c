@@ -203,6 +203,16 @@ static void put_tail(struct buf *out, const struct msg_report *r)
     mem_free(tail);
 }
 
+/* Nobody leaves a word of its own behind who is ended by KILL. */
+static void put_kill_hint(struct buf *out, const struct msg_report *r)
+{
+    if (r->signal == SIGKILL) {
+        put_field(out, "hint",
+                  "if nobody sent it, the kernel may have been out of memory: dmesg",
+                  NULL);
+    }
+}
+
 static void put_traceback(struct buf *out, const struct msg_report *r)
 {
     char value[128];
@@ -216,6 +226,7 @@ static void put_traceback(struct buf *out, const struct msg_report *r)
                        r->signal, name, r->pid);
         put_field(out, "traceback", value, NULL);
     }
+    put_kill_hint(out, r);
     put_tail(out, r);
 }
 
@@ -240,6 +251,12 @@ static char *finish(struct buf *out)
     return (char *)out->data; /* nothing was consumed: the text begins there */
 }
 
+/* Each failure was followed by one, but for the last. */
+static uint32_t count_restarts(const struct msg_report *r)
+{
+    return r->failures > 0 ? MIN(r->failures - 1, r->max_restarts) : 0;
+}
+
 char *report_format(const struct msg_report *r, const char *time)
 {
     struct buf out;
@@ -250,9 +267,11 @@ char *report_format(const struct msg_report *r, const char *time)
     put_escaped(&out, *r->program ? r->program : "the job", NULL);
     put_text(&out, " FAILED\n");
     put_rule(&out, '-');
-    if (r->rank >= 0) {
+    if (r->rank >= 0 || *r->others) {
         put_others(&out, r);
         put_rule(&out, '-');
+    }
+    if (r->rank >= 0) {
         rv = buf_printf(&out, "Root Cause (first observed failure):\n[%d]:\n", r->rank);
         ASSERT(rv == 0);
         put_cause_fields(&out, r, time);
@@ -260,8 +279,8 @@ char *report_format(const struct msg_report *r, const char *time)
         put_rule(&out, '-');
     }
     put_decision(&out, r);
-    rv = buf_printf(&out, "restarts: %u of %u; exit code %u\n",
-                    MIN(r->failures, r->max_restarts), r->max_restarts, r->exit_code);
+    rv = buf_printf(&out, "restarts: %u of %u; exit code %u\n", count_restarts(r),
+                    r->max_restarts, r->exit_code);
     ASSERT(rv == 0);
     put_rule(&out, '=');
     return finish(&out);

@@ -59,6 +59,8 @@ static void final_report_has_torchruns_layout_and_names_the_first_cause(void **s
         "  exitcode  : -9 (pid: 4711)  (SIGKILL)\n"
         "  log       : /runs/x/log/4/rank5.log\n"
         "  traceback : Signal 9 (SIGKILL) received by PID 4711\n"
+        "  hint      : if nobody sent it, the kernel may have been out of memory: "
+        "dmesg\n"
         "  last lines:\n"
         "    step 7\n"
         "    step 8\n" RULE
@@ -134,6 +136,8 @@ static void exception_is_told_once(void **state)
     struct msg_report r = sample();
 
     (void)state;
+    r.signal = 0;
+    r.code = 1;
     (void)snprintf(r.message, sizeof(r.message), "%s", stack);
     for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++) {
         char *text;
@@ -196,6 +200,45 @@ static void job_without_a_guilty_rank_says_why_and_no_more(void **state)
                                   "restarts: 0 of 1; exit code 2\n" DOUBLE_RULE);
 }
 
+static void ranks_that_only_reacted_are_listed_without_a_first_cause(void **state)
+{
+    struct msg_report r = {.final = 1, .rank = -1, .exit_code = 1, .failures = 1};
+
+    (void)state;
+    (void)snprintf(r.program, sizeof(r.program), "ctrun-worker");
+    (void)snprintf(r.others, sizeof(r.others), "rank 0 on node0: exit code 81\n");
+    (void)snprintf(r.text, sizeof(r.text), "none failed by itself");
+    assert_report(&r, DOUBLE_RULE "ctrun-worker FAILED\n" RULE "Failures:\n"
+                                  "  rank 0 on node0: exit code 81\n" RULE
+                                  "none failed by itself\n"
+                                  "restarts: 0 of 0; exit code 1\n" DOUBLE_RULE);
+}
+
+/* The failure that ends the job was not followed by a restart. */
+static void restarts_are_those_that_took_place(void **state)
+{
+    static const struct {
+        uint32_t failures, max_restarts;
+        const char *line;
+    } cases[] = {
+        {0, 3, "restarts: 0 of 3;"}, {1, 0, "restarts: 0 of 0;"},
+        {1, 9, "restarts: 0 of 9;"}, {3, 9, "restarts: 2 of 9;"},
+        {4, 3, "restarts: 3 of 3;"},
+    };
+    struct msg_report r = sample();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *text;
+
+        r.failures = cases[i].failures;
+        r.max_restarts = cases[i].max_restarts;
+        text = report_format(&r, "t");
+        assert_non_null(strstr(text, cases[i].line));
+        mem_free(text);
+    }
+}
+
 static void control_characters_of_workers_and_hosts_are_escaped(void **state)
 {
     struct msg_report r = sample();
@@ -252,6 +295,8 @@ int main(void)
         cmocka_unit_test(traceback_and_other_failures_are_indented),
         cmocka_unit_test(exception_is_told_once),
         cmocka_unit_test(what_nobody_reported_stays),
+        cmocka_unit_test(ranks_that_only_reacted_are_listed_without_a_first_cause),
+        cmocka_unit_test(restarts_are_those_that_took_place),
         cmocka_unit_test(job_without_a_guilty_rank_says_why_and_no_more),
         cmocka_unit_test(control_characters_of_workers_and_hosts_are_escaped),
         cmocka_unit_test(words_for_the_log_are_one_line),
