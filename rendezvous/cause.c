@@ -25,15 +25,19 @@ void cause_release(struct cause *c)
     c->loops = 0;
 }
 
+/* An engine's that says that others are the cause. */
+static bool is_reaction_code(int32_t code)
+{
+    return code == EXIT_LOST_PEER || code == EXIT_COMM_TIMEOUT || code == EXIT_LEFT;
+}
+
 enum guilt { GUILT_STOPPED, GUILT_REACTED, GUILT_OWN };
 
 /* Whether nobody else has brought this end about. */
 static enum guilt guilt_of(const struct msg_rank_ended *end)
 {
     bool is_reaction =
-        end->engine && end->signal == 0 &&
-        (end->exit_code == EXIT_LOST_PEER || end->exit_code == EXIT_COMM_TIMEOUT ||
-         end->exit_code == EXIT_LEFT);
+        end->engine && end->signal == 0 && is_reaction_code(end->exit_code);
 
     if (end->stopped) {
         return GUILT_STOPPED;
@@ -49,6 +53,22 @@ bool cause_is_consequence(const struct cause *c)
 bool cause_is_reaction(const struct cause *c)
 {
     return c->has_rank && guilt_of(&c->first) == GUILT_REACTED;
+}
+
+const char *cause_reaction_text(const struct cause *c)
+{
+    bool has_timed_out = c->first.exit_code == EXIT_COMM_TIMEOUT;
+
+    for (size_t i = 0; i < c->n_ends; i++) {
+        const struct rank_end *end = &c->end[i];
+
+        has_timed_out =
+            has_timed_out || (end->engine && end->code == EXIT_COMM_TIMEOUT);
+    }
+    return has_timed_out
+               ? "every rank lost a peer or timed out; none failed by itself (where "
+                 "exchanges take long, raise comm.timeout)"
+               : "every rank lost a peer or timed out; none failed by itself";
 }
 
 static bool comes_before(const struct msg_rank_ended *a, const struct msg_rank_ended *b)
@@ -135,6 +155,7 @@ void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *ho
         .code = end->exit_code,
         .signal = end->signal,
         .stopped = end->stopped != 0,
+        .engine = end->engine != 0,
     };
     (void)snprintf(c->end[c->n_ends].host, sizeof(c->end[0].host), "%.63s", host);
     c->n_ends++;
@@ -182,38 +203,67 @@ uint32_t cause_exit_code(const struct cause *c)
     return code != 0 ? code : 1;
 }
 
-/* "rank 3 on host: signal 9 (SIGKILL)", with the reason when it was stopped. */
+/* Whether our signal or our word ended a rank that had been told to stop: it may as
+ * well have failed by itself at the same time. */
+static bool was_ended_by_us(const struct rank_end *end)
+{
+    if (end->signal != 0 || end->code > EXIT_SIGNAL) { /* a shell's way to say it */
+        return is_from_outside(end->signal ? end->signal : end->code - EXIT_SIGNAL);
+    }
+    return end->engine && is_reaction_code(end->code);
+}
+
+/* What is to be said of an end beside the first cause. */
+static void explain(const struct cause *c, const struct rank_end *end, char *text,
+                    size_t size)
+{
+    bool has_culprit = !cause_is_reaction(c);
+    bool has_reacted = end->engine && end->signal == 0 && is_reaction_code(end->code);
+
+    if (end->stopped && was_ended_by_us(end) && has_culprit) {
+        (void)snprintf(text, size, "stopped because of rank %u", c->first.rank);
+    } else if (end->stopped && was_ended_by_us(end)) {
+        (void)snprintf(text, size, "stopped because of the others");
+    } else if (has_reacted) {
+        (void)snprintf(text, size, "%s",
+                       end->code == EXIT_LOST_PEER      ? "lost a peer"
+                       : end->code == EXIT_COMM_TIMEOUT ? "its communication timed out"
+                                                        : "left on request");
+    } else {
+        (void)snprintf(text, size, "also failed");
+    }
+}
+
+/* "rank 3 on host: signal 9 (SIGKILL), also failed". */
 static int format_end(const struct cause *c, const struct rank_end *end, char *text,
                       size_t size)
 {
-    char because[64] = "";
+    char because[64];
 
-    if (end->stopped) {
-        (void)snprintf(because, sizeof(because), ", stopped because of rank %u",
-                       c->first.rank);
-    }
+    explain(c, end, because, sizeof(because));
     if (end->signal != 0) {
         const char *name = sigabbrev_np(end->signal);
 
-        return snprintf(text, size, "rank %u on %s: signal %d (SIG%s)%s\n", end->rank,
+        return snprintf(text, size, "rank %u on %s: signal %d (SIG%s), %s\n", end->rank,
                         end->host, end->signal, name ? name : "?", because);
     }
-    return snprintf(text, size, "rank %u on %s: exit code %d%s\n", end->rank, end->host,
-                    end->code, because);
+    return snprintf(text, size, "rank %u on %s: exit code %d, %s\n", end->rank,
+                    end->host, end->code, because);
 }
 
-/* One line for each end but the first cause's, as many as fit whole. */
+/* One line for each end but the first cause's, where one is; as many as fit whole. */
 static void format_others(const struct cause *c, char *text, size_t size)
 {
     char line[256];
     size_t used = 0;
-    size_t n_left = c->n_dropped - !is_listed(c, c->first.rank);
+    bool has_culprit = !cause_is_reaction(c);
+    size_t n_left = c->n_dropped - (has_culprit && !is_listed(c, c->first.rank));
 
     text[0] = '\0';
     for (size_t i = 0; i < c->n_ends; i++) {
         int n = format_end(c, &c->end[i], line, sizeof(line));
 
-        if (c->end[i].rank == c->first.rank) {
+        if (has_culprit && c->end[i].rank == c->first.rank) {
             continue;
         }
         if (n < 0 || used + (size_t)n + 64 > size) {
@@ -234,6 +284,11 @@ void cause_report(const struct cause *c, struct msg_report *ret)
     if (!c->has_rank) {
         return;
     }
+    memcpy(ret->program, c->first.program, sizeof(ret->program));
+    format_others(c, ret->others, sizeof(ret->others));
+    if (cause_is_reaction(c)) {
+        return;
+    }
     ret->rank = (int32_t)c->first.rank;
     ret->local_rank = c->first.local_rank;
     ret->pid = c->first.pid;
@@ -241,9 +296,7 @@ void cause_report(const struct cause *c, struct msg_report *ret)
     ret->signal = c->first.signal;
     ret->wall_ms = c->first.wall_ms;
     memcpy(ret->host, c->host, sizeof(ret->host));
-    memcpy(ret->program, c->first.program, sizeof(ret->program));
     memcpy(ret->log_path, c->first.log_path, sizeof(ret->log_path));
     memcpy(ret->message, c->first.message, sizeof(ret->message));
     memcpy(ret->tail, c->first.tail, sizeof(ret->tail));
-    format_others(c, ret->others, sizeof(ret->others));
 }

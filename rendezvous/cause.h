@@ -15,7 +15,7 @@ enum { CAUSE_MAX_ENDS = 256 };
 struct rank_end {
     uint32_t rank;
     int32_t code, signal;
-    bool stopped;
+    bool stopped, engine;
     char host[64];
 };
 
@@ -52,6 +52,9 @@ bool cause_is_consequence(const struct cause *c);
 /* True when ranks reacted to something that no rank's end explains. */
 bool cause_is_reaction(const struct cause *c);
 
+/* Why, in words, where that is so. */
+const char *cause_reaction_text(const struct cause *c);
+
 /* Counts the first cause once; true when the same rank, code or signal and reported
  * step came for the third time running (never for programs without steps, nor for
  * signals from outside). */
@@ -61,7 +64,8 @@ bool cause_is_crash_loop(struct cause *c);
  * no rank, or only such as reacted (80 and 81 are never a first cause). */
 uint32_t cause_exit_code(const struct cause *c);
 
-/* Fills the fields of a report that are about ranks; the caller sets the rest. */
+/* Fills the fields of a report that are about ranks; the caller sets the rest. Where
+ * ranks only reacted no one of them is the first cause: all are among the others. */
 void cause_report(const struct cause *c, struct msg_report *ret);
 
 #endif

@@ -169,7 +169,7 @@ static void settle_failure(struct job *j)
 
     j->failures++;
     if (cause_is_reaction(&j->cause) && j->ending.text[0] == '\0') {
-        set_text(j, "no rank failed by itself (all lost a peer or timed out)");
+        set_text(j, cause_reaction_text(&j->cause));
     }
     if (cause_is_crash_loop(&j->cause)) {
         fail(j, EXIT_CRASH_LOOP,

@@ -227,8 +227,66 @@ static void the_report_lists_the_others_line_by_line(void **state)
     assert_int_equal(r->signal, SIGKILL);
     assert_string_equal(r->host, "host2");
     assert_string_equal(
-        r->others, "rank 0 on host0: exit code 80\n"
+        r->others, "rank 0 on host0: exit code 80, lost a peer\n"
                    "rank 1 on host1: signal 15 (SIGTERM), stopped because of rank 2\n");
+    mem_free(r);
+    mem_free(c);
+}
+
+/* What the report says of the others, each beside rank 9, that failed first. */
+static void others_were_stopped_only_where_our_word_ended_them(void **state)
+{
+    static const struct {
+        struct end end;
+        const char *words;
+    } others[] = {
+        {{0, 1, 0, 200, false, true}, "exit code 1, also failed"},
+        {{0, 1, 0, 200, false, false}, "exit code 1, also failed"},
+        {{0, 0, SIGSEGV, 200, true, true}, "signal 11 (SIGSEGV), also failed"},
+        {{0, 82, 0, 200, true, true}, "exit code 82, also failed"},
+        {{0, 80, 0, 200, false, true}, "exit code 80, also failed"},
+        {{0, 0, SIGTERM, 200, false, true},
+         "signal 15 (SIGTERM), stopped because of rank 9"},
+        {{0, 143, 0, 200, false, true}, "exit code 143, stopped because of rank 9"},
+        {{0, 80, 0, 200, true, true}, "exit code 80, stopped because of rank 9"},
+        {{0, 83, 0, 200, true, false}, "exit code 83, left on request"},
+    };
+    struct msg_report *r = mem_zalloc(sizeof(*r));
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        struct cause *c = mem_zalloc(sizeof(*c));
+        char line[128];
+
+        add(c, &(struct end){9, 1, 0, 100, false, false}, 0);
+        add(c, &others[i].end, 0);
+        cause_report(c, r);
+        (void)snprintf(line, sizeof(line), "rank 0 on host0: %s\n", others[i].words);
+        assert_string_equal(r->others, line);
+        mem_free(c);
+    }
+    mem_free(r);
+}
+
+/* 80 and 81 are never a first cause: one statement, and all of them listed. */
+static void where_all_reacted_the_report_names_no_first_cause(void **state)
+{
+    struct cause *c = mem_zalloc(sizeof(*c));
+    struct msg_report *r = mem_zalloc(sizeof(*r));
+
+    (void)state;
+    add(c, &(struct end){1, 80, 0, 100, true, false}, 7);
+    add(c, &(struct end){2, 80, 0, 90, true, true}, 7);
+    assert_null(strstr(cause_reaction_text(c), "comm.timeout"));
+    add(c, &(struct end){0, 81, 0, 200, true, false}, 7);
+    assert_non_null(strstr(cause_reaction_text(c), "comm.timeout"));
+    cause_report(c, r);
+    assert_int_equal(r->rank, -1);
+    assert_int_equal(r->code, 0);
+    assert_string_equal(r->others,
+                        "rank 1 on host1: exit code 80, lost a peer\n"
+                        "rank 2 on host2: exit code 80, stopped because of the others\n"
+                        "rank 0 on host0: exit code 81, its communication timed out\n");
     mem_free(r);
     mem_free(c);
 }
@@ -265,7 +323,7 @@ static void the_first_causes_words_may_come_later(void **state)
     assert_string_equal(r->tail, "five");
     assert_string_equal(r->message, "five");
     assert_string_equal(r->log_path, "five");
-    assert_string_equal(r->others, "rank 4 on host: exit code 1\n");
+    assert_string_equal(r->others, "rank 4 on host: exit code 1, also failed\n");
     mem_free(r);
     mem_free(c);
 }
@@ -318,7 +376,7 @@ static void ten_thousand_ends_are_bounded_and_counted(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 5];
+    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 7];
     size_t n = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -338,5 +396,9 @@ int main(void)
         (struct CMUnitTest)cmocka_unit_test(ten_thousand_ends_are_bounded_and_counted);
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(the_first_causes_words_may_come_later);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        others_were_stopped_only_where_our_word_ended_them);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        where_all_reacted_the_report_names_no_first_cause);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

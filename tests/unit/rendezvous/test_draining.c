@@ -104,8 +104,9 @@ static const struct scene scenes[] = {
      "a ended code=80 engine stopped\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=81 signal=0: no rank failed by "
-     "itself (all lost a peer or timed out); restarting (1 of 3)\n"},
+     "> a,b REPORT g=1 again failures=1/3: every rank lost a peer or timed out; none "
+     "failed by itself (where exchanges take long, raise comm.timeout); restarting (1 of "
+     "3)\n"},
 
     {"reactions_alone_do_not_give_the_job_their_code", NULL,
      "shape nodes=2 restarts=0\n"
@@ -117,9 +118,9 @@ static const struct scene scenes[] = {
      "a ended code=81 engine\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 1 on b code=80 signal=0: no rank "
-     "failed by itself (all lost a peer or timed out); not restarting: --max-restarts is "
-     "0\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1: every rank lost a peer or timed out; none "
+     "failed by itself (where exchanges take long, raise comm.timeout); not restarting: "
+     "--max-restarts is 0\n"
      "> a,b CLOSED 1\n"},
 
     {"an_end_told_again_with_its_last_lines_counts_once_and_they_are_reported", NULL,
