@@ -12,20 +12,33 @@ enum {
 
 #define MAX_GENERATION (UINT64_MAX / 2) /* higher ones are not reached, but made up */
 
+/* "2", or "2:4". */
+static const char *format_nodes(const struct msg_hello *hello, char text[32])
+{
+    if (hello->min_nodes == hello->max_nodes) {
+        (void)snprintf(text, 32, "%u", hello->min_nodes);
+    } else {
+        (void)snprintf(text, 32, "%u:%u", hello->min_nodes, hello->max_nodes);
+    }
+    return text;
+}
+
 /* Another job's shape, and another node's number, are mistakes of the user. */
 static int check_shape(const struct job *j, const struct msg_hello *hello,
                        struct errmsg *msg)
 {
     const struct msg_hello *shape = &j->shape;
     const struct job_node *other = NULL;
+    char nodes[32];
+    char others[32];
 
     if (hello->min_nodes != shape->min_nodes || hello->max_nodes != shape->max_nodes) {
         return errmsg_set(
             msg, ERR_REFUSED,
-            "job %s: this node says --nnodes=%u:%u, but %s started it with %u:%u; give "
+            "job %s: this node says --nnodes=%s, but %s started it with %s; give "
             "every node the same --nnodes",
-            j->id, hello->min_nodes, hello->max_nodes, shape->host, shape->min_nodes,
-            shape->max_nodes);
+            j->id, format_nodes(hello, nodes), shape->host,
+            format_nodes(shape, others));
     }
     if (hello->max_restarts != shape->max_restarts) {
         return errmsg_set(msg, ERR_REFUSED,
@@ -58,6 +71,8 @@ static bool is_printable(const char *text)
 
 static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
 {
+    char nodes[32];
+
     if (!is_printable(hello->job) || !is_printable(hello->host)) {
         return errmsg_set(msg, ERR_REFUSED,
                           "the job's name or this host's has characters that cannot be "
@@ -67,12 +82,11 @@ static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
         hello->max_nodes > MSG_MAX_NODES || hello->nproc == 0 ||
         (uint64_t)hello->nproc * hello->max_nodes > MSG_MAX_WORLD ||
         hello->node_rank >= (int32_t)hello->max_nodes) {
-        return errmsg_set(
-            msg, ERR_REFUSED,
-            "job %s: --nnodes=%u:%u, --nproc-per-node=%u, --node-rank=%d do "
-            "not fit together (at most %d nodes and %d ranks)",
-            hello->job, hello->min_nodes, hello->max_nodes, hello->nproc,
-            hello->node_rank, MSG_MAX_NODES, MSG_MAX_WORLD);
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s: --nnodes=%s, --nproc-per-node=%u, --node-rank=%d do "
+                          "not fit together (at most %d nodes and %d ranks)",
+                          hello->job, format_nodes(hello, nodes), hello->nproc,
+                          hello->node_rank, MSG_MAX_NODES, MSG_MAX_WORLD);
     }
     if (hello->generation > MAX_GENERATION) {
         return errmsg_set(msg, ERR_REFUSED, "job %s: no generation has such a number",

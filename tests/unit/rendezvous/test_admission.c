@@ -88,6 +88,14 @@ static const struct scene scenes[] = {
      "give every node the same --nnodes\n"
      "> b (closed)\n"},
 
+    {"a_fixed_number_of_nodes_is_said_as_one_number", NULL,
+     "shape nodes=2\n"
+     "a hello\n"
+     "b hello nodes=3\n"
+     "> b REFUSED 2: job job: this node says --nnodes=3, but a started it with 2; give "
+     "every node the same --nnodes\n"
+     "> b (closed)\n"},
+
     {"another_max_restarts_is_the_users_mistake", NULL,
      "shape restarts=3\n"
      "a hello\n"
@@ -153,11 +161,11 @@ static const struct scene scenes[] = {
 
     {"numbers_that_do_not_fit_together_are_refused", NULL,
      "a hello nodes=0\n"
-     "> a REFUSED 2: job job: --nnodes=0:0, --nproc-per-node=1, --node-rank=-1 do not "
+     "> a REFUSED 2: job job: --nnodes=0, --nproc-per-node=1, --node-rank=-1 do not "
      "fit together (at most 16384 nodes and 1048576 ranks)\n"
      "> a (closed)\n"
      "a hello nproc=0\n"
-     "> a REFUSED 2: job job: --nnodes=2:2, --nproc-per-node=0, --node-rank=-1 do not "
+     "> a REFUSED 2: job job: --nnodes=2, --nproc-per-node=0, --node-rank=-1 do not "
      "fit together (at most 16384 nodes and 1048576 ranks)\n"
      "> a (closed)\n"
      "a hello nodes=1:16385\n"
@@ -165,11 +173,11 @@ static const struct scene scenes[] = {
      "not fit together (at most 16384 nodes and 1048576 ranks)\n"
      "> a (closed)\n"
      "a hello rank=2\n"
-     "> a REFUSED 2: job job: --nnodes=2:2, --nproc-per-node=1, --node-rank=2 do not "
+     "> a REFUSED 2: job job: --nnodes=2, --nproc-per-node=1, --node-rank=2 do not "
      "fit together (at most 16384 nodes and 1048576 ranks)\n"
      "> a (closed)\n"
      "a hello nodes=16384 nproc=65\n"
-     "> a REFUSED 2: job job: --nnodes=16384:16384, --nproc-per-node=65, --node-rank=-1 "
+     "> a REFUSED 2: job job: --nnodes=16384, --nproc-per-node=65, --node-rank=-1 "
      "do not fit together (at most 16384 nodes and 1048576 ranks)\n"
      "> a (closed)\n"},
 
