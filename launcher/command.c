@@ -253,6 +253,25 @@ static int find_runner(const struct worker_command *c, const char *name, char *p
     return *ret == RUN_DIRECTLY ? check_executable(c, path, head, msg) : 0;
 }
 
+/* One that is named by its path. */
+static int check_python(const char *path, struct errmsg *msg)
+{
+    struct stat st;
+
+    if (strlen(path) >= PATH_MAX) {
+        return errmsg_set(msg, ERR_INVALID, "PYTHON_EXEC: the path is too long");
+    }
+    if (stat(path, &st) < 0) {
+        return errmsg_set(msg, ERR_MISSING, "PYTHON_EXEC=%.400s: %s", path,
+                          errno == ENOENT ? "no such file" : err_text(-errno));
+    }
+    if (!is_executable(path)) {
+        return errmsg_set(msg, ERR_INVALID, "PYTHON_EXEC=%.400s: %s", path,
+                          S_ISREG(st.st_mode) ? "may not be executed" : "is no file");
+    }
+    return 0;
+}
+
 static int find_python(const struct worker_command *c, char *ret, struct errmsg *msg)
 {
     if (!c->python || c->python[0] == '\0') {
@@ -264,18 +283,19 @@ static int find_python(const struct worker_command *c, char *ret, struct errmsg 
                           "cannot find python3 or python in PATH; set PYTHON_EXEC, or "
                           "give --no-python for a program that is not Python");
     }
-    if (strchr(c->python, '/') && strlen(c->python) < PATH_MAX) {
-        memcpy(ret, c->python, strlen(c->python) + 1);
-        return 0;
+    if (strchr(c->python, '/')) {
+        int rv = check_python(c->python, msg);
+
+        if (rv == 0) {
+            memcpy(ret, c->python, strlen(c->python) + 1);
+        }
+        return rv;
     }
     if (find_in_path(c->path, c->python, ret)) {
         return 0;
     }
-    return errmsg_set(
-        msg, ERR_MISSING,
-        "cannot find the interpreter '%.100s' in PATH; set PYTHON_EXEC, or give "
-        "--no-python for a program that is not Python",
-        c->python);
+    return errmsg_set(msg, ERR_MISSING, "PYTHON_EXEC=%.400s: no such program in PATH",
+                      c->python);
 }
 
 static size_t identifier_length(const char *text)

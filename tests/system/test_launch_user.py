@@ -97,6 +97,18 @@ def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options,
     assert program in ctrun.err() and words in ctrun.err()
 
 
+@pytest.mark.parametrize("python, words", [
+    ("/nope", "PYTHON_EXEC=/nope: no such file"),
+    ("python-9", "PYTHON_EXEC=python-9: no such program in PATH"),
+])
+def test_interpreter_that_is_not_there_is_a_mistake(start, bin_dir, tmp_path, python, words):
+    (tmp_path / "train.py").write_text("print('up')\n")
+    ctrun = start(bin_dir / "ctrun", "--max-restarts=3", "train.py", cwd=tmp_path,
+                  env={**os.environ, "PYTHON_EXEC": python})
+    assert ctrun.wait() == 2
+    assert ctrun.out() == "" and len(ctrun.err().splitlines()) == 1 and words in ctrun.err()
+
+
 @pytest.mark.parametrize("address, words", [
     ("203.0.113.9", "no interface of this host has the address 203.0.113.9"),
     ("no-such-host.invalid", "no-such-host.invalid does not resolve"),

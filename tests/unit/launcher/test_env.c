@@ -309,13 +309,16 @@ static void modules_and_other_interpreters_are_run_as_asked(void **state)
     (void)state;
     c.module = true;
     assert_command(&c, "pkg.train", "@/path/python3 -u -m pkg.train x");
-    c.python = "/opt/py/bin/python";
-    assert_command(&c, "pkg.train", "/opt/py/bin/python -u -m pkg.train x");
+    c.python = in_folder("old/python");
+    assert_command(&c, "pkg.train", "@/old/python -u -m pkg.train x");
     c.python = "python9";
-    assert_command(
-        &c, "pkg.train",
-        "! cannot find the interpreter 'python9' in PATH; set PYTHON_EXEC, or give "
-        "--no-python for a program that is not Python");
+    assert_command(&c, "pkg.train", "! PYTHON_EXEC=python9: no such program in PATH");
+    c.python = in_folder("missing");
+    assert_command(&c, "pkg.train", "! PYTHON_EXEC=@/missing: no such file");
+    c.python = in_folder("self");
+    assert_command(&c, "pkg.train", "! PYTHON_EXEC=@/self: is no file");
+    c.python = in_folder("noexec.sh");
+    assert_command(&c, "pkg.train", "! PYTHON_EXEC=@/noexec.sh: may not be executed");
 }
 
 static void without_a_named_interpreter_python3_is_taken_then_python(void **state)
