@@ -114,6 +114,9 @@ static int apply(const struct cursor *c, const struct option_spec *spec,
 {
     int rv;
 
+    if (!spec->set && spec->elsewhere) {
+        return errmsg_set(msg, ERR_INVALID, "--%s is %s", spec->name, spec->elsewhere);
+    }
     if (!spec->set) {
         return errmsg_set(msg, ERR_INVALID, "--%s is not there yet; %s", spec->name,
                           spec->remedy);

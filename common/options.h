@@ -31,11 +31,12 @@ typedef int (*option_cb)(void *target, const struct option_spec *spec,
 enum { OPTION_STOP = 1 };
 
 struct option_spec {
-    const char *name;   /* with dashes, without the leading two */
-    char letter;        /* 0: none */
-    const char *value;  /* what --help calls the value; NULL: a flag */
-    const char *help;   /* one sentence or more; wrapped */
-    const char *remedy; /* with `set` NULL: not there yet, and what to do instead */
+    const char *name;      /* with dashes, without the leading two */
+    char letter;           /* 0: none */
+    const char *value;     /* what --help calls the value; NULL: a flag */
+    const char *help;      /* one sentence or more; wrapped */
+    const char *remedy;    /* with `set` NULL: not there yet, and what to do instead */
+    const char *elsewhere; /* with both NULL: whose it is, and where to put it */
     option_cb set;
     size_t offset;     /* for the setters below: of the field in `target` … */
     size_t size;       /* … and its size (option_set_text) */

@@ -184,7 +184,8 @@ static int on_start_method(void *target, const struct option_spec *spec,
                       "expects spawn, fork or forkserver, not '%.80s'", value);
 }
 
-#define LOGS_REMEDY "each rank has its own files under --log-dir"
+#define OF_THE_WORKER "an option of ctrun-worker: put it behind the program"
+#define LOGS_REMEDY   "each rank has its own files under --log-dir"
 
 static const struct option_spec specs[] = {
     {.name = "nnodes",
@@ -307,6 +308,11 @@ static const struct option_spec specs[] = {
     {.name = "virtual-local-rank",
      .remedy = "choose the device by LOCAL_RANK in the program"},
     {.name = "print-completion", .value = "SHELL", .remedy = "leave the option out"},
+    {.name = "config-name", .value = "NAME", .elsewhere = OF_THE_WORKER},
+    {.name = "config-path", .value = "DIR", .elsewhere = OF_THE_WORKER},
+    {.name = "cfg", .value = "KIND", .elsewhere = OF_THE_WORKER},
+    {.name = "profile", .value = "STEPS", .elsewhere = OF_THE_WORKER},
+    {.name = "dry-run", .elsewhere = OF_THE_WORKER},
 };
 
 static const struct options table = {"ctrun", specs, ARRAY_LEN(specs)};
@@ -497,9 +503,10 @@ char *launch_options_help(void)
         "Dashes and underscores are alike; unique beginnings of a name will do.\n\n%s\n"
         "Exit codes: 0 all workers ended well; the first cause's own code, or 128 + its "
         "signal; 2 a mistake\n"
-        "in the command; 93 not started again (no progress); 94 rendezvous failed; 128 + "
-        "signal when ctrun\n"
-        "itself was told to stop.\n",
+        "in the command; 93 not started again (no progress; only ctrun-worker and "
+        "programs that report steps\n"
+        "to CTRUN_PROGRESS_FD); 94 rendezvous failed; 128 + signal when ctrun itself was "
+        "told to stop.\n",
         list);
 
     mem_free(list);

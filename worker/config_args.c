@@ -63,10 +63,38 @@ static bool is_dashed_key(const char *arg, const char **ret_key)
     return config_key_find(path) != NULL;
 }
 
-static int blame_flag(const char *arg, struct errmsg *msg)
+/* Those of ctrun's options that may stand before it. */
+static bool is_launchers(const char *arg)
+{
+    static const char *const names[] = {
+        "--nnodes",       "--nproc-per-node", "--standalone",       "--rdzv-id",
+        "--rdzv-backend", "--rdzv-endpoint",  "--rdzv-conf",        "--max-restarts",
+        "--node-rank",    "--local-addr",     "--log-dir",          "--module",
+        "--no-python",    "--start-method",   "--monitor-interval",
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (is_flag(arg, names[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* NULL when none is near; a name of two letters is near to everything short. */
+static const char *nearest_flag(const char *arg)
 {
     const char *names[ARRAY_LEN(flags)];
-    const char *nearest;
+
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+        names[i] = flags[i].name;
+    }
+    return strlen(arg) > 3 ? str_nearest(arg, names, ARRAY_LEN(names)) : NULL;
+}
+
+static int blame_flag(const char *arg, struct errmsg *msg)
+{
+    const char *nearest = nearest_flag(arg);
     const char *key;
 
     if (is_dashed_key(arg, &key)) {
@@ -74,13 +102,21 @@ static int blame_flag(const char *arg, struct errmsg *msg)
                           "command line: \"%s\": a key has no dashes: %.*s=VALUE", arg,
                           (int)strcspn(key, "="), key);
     }
-    for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
-        names[i] = flags[i].name;
+    if (is_launchers(arg)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "command line: \"%s\" is an option of ctrun: put it before "
+                          "ctrun-worker",
+                          arg);
     }
-    nearest = str_nearest(arg, names, ARRAY_LEN(names));
+    if (!nearest) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "command line: unknown option \"%s\"; 'ctrun-worker --help' "
+                          "lists them",
+                          arg);
+    }
     return errmsg_set(msg, ERR_INVALID,
                       "command line: unknown option \"%s\"; nearest: \"%s\"", arg,
-                      nearest ? nearest : "--help");
+                      nearest);
 }
 
 static int set_cfg(const char *value, struct worker_options *options,

@@ -1,6 +1,7 @@
 """ctrun as a user meets it: mistakes in the command, an endpoint that is not there, the report."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -95,6 +96,21 @@ def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options,
     assert ctrun.wait() == 2
     assert len(ctrun.err().splitlines()) == 1
     assert program in ctrun.err() and words in ctrun.err()
+
+
+def options_of(program):
+    """The long names in a program's --help."""
+    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+    return re.findall(r"^  (?:-\w, )?--([a-z-]+)", done.stdout, re.MULTILINE)
+
+
+def test_options_of_ctrun_and_of_its_worker_know_each_others_place(start, bin_dir):
+    ours = set(options_of(bin_dir / "ctrun")) - {"help", "version"}
+    assert "nproc-per-node" in ours
+    for name in ours:
+        worker = start(bin_dir / "ctrun-worker", f"--{name}")
+        assert worker.wait() == 2
+        assert "is an option of ctrun: put it before ctrun-worker" in worker.err(), name
 
 
 @pytest.mark.parametrize("python, words", [

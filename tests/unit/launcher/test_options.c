@@ -241,6 +241,10 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
            "--nprocs-per-node=2", "a");
     REFUSE("unknown option --zzzzzzzzzzzz; 'ctrun --help' lists them", "--zzzzzzzzzzzz",
            "a");
+    REFUSE("--config-name is an option of ctrun-worker: put it behind the program",
+           "--config_name=demo", "ctrun-worker");
+    REFUSE("--dry-run is an option of ctrun-worker: put it behind the program",
+           "--dry-run", "ctrun-worker");
     REFUSE("unknown option -q; 'ctrun --help' lists them", "-q", "a");
     REFUSE("--nnodes: expects N or MIN:MAX, numbers from 1 to 16384, not '2:20:30'",
            "--nnodes=2:20:30", "a");

@@ -108,6 +108,13 @@ static void wrong_flags_are_refused(void **state)
     assert_refused("--config-nam=x",
                    "command line: unknown option \"--config-nam=x\"; nearest: "
                    "\"--config-name\"");
+    assert_refused("--", "command line: unknown option \"--\"; 'ctrun-worker --help' "
+                         "lists them");
+    assert_refused("--zzzzzzzz", "command line: unknown option \"--zzzzzzzz\"; "
+                                 "'ctrun-worker --help' lists them");
+    assert_refused("--nproc_per_node=2",
+                   "command line: \"--nproc_per_node=2\" is an option of ctrun: put it "
+                   "before ctrun-worker");
     assert_refused("--config-name", "command line: --config-name needs a value");
     assert_refused("--train.steps=5", "command line: \"--train.steps=5\": a key has no "
                                       "dashes: train.steps=VALUE");
