@@ -45,7 +45,7 @@
 /* HELLO's first field, alike on both sides. It goes up with every change of what is on
  * the wire: a field, its width or limit, a message. HELLO and REFUSED keep their shape,
  * or the two could not say so to each other. */
-enum { MSG_VERSION = 2 };
+enum { MSG_VERSION = 3 };
 
 enum {
     MSG_MAGIC_SIZE = 8,
@@ -109,9 +109,11 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
 #define MSG_HEARTBEAT_FIELDS(U, I, T, B) \
     U(64, sent_ms) /* agent's monotonic clock, echoed */
 
-#define MSG_PONG_FIELDS(U, I, T, B) \
-    U(64, sent_ms)                  \
-    U(64, service_ms) /* the one clock of the job */
+#define MSG_PONG_FIELDS(U, I, T, B)                                             \
+    U(64, sent_ms)                                                              \
+    U(64, service_ms) /* the one clock of the job */                            \
+    U(32, n_joined)   /* of the job: nodes that wait for the next generation */ \
+    T(MSG_ID_MAX, also_waiting) /* another job that waits for nodes; "": none */
 
 /* `nodes`: u32 nproc, text addr, u16 port, text host (msg_node) of group rank 0, whose
  * listener may be everybody's; it alone, since it lets those in, gets all of them, in

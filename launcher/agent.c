@@ -416,10 +416,14 @@ static void give_up_joining(struct agent *a, const void *detail)
 {
     (void)detail;
     agent_say(a, LOG_LEVEL_ERROR,
-              "the job did not get its %u nodes within %llu s (join_timeout of "
-              "--rdzv-conf)",
-              a->config.min_nodes,
-              (unsigned long long)a->config.join_timeout_ms / 1000);
+              "job %s did not get its %u nodes within %llu s (join_timeout of "
+              "--rdzv-conf): %u came; --rdzv-id and --rdzv-endpoint must be the same "
+              "everywhere%s%s%s",
+              a->config.job, a->config.min_nodes,
+              (unsigned long long)a->config.join_timeout_ms / 1000,
+              MAX(a->n_joined, 1), /* this one, before the service has said so */
+              a->also_waiting[0] != '\0' ? " (also waiting here: job " : "",
+              a->also_waiting, a->also_waiting[0] != '\0' ? ")" : "");
     send_leave(a, 0);
     agent_finish(a, EXIT_RENDEZVOUS);
 }

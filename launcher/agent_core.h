@@ -94,6 +94,8 @@ struct agent {
     uint64_t generation; /* the highest seen */
     bool is_over;        /* the service knows nothing of it any more */
     bool is_standby;
+    uint32_t n_joined;             /* nodes that wait, as the service said last */
+    char also_waiting[MSG_ID_MAX]; /* another job there that waits; "": none */
     uint32_t failures;
     int32_t group_rank;
     uint32_t first_rank;

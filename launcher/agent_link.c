@@ -328,6 +328,8 @@ static int on_pong(struct agent *a, const struct msg_pong *pong)
     if (pong->sent_ms > a->now_ms) {
         return ERR_PROTOCOL;
     }
+    a->n_joined = pong->n_joined;
+    memcpy(a->also_waiting, pong->also_waiting, sizeof(a->also_waiting));
     trip = a->now_ms - pong->sent_ms;
     if (a->clock_sample_ms == 0 || trip <= a->clock_trip_ms ||
         a->now_ms - a->clock_sample_ms > CLOCK_KEEP_MS) {

@@ -46,6 +46,24 @@ static void send_start(struct agent *a, uint32_t slot)
     a->config.actions.control(a->config.actions.arg, slot, &c);
 }
 
+/* Of several nodes most are silent otherwise: rank 0 speaks for all. */
+static void say_place(struct agent *a, const struct topology *t)
+{
+    char ranks[32] = "";
+
+    if (t->group_world < 2) {
+        return;
+    }
+    if (t->nproc > 1) {
+        (void)snprintf(ranks, sizeof(ranks), "s %u–%u", t->first_rank,
+                       t->first_rank + t->nproc - 1);
+    } else {
+        (void)snprintf(ranks, sizeof(ranks), " %u", t->first_rank);
+    }
+    agent_say(a, LOG_LEVEL_INFO, "joined as node %u of %u, rank%s", t->group_rank,
+              t->group_world, ranks);
+}
+
 static void start_all(struct agent *a, const struct agent_round *round)
 {
     forget(a);
@@ -53,6 +71,7 @@ static void start_all(struct agent *a, const struct agent_round *round)
     a->failures = round->failures;
     a->group_rank = (int32_t)round->topology.group_rank;
     a->first_rank = round->topology.first_rank;
+    say_place(a, &round->topology);
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         a->workers[i].state = WORKER_LIVE;
         a->workers[i].is_engine = a->config.maybe_engine;

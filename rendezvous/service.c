@@ -472,13 +472,36 @@ static void on_hello(struct service *s, struct session *session,
 
 /* --- messages --- */
 
+/* Nodes that were given different names for one job wait for each other in vain. */
+static const struct job *other_that_waits(const struct service *s,
+                                          const struct job *job)
+{
+    for (size_t i = 0; i < s->n_jobs && job->state == JOB_FORMING; i++) {
+        const struct job *other = s->entry[i]->job;
+
+        if (other != job && other->state == JOB_FORMING &&
+            other->count[NODE_JOINED] > 0) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
 static void on_heartbeat(struct service *s, const struct session *session,
                          const struct msg_heartbeat *heartbeat, uint64_t now_ms)
 {
     struct msg m = {
         .type = MSG_PONG,
-        .u.pong = {.sent_ms = heartbeat->sent_ms, .service_ms = now_ms},
+        .u.pong = {.sent_ms = heartbeat->sent_ms,
+                   .service_ms = now_ms,
+                   .n_joined = (uint32_t)session->entry->job->count[NODE_JOINED]},
     };
+    const struct job *other = other_that_waits(s, session->entry->job);
+
+    if (other) {
+        (void)snprintf(m.u.pong.also_waiting, sizeof(m.u.pong.also_waiting), "%s",
+                       other->id);
+    }
 
     s->config.sink.send(s->config.sink.arg, session->conn, &m);
 }

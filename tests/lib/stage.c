@@ -101,6 +101,9 @@ static void describe(const struct stage *st, const struct msg *m, char *ret,
     } else if (m->type == MSG_STORE_REPLY) {
         (void)snprintf(ret, size, "STORE_REPLY g=%" PRIu64,
                        m->u.store_reply.generation);
+    } else if (m->type == MSG_PONG && m->u.pong.n_joined > 0) {
+        (void)snprintf(ret, size, "PONG joined=%u also=%s", m->u.pong.n_joined,
+                       m->u.pong.also_waiting);
     } else {
         (void)snprintf(ret, size, "%s", name);
     }

@@ -518,7 +518,23 @@ def test_worker_that_does_not_read_costs_itself_its_connections_only(
 def test_too_few_nodes_ends_with_94(node):
     ctrun = node("hang", options=["--rdzv-conf=join_timeout=5"])
     assert ctrun.wait() == 94
-    assert "did not get its 2 nodes" in ctrun.err()
+    assert "did not get its 2 nodes" in ctrun.err() and "1 came" in ctrun.err()
+
+
+def test_nodes_that_name_the_job_differently_hear_of_each_other(node):
+    options = ["--rdzv-conf=join_timeout=5"]
+    agents = [node("hang", options=[*options, f"--rdzv-id={job}"]) for job in ("A", "B")]
+    assert [a.wait() for a in agents] == [94, 94]
+    said = "\n".join(a.err() for a in agents)
+    assert "--rdzv-id and --rdzv-endpoint must be the same everywhere" in said
+    assert re.search(r"job [AB] did not get .*\(also waiting here: job [AB]\)", said), said
+
+
+def test_each_of_several_nodes_says_its_place(node):
+    agents = [node("exit=0", nproc=2) for _ in range(2)]
+    assert [a.wait() for a in agents] == [0, 0]
+    said = sorted(line for a in agents for line in re.findall(r"joined as .*", a.err()))
+    assert said == ["joined as node 0 of 2, ranks 0–1", "joined as node 1 of 2, ranks 2–3"]
 
 
 def test_service_of_its_own_serves_agents(start, bin_dir, node, free_port, wait_for):

@@ -5,9 +5,28 @@
 #include "tests/lib/cmocka.h"
 
 #include "common/err.h"
+#include "common/exit_code.h"
 
 #include <signal.h>
 #include <string.h>
+
+static void who_waits_in_vain_says_how_many_came_and_who_else_waits(void **state)
+{
+    struct msg pong = {.type = MSG_PONG,
+                       .u.pong = {.n_joined = 3, .also_waiting = "B"}};
+    WITH_RIG(2, false);
+
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_welcome(&rig, 7, true);
+    agent_rig_tell(&rig, &pong);
+    agent_rig_pass(&rig, 60000);
+    agent_rig_expect_said(
+        &rig, "job job did not get its 1 nodes within 60 s (join_timeout of "
+              "--rdzv-conf): 3 came; --rdzv-id and --rdzv-endpoint must be the same "
+              "everywhere (also waiting here: job B)");
+    assert_int_equal(rig.exit_code, EXIT_RENDEZVOUS);
+    agent_rig_release(&rig);
+}
 
 static void joins_runs_waits_for_the_others_and_closes(void **state)
 {
@@ -18,7 +37,9 @@ static void joins_runs_waits_for_the_others_and_closes(void **state)
     agent_rig_welcome(&rig, 7, true);
     agent_rig_expect(&rig, "send join after=0 port=1001");
     agent_rig_round(&rig, 1, 1, 2);
-    agent_rig_expect(&rig, "spawn g=1 first=2 world=4; start 0 step=0; start 1 step=0");
+    agent_rig_expect(
+        &rig,
+        "say joined as node 1 of 2, r; spawn g=1 first=2 world=4; start 0 step=0; start 1 step=0");
     agent_rig_exit(&rig, 1, 0);
     agent_rig_expect(
         &rig,
@@ -490,6 +511,7 @@ static void a_job_that_closes_under_running_workers_stops_them_first(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_waits_in_vain_says_how_many_came_and_who_else_waits),
         cmocka_unit_test(joins_runs_waits_for_the_others_and_closes),
         cmocka_unit_test(failed_worker_takes_its_siblings_with_it_at_once),
         cmocka_unit_test(worker_that_wrote_down_its_failure_had_failed_then),

@@ -15,9 +15,28 @@ static const struct scene scenes[] = {
      "a beat\n"
      "> a pong\n"},
 
+    {"a_heartbeats_answer_tells_who_waits", NULL,
+     "trace all\n"
+     "shape nodes=3\n"
+     "a hello\n"
+     "> a welcome\n"
+     "b hello\n"
+     "> b welcome\n"
+     "c hello job=other\n"
+     "> c welcome\n"
+     "a join\n"
+     "a beat\n"
+     "> a PONG joined=1 also=\n"
+     "b join\n"
+     "c join\n"
+     "a beat\n"
+     "> a PONG joined=2 also=other\n"
+     "c beat\n"
+     "> c PONG joined=1 also=job\n"},
+
     {"another_version_is_refused_with_94", NULL,
      "a hello version=9\n"
-     "> a REFUSED 94: this service speaks version 2 of the agent protocol, the node a "
+     "> a REFUSED 94: this service speaks version 3 of the agent protocol, the node a "
      "version 9: install the same ctrun everywhere\n"
      "> a (closed)\n"},
 
