@@ -286,6 +286,12 @@ static int choose_log_base(struct supervisor *s, uint64_t random, struct errmsg 
     }
     (void)snprintf(s->log_base, sizeof(s->log_base), "%s/%s_%08x", dir, id,
                    (unsigned)random);
+    if (s->is_engine) { /* made all the same if the program turns out to be none */
+        log_info("--log-dir has no effect: ctrun-worker keeps its logs in its run "
+                 "directory",
+                 "%s", "");
+        return 0;
+    }
     rv = path_make_folders(s->log_base, strlen(s->log_base));
     return rv < 0 ? errmsg_set(msg, rv, "--log-dir: cannot make the folder %s: %s",
                                s->log_base, err_text(rv))

@@ -65,6 +65,10 @@ static void say_failed(struct writer_file *file, int error)
     if (!file->has_failed && file->path) {
         log_warn("cannot write a log file; its lines are lost", "path=%s error=\"%s\"",
                  file->path, err_text(error));
+    } else if (!file->has_failed && file->fd == STDOUT_FILENO) {
+        log_warn("stdout takes nothing more: what the workers print goes on to their "
+                 "log files only, where they have any",
+                 "error=\"%s\"", err_text(error));
     }
     file->has_failed = true;
 }

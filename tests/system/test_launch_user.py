@@ -2,10 +2,12 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
+import training
 
 # --- one node ---
 
@@ -96,6 +98,48 @@ def test_program_that_cannot_run_is_a_mistake(start, bin_dir, tmp_path, options,
     assert ctrun.wait() == 2
     assert len(ctrun.err().splitlines()) == 1
     assert program in ctrun.err() and words in ctrun.err()
+
+
+@pytest.mark.parametrize("broken", ["closed", "full"])
+def test_stdout_that_takes_nothing_is_said_once_and_the_job_goes_on(bin_dir, tmp_path, broken):
+    if broken == "closed":
+        reader, out = os.pipe()
+        os.close(reader)
+    else:
+        out = os.open("/dev/full", os.O_WRONLY)
+    logs = tmp_path / "logs"
+    done = subprocess.run([bin_dir / "ctrun", "--nproc-per-node=2", f"--log-dir={logs}",
+                           bin_dir / "fake-worker", "print=one", "print=two"],
+                          stdout=out, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(out)
+    assert done.returncode == 0
+    assert done.stderr.count("stdout takes nothing more") == 1, done.stderr
+    assert "log files only" in done.stderr
+    files = sorted(logs.rglob("stdout.log"))
+    assert [f.read_text() for f in files] == ["one\ntwo\n"] * 2
+
+
+def test_log_dir_of_the_engine_is_not_made(train, bin_dir, tmp_path):
+    logs = tmp_path / "logs"
+    ctrun = train(tmp_path / "run", "train.steps=1", options=[f"--log-dir={logs}"])
+    assert ctrun.wait() == 0, ctrun.err()
+    assert not logs.exists()
+    assert ctrun.err().count("--log-dir has no effect") == 1
+
+
+def test_ranks_that_timed_out_are_no_root_cause(train, tmp_path, wait_for):
+    run = tmp_path / "run"
+    ctrun = train(run, "comm.timeout=1", "train.steps=1000000", "checkpoint.every=0",
+                  options=["--max-restarts=0"])
+    wait_for(lambda: training.last_step(run) > 0)
+    os.kill(training.workers(ctrun.pid)[1], signal.SIGSTOP)
+    assert ctrun.wait() == 1
+    report = ctrun.err()[ctrun.err().index("===="):]
+    assert "Root Cause" not in report and "because of rank" not in report
+    assert "exit code 81, its communication timed out" in report
+    assert "stopped because of the others" in report
+    assert "none failed by itself" in report and "raise comm.timeout" in report
+    assert "restarts: 0 of 0; exit code 1" in report
 
 
 def options_of(program):
