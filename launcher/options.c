@@ -505,8 +505,8 @@ char *launch_options_help(void)
         "signal; 2 a mistake\n"
         "in the command; 93 not started again (no progress; only ctrun-worker and "
         "programs that report steps\n"
-        "to CTRUN_PROGRESS_FD); 94 rendezvous failed; 128 + signal when ctrun itself was "
-        "told to stop.\n",
+        "to CTRUN_PROGRESS_FD); 94 rendezvous failed; 128 + signal when ctrun "
+        "itself was told to stop.\n",
         list);
 
     mem_free(list);

@@ -25,8 +25,8 @@ struct writer *writer_new(size_t limit, void (*wake)(void *arg), void *arg);
 struct writer_file *writer_open(struct writer *w, const char *path);
 
 /* A descriptor that is not ours (the console): written in whole lines, up to 4 KiB of
- * them at a time. When nobody reads any more, what follows is dropped; of stdout that is one
- * warning, of stderr there is no place to say so. */
+ * them at a time. When nobody reads any more, what follows is dropped; of stdout that
+ * is one warning, of stderr there is no place to say so. */
 struct writer_file *writer_borrow(struct writer *w, int fd);
 
 void writer_append(struct writer *w, struct writer_file *file, const void *data,

@@ -37,9 +37,8 @@ static void joins_runs_waits_for_the_others_and_closes(void **state)
     agent_rig_welcome(&rig, 7, true);
     agent_rig_expect(&rig, "send join after=0 port=1001");
     agent_rig_round(&rig, 1, 1, 2);
-    agent_rig_expect(
-        &rig,
-        "say joined as node 1 of 2, r; spawn g=1 first=2 world=4; start 0 step=0; start 1 step=0");
+    agent_rig_expect(&rig, "say joined as node 1 of 2, r; spawn g=1 first=2 world=4; "
+                           "start 0 step=0; start 1 step=0");
     agent_rig_exit(&rig, 1, 0);
     agent_rig_expect(
         &rig,
