@@ -6,6 +6,8 @@
 
 #include "rendezvous/connection.h"
 
+#include "rendezvous/frames.h"
+#include "rendezvous/output.h"
 #include "rendezvous/peer.h"
 #include "rendezvous/store.h"
 
@@ -27,9 +29,6 @@ enum {
     KEEPALIVE_S = 60,
     SWEEP_MS = 500,
     DRAIN_MS = 5000,
-    CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
-    CLOSE_WATCH_PROBES = 3,     /* one second apart */
-    CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
 };
 
 /* ---- the pool ---- */
@@ -84,7 +83,7 @@ struct connection *pool_next(const struct connection_pool *p,
     return n ? CONTAINER_OF(n, struct connection, node) : NULL;
 }
 
-static void mark_dirty(struct connection *c)
+void connection_mark_dirty(struct connection *c)
 {
     if (!c->is_dirty) {
         c->is_dirty = true;
@@ -99,13 +98,14 @@ void connection_fail(struct connection *c, int why)
 {
     if (c->why == 0) {
         c->why = why;
-        mark_dirty(c);
+        connection_mark_dirty(c);
     }
 }
 
 static void charge(struct connection *c)
 {
-    size_t holds = c->in.capacity + c->out.capacity + c->sent.capacity;
+    size_t holds = c->in.capacity + c->later.capacity + c->out.capacity +
+                   c->bulk.capacity + c->sent.capacity;
 
     c->pool->buffered += holds - c->charged;
     c->charged = holds;
@@ -151,7 +151,9 @@ static void close_now(struct connection *c)
         p->config.on_gone(p->config.arg, c, c->why);
     }
     buf_release(&c->in);
+    buf_release(&c->later);
     buf_release(&c->out);
+    buf_release(&c->bulk);
     p->buffered -= c->charged;
     c->charged = 0;
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
@@ -188,7 +190,7 @@ void connection_drain(struct connection *c)
         set_choked(c, false);
         c->state = CONN_DRAINING;
         set_deadline(c, clock_ms() + DRAIN_MS);
-        mark_dirty(c);
+        connection_mark_dirty(c);
     }
 }
 
@@ -232,38 +234,6 @@ void pool_stop(struct connection_pool *p, uint64_t ms)
 /* ---- writing ---- */
 
 static void on_written(uv_write_t *write, int status);
-
-void connection_set_limits(struct connection *c, size_t choke_at, size_t max)
-{
-    c->choke_at = choke_at;
-    c->out.max = max;
-}
-
-void connection_send(struct connection *c, const void *data, size_t size)
-{
-    if (c->state != CONN_OPEN || c->why != 0) {
-        return;
-    }
-    if (buf_append(&c->out, data, size) < 0) {
-        connection_fail(c, ERR_TOO_LARGE);
-    }
-    c->n_queued += size;
-    mark_dirty(c);
-}
-
-void connection_send_msg(struct connection *c, const struct msg *m)
-{
-    size_t before = buf_len(&c->out);
-
-    if (c->state != CONN_OPEN || c->why != 0) {
-        return;
-    }
-    if (msg_encode(m, &c->out) < 0) {
-        connection_fail(c, ERR_TOO_LARGE);
-    }
-    c->n_queued += buf_len(&c->out) - before;
-    mark_dirty(c);
-}
 
 static void shrink(struct buf *b)
 {
@@ -315,11 +285,28 @@ static void write_later(struct connection *c)
     }
 }
 
-/* A choked one always goes on in a later turn, so that the others get theirs. */
+/* Whenever `out` is given to the socket, it begins with a frame: what is left of it goes
+ * to `sent` as a whole. So it may be added to. */
+static void add_bulk(struct connection *c)
+{
+    if (buf_len(&c->bulk) > 0 &&
+        frames_move(&c->bulk, &c->out, OUTPUT_BULK_AT_ONCE) < 0) {
+        connection_fail(c, ERR_TOO_LARGE);
+    }
+    shrink(&c->bulk);
+}
+
+/* Who is behind always goes on in a later turn, so that the others get theirs. */
 static void write_out(struct connection *c)
 {
-    if (!c->is_choked) {
+    bool is_behind = connection_is_behind(c);
+
+    add_bulk(c);
+    if (!is_behind && c->why == 0) {
         write_at_once(c);
+    }
+    if (c->why == 0 && buf_len(&c->out) == 0) {
+        add_bulk(c);
     }
     if (c->why == 0 && buf_len(&c->out) > 0) {
         write_later(c);
@@ -371,13 +358,15 @@ static int take_new(struct connection *c, const uint8_t *data, size_t size)
     return n < 0 ? n : buf_append(&c->in, data + n, size - (size_t)n);
 }
 
-/* What was left when the connection was choked. */
+/* What was left when the connection was choked, or put aside while it was behind. */
 static void take_kept(struct connection *c)
 {
+    static const uint8_t nothing;
+    size_t size = buf_len(&c->in);
     int n = 0;
 
-    if (buf_len(&c->in) > 0) {
-        n = take_input(c, buf_bytes(&c->in), buf_len(&c->in));
+    if (size > 0 || buf_len(&c->later) > 0) {
+        n = take_input(c, size > 0 ? buf_bytes(&c->in) : &nothing, size);
     }
     if (n < 0) {
         connection_fail(c, n);
@@ -385,6 +374,7 @@ static void take_kept(struct connection *c)
     }
     buf_consume(&c->in, (size_t)n);
     shrink(&c->in);
+    shrink(&c->later);
     set_choked(c, connection_is_choked(c));
 }
 
@@ -414,7 +404,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
     } else if (n > 0) {
         set_choked(c, connection_is_choked(c));
     }
-    mark_dirty(c);
+    connection_mark_dirty(c);
     pool_flush(p);
 }
 
@@ -440,7 +430,7 @@ static void on_written(uv_write_t *write, int status)
     if (status < 0) {
         connection_fail(c, status);
     }
-    mark_dirty(c);
+    connection_mark_dirty(c);
     pool_flush(p);
 }
 
@@ -462,6 +452,18 @@ static void say_end(struct connection *c)
     }
 }
 
+static bool may_go_on(const struct connection *c)
+{
+    return c->is_choked ? !connection_is_choked(c)
+                        : c->state == CONN_OPEN && buf_len(&c->later) > 0 &&
+                              !connection_is_behind(c);
+}
+
+static bool has_output(const struct connection *c)
+{
+    return buf_len(&c->out) > 0 || buf_len(&c->bulk) > 0;
+}
+
 static void flush(struct connection *c)
 {
     bool is_sent;
@@ -469,13 +471,13 @@ static void flush(struct connection *c)
     if (c->state == CONN_CLOSING) {
         return;
     }
-    if (c->why == 0 && !c->is_writing && buf_len(&c->out) > 0) {
+    if (c->why == 0 && !c->is_writing && has_output(c)) {
         write_out(c);
     }
-    if (c->why == 0 && c->is_choked && !connection_is_choked(c)) {
+    if (c->why == 0 && may_go_on(c)) {
         take_kept(c);
     }
-    is_sent = !c->is_writing && buf_len(&c->out) == 0;
+    is_sent = !c->is_writing && !has_output(c);
     if (c->state == CONN_DRAINING && c->why == 0 && is_sent) {
         say_end(c);
     }
@@ -552,7 +554,9 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     c->is_loopback = peer_is_loopback(peer);
     peer_name(peer, c->peer, sizeof(c->peer));
     buf_init(&c->in, MAX_IN);
+    buf_init(&c->later, SIZE_MAX);
     buf_init(&c->out, MAX_OUT);
+    buf_init(&c->bulk, MAX_OUT);
     c->choke_at = CONNECTION_CHOKED_AT;
     rv = uv_tcp_init(p->config.loop, &c->tcp);
     ASSERT(rv == 0); /* without a socket there is nothing to fail */
@@ -569,24 +573,4 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     }
     p->config.on_opened(p->config.arg, c);
     return 0;
-}
-
-void connection_watch_closely(struct connection *c)
-{
-    int idle = CLOSE_WATCH_S;
-    int one = 1;
-    int probes = CLOSE_WATCH_PROBES;
-    int timeout = CLOSE_USER_TIMEOUT;
-    uv_os_fd_t fd;
-    int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
-
-    if (rv < 0) {
-        connection_fail(c, rv);
-    } else if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||
-               setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one)) < 0 ||
-               setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes)) < 0 ||
-               setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
-                          sizeof(timeout)) < 0) {
-        connection_fail(c, -errno);
-    }
 }

@@ -8,9 +8,12 @@
  *     └──────── connection_fail, the peer's end, a deadline ─────────────────────▲
  *
  * Input is handed to on_input as it comes; what it does not take is kept and handed in
- * again with more. Whoever sends requests without reading replies is not read any more
- * (is choked), so one connection holds at most one request and one reply beyond its
- * limit, which is low for all once they hold half of what they may. When all together
+ * again with more. Whoever sends requests without reading replies is behind: its owner
+ * takes no more of them, and it is not read any more (is choked), so one connection
+ * holds at most one request and one reply beyond its limit, which is low for all once
+ * they hold half of what they may. An owner may put requests aside (`later`), up to a
+ * limit, and take what is not held up by them.
+ * When all together
  * hold too much, the one that holds most is closed; an agent's only if no other holds
  * anything. Nothing is closed inside on_input: connection_fail marks, pool_flush (at the
  * end of every turn) closes. The loop's thread. */
@@ -67,7 +70,8 @@ struct connection {
     bool is_greeting;  /* its first byte has come */
     bool is_known;     /* its greeting is over: an agent's hello, a store's dialect */
     char peer[MSG_ADDR_MAX];
-    struct tcpstore_parser parser; /* … to here */
+    struct tcpstore_parser parser;
+    struct buf later; /* requests put aside, to be taken before more; … to here */
 
     /* private */
     enum connection_state state;
@@ -76,14 +80,16 @@ struct connection {
     bool is_dirty;
     bool is_choked;
     bool is_writing;
-    bool is_shut;         /* DRAINING: our end was said; the peer's is awaited */
-    size_t choke_at;      /* bytes of output */
+    bool is_shut;    /* DRAINING: our end was said; the peer's is awaited */
+    size_t choke_at; /* bytes of output */
+    size_t max_later;
     uint64_t deadline_ms; /* 0: none */
     uint64_t n_queued;    /* bytes of output so far … */
     uint64_t n_taken; /* … and how many the peer had when connection_took was asked */
     struct connection *next_dirty;
     struct buf in;   /* not taken yet */
     struct buf out;  /* not given to the socket yet */
+    struct buf bulk; /* … and frames that let `out` go first */
     struct buf sent; /* being written */
     size_t charged;  /* what `buffered` has of it */
     uv_tcp_t tcp;
@@ -117,20 +123,6 @@ struct connection *pool_next(const struct connection_pool *p,
 int connection_accept(struct connection_pool *p, int fd,
                       const struct sockaddr *peer) MUST_CHECK;
 
-void connection_send(struct connection *c, const void *data, size_t size);
-
-/* Appends one frame. */
-void connection_send_msg(struct connection *c, const struct msg *m);
-
-bool connection_is_choked(const struct connection *c);
-
-/* True when it is not read, being choked, and its peer has taken some of its output
- * since this was asked before. */
-bool connection_took(struct connection *c);
-
-/* From `choke_at` bytes of output it is not read; past `max` it fails. */
-void connection_set_limits(struct connection *c, size_t choke_at, size_t max);
-
 /* Fails with ERR_TIMEOUT unless it is cleared (0) before. A draining connection has a
  * deadline of its own, which stays. */
 void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
@@ -138,8 +130,10 @@ void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
 /* Closes after what was sent has left; what still comes in is thrown away. */
 void connection_drain(struct connection *c);
 void connection_fail(struct connection *c, int why);
+void connection_mark_dirty(struct connection *c); /* something is to be done for it */
 
-/* Short keep-alive and user time-outs: a vanished host is noticed within seconds. */
+/* For agents. Short keep-alive and user time-outs: a vanished host is noticed within
+ * seconds. Little unsent in the kernel: what is urgent does not wait there. */
 void connection_watch_closely(struct connection *c);
 
 #endif

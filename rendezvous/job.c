@@ -496,6 +496,14 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
     go_on(j);
 }
 
+void job_forsake(struct job *j, const struct job_node *node,
+                 const struct msg_store_close *m)
+{
+    if (j->keys) {
+        keyspace_forsake(j->keys, node->session, m);
+    }
+}
+
 /* Its name alone does not tell people which node it is. */
 static bool shares_host(const struct job *j, const struct job_node *node)
 {

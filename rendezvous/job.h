@@ -128,6 +128,10 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
 void job_message(struct job *j, struct job_node *node, const struct msg *m,
                  uint64_t now_ms);
 
+/* As service_forsake has it. */
+void job_forsake(struct job *j, const struct job_node *node,
+                 const struct msg_store_close *m);
+
 /* The node's connection ended, or its lease. `why` for people. Frees the node. */
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms);
 

@@ -29,7 +29,8 @@ struct relay {
     struct buf parts;   /* … these are there */
     uint8_t *kept;      /* owned: the reply to last_seq, where it is kept */
     size_t kept_size;
-    bool forgot; /* the reply to last_seq cannot be given again */
+    bool forgot;      /* the reply to last_seq cannot be given again */
+    bool is_forsaken; /* nobody reads its replies */
     struct relay *prev_closed, *next_closed;
 };
 
@@ -138,6 +139,10 @@ static void on_reply(void *arg, uint64_t client, uint64_t seq, const uint8_t *by
         if (!k->is_reading) {
             keep_reply(k, r, (struct bytes){bytes, size});
         }
+    }
+    if (r->is_forsaken) {
+        bytes = NULL;
+        size = 0;
     }
     send_reply(k, r, seq, (struct bytes){bytes, size});
 }
@@ -257,6 +262,21 @@ void keyspace_free(struct keyspace *k)
 
 /* ---- requests ---- */
 
+static void apply(struct keyspace *k, struct relay *r, const struct msg_store *m,
+                  const struct tcpstore_request *request)
+{
+    int rv;
+
+    k->is_reading = only_reads(request->op);
+    rv = store_execute(k->store, (uint64_t)(uintptr_t)r, m->seq, request);
+    k->is_reading = false;
+    if (rv < 0) {
+        condemn(k, r, m);
+    } else if (!tcpstore_has_reply(request->op)) {
+        send_ack(k, r->session, m);
+    }
+}
+
 /* The request, whose last chunk is `m`; the others are in `parts`. */
 static void execute(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
@@ -264,20 +284,16 @@ static void execute(struct keyspace *k, struct relay *r, const struct msg_store 
                                        m->body.size};
     struct buf parts = r->parts;
     size_t n_parts = buf_len(&parts);
-    int rv;
 
     if (n_parts > 0) {
         request.body = buf_bytes(&parts);
         request.size = n_parts;
         buf_init(&r->parts, TCPSTORE_MAX_REQUEST);
     }
-    k->is_reading = only_reads(request.op);
-    rv = store_execute(k->store, (uint64_t)(uintptr_t)r, m->seq, &request);
-    k->is_reading = false;
-    if (rv < 0) {
-        condemn(k, r, m);
-    } else if (!tcpstore_has_reply(request.op)) {
+    if (r->is_forsaken && only_reads(request.op)) {
         send_ack(k, r->session, m);
+    } else {
+        apply(k, r, m, &request);
     }
     if (n_parts > 0) {
         give_back(k, n_parts);
@@ -394,6 +410,21 @@ void keyspace_close_client(struct keyspace *k, uint64_t session,
         withdraw(k, r);
         r->state = RELAY_IDLE;
         r->forgot = true;
+    }
+}
+
+void keyspace_forsake(struct keyspace *k, uint64_t session,
+                      const struct msg_store_close *m)
+{
+    struct relay *r;
+
+    if (m->generation != k->config.generation) {
+        return;
+    }
+    r = find_relay(k, session, m->client);
+    r = r ? r : relay_new(k, session, m->client); /* its requests may all be waiting */
+    if (r) {
+        r->is_forsaken = true;
     }
 }
 

@@ -41,6 +41,12 @@ void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store
  * wait. */
 void keyspace_close_client(struct keyspace *k, uint64_t session,
                            const struct msg_store_close *m);
+
+/* The worker's connection is gone, which keyspace_close_client will say when the
+ * requests are through that came before: from now on their replies are empty. */
+void keyspace_forsake(struct keyspace *k, uint64_t session,
+                      const struct msg_store_close *m);
+
 /* The session's agent came back on a new connection: requests of which only a part had
  * arrived start over. */
 void keyspace_reattach(struct keyspace *k, uint64_t session);

@@ -1,22 +1,34 @@
-/* Happy path: nobody holds much. 1. Who does not read is not read (choked); 2. once all
+/* Happy path: nobody holds much. 1. Who does not read is not read (choked) once it
+ * is behind; 2. once all
  * hold much together, everybody is choked early; 3. once they hold too much, one is
  * closed. */
 
-#include "rendezvous/connection.h"
+#include "rendezvous/output.h"
 
 #include "common/err.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
-bool connection_is_choked(const struct connection *c)
+/* A limit of one connection, which is low when all hold much together. */
+static size_t current_limit(const struct connection *c, size_t limit)
 {
     const struct connection_pool *p = c->pool;
     bool is_scarce = p->buffered > p->config.max_buffered / 2;
-    size_t choke_at =
-        is_scarce ? MIN(c->choke_at, (size_t)CONNECTION_CHOKED_AT) : c->choke_at;
 
-    return buf_len(&c->out) + buf_len(&c->sent) > choke_at;
+    return is_scarce ? MIN(limit, (size_t)CONNECTION_CHOKED_AT) : limit;
+}
+
+bool connection_is_behind(const struct connection *c)
+{
+    return buf_len(&c->out) + buf_len(&c->bulk) + buf_len(&c->sent) >
+           current_limit(c, c->choke_at);
+}
+
+bool connection_is_choked(const struct connection *c)
+{
+    return connection_is_behind(c) &&
+           buf_len(&c->later) >= current_limit(c, c->max_later);
 }
 
 /* What the peer's machine has not acknowledged. */
@@ -30,14 +42,14 @@ static uint64_t not_taken(const struct connection *c)
         ioctl(fd, SIOCOUTQ, &in_kernel) < 0) {
         in_kernel = 0; /* it is no socket of TCP's: libuv's count must do */
     }
-    return buf_len(&c->out) + waiting + (uint64_t)in_kernel;
+    return buf_len(&c->out) + buf_len(&c->bulk) + waiting + (uint64_t)in_kernel;
 }
 
 bool connection_took(struct connection *c)
 {
     uint64_t before = c->n_taken;
 
-    if (!c->is_choked) {
+    if (!connection_is_behind(c)) {
         return false;
     }
     c->n_taken = c->n_queued - MIN(c->n_queued, not_taken(c));

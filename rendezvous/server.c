@@ -6,7 +6,7 @@
 
 #include "rendezvous/server.h"
 
-#include "rendezvous/connection.h"
+#include "rendezvous/output.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
 
@@ -29,6 +29,7 @@ enum {
     HELLO_MAX = 64 * 1024, /* … and what an agent may send until then */
     AGENT_CHOKED_AT = 32 * 1024 * 1024,
     AGENT_MAX_OUT = 512 * 1024 * 1024,
+    AGENT_MAX_LATER = 64 * 1024 * 1024, /* as much as a relay leaves unacknowledged */
     STOP_MS = 1000,
     LOG_EVERY_MS = 1000, /* lines about peers; the others are counted */
     LAST_OPCODE = TCPSTORE_OP_COUNT - 1,
@@ -84,9 +85,9 @@ static void arm_timer(struct server *s)
     ASSERT(rv == 0);
 }
 
-/* The heartbeats of an agent that is choked are not read: that it takes what we owe it
- * says as much. */
-static void hear_choked_agents(struct server *s)
+/* The heartbeats of an agent that is behind may not be read, or be slow to come: that it
+ * takes what we owe it says as much. */
+static void hear_agents_behind(struct server *s)
 {
     struct connection *c = NULL;
 
@@ -101,18 +102,22 @@ static void on_timer(uv_timer_t *timer)
 {
     struct server *s = timer->data;
 
-    hear_choked_agents(s);
+    hear_agents_behind(s);
     service_tick(s->service, clock_ms());
     pool_flush(&s->pool);
     arm_timer(s);
 }
 
+/* No message relies on its place among the replies of the store: those of another
+ * generation are ignored, and one ends when its workers, who wait for them, are gone. */
 static void on_service_send(void *arg, uint64_t conn, const struct msg *m)
 {
     struct server *s = arg;
     struct connection *c = pool_find(&s->pool, conn);
 
-    if (c) {
+    if (c && m->type == MSG_STORE_REPLY) {
+        connection_send_bulk(c, m);
+    } else if (c) {
         connection_send_msg(c, m);
     }
 }
@@ -145,27 +150,84 @@ static void end_greeting(struct connection *c)
     }
 }
 
+static bool is_open(const struct connection *c)
+{
+    return c->state == CONN_OPEN && c->why == 0;
+}
+
+static int take_message(struct server *s, struct connection *c, const struct msg *m)
+{
+    int rv = service_message(s->service, c->id, m, clock_ms());
+
+    if (rv < 0) {
+        log_debug("a message out of place", "peer=%s type=%s", c->peer,
+                  msg_name(m->type));
+    } else {
+        end_greeting(c);
+    }
+    return rv;
+}
+
+/* Those put aside, for as long as their agent is not behind again. */
+static int take_later(struct server *s, struct connection *c)
+{
+    struct msg m;
+    int rv = 0;
+    int n;
+
+    while (rv == 0 && is_open(c) && buf_len(&c->later) > 0 &&
+           !connection_is_behind(c)) {
+        n = msg_decode(buf_bytes(&c->later), buf_len(&c->later), &m);
+        ASSERT(n > 0); /* it was before */
+        rv = take_message(s, c, &m);
+        buf_consume(&c->later, (size_t)n);
+    }
+    return rv;
+}
+
+/* The workers' requests are put aside while their agent is behind with the replies: all
+ * else, a commit above all, must not wait for them. It relies on them as little as on
+ * the replies. */
+static int take_request(struct server *s, struct connection *c, const struct msg *m,
+                        struct bytes frame)
+{
+    const struct msg_store_close *end = &m->u.store_close;
+    bool must_wait = buf_len(&c->later) > 0 || connection_is_behind(c);
+
+    if (m->type == MSG_STORE_CLOSE && end->seq == 0) {
+        connection_drop_bulk(c, end->generation, end->client);
+    }
+    if (!must_wait) {
+        return take_message(s, c, m);
+    }
+    if (m->type == MSG_STORE_CLOSE && end->seq == 0) {
+        service_forsake(s->service, c->id, end);
+    }
+    service_heard(s->service, c->id, clock_ms());
+    return buf_append(&c->later, frame.data, frame.size);
+}
+
 static int take_messages(struct server *s, struct connection *c, const uint8_t *data,
                          size_t size)
 {
     size_t at = 0;
     struct msg m;
     int n = 1;
+    int rv = take_later(s, c);
 
-    while (c->state == CONN_OPEN && c->why == 0 && !connection_is_choked(c)) {
+    while (rv == 0 && is_open(c) && !connection_is_choked(c)) {
         n = msg_decode(data + at, size - at, &m);
         if (n <= 0) {
             break;
         }
-        at += (size_t)n;
-        n = service_message(s->service, c->id, &m, clock_ms());
-        if (n < 0) {
-            log_debug("a message out of place", "peer=%s type=%s", c->peer,
-                      msg_name(m.type));
-            break;
+        if (m.type == MSG_STORE || m.type == MSG_STORE_CLOSE) {
+            rv = take_request(s, c, &m, (struct bytes){data + at, (size_t)n});
+        } else {
+            rv = take_message(s, c, &m);
         }
-        end_greeting(c);
+        at += (size_t)n;
     }
+    n = rv < 0 ? rv : n;
     if (n == 0 && !c->is_known && size - at > HELLO_MAX) {
         n = ERR_TOO_LARGE;
     }
@@ -228,6 +290,7 @@ static int begin_agent(struct server *s, struct connection *c)
 {
     c->kind = CONN_AGENT;
     connection_set_limits(c, AGENT_CHOKED_AT, AGENT_MAX_OUT);
+    connection_set_max_later(c, AGENT_MAX_LATER);
     connection_watch_closely(c);
     service_opened(s->service, c->id, c->peer, clock_ms());
     return MSG_MAGIC_SIZE;

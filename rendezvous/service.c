@@ -530,6 +530,15 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     return 0;
 }
 
+void service_forsake(struct service *s, uint64_t conn, const struct msg_store_close *m)
+{
+    struct session *session = find_conn(s, conn);
+
+    if (session && session->entry) {
+        job_forsake(session->entry->job, session->node, m);
+    }
+}
+
 /* --- time --- */
 
 static void refresh_all(struct service *s, uint64_t now_ms)

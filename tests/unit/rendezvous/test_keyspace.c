@@ -79,6 +79,26 @@ static void a_skipped_number_costs_the_connection(void **state)
     replied_text(rig, 4, 1, "v");
 }
 
+/* Its goodbye waits behind its requests, as STORE_CLOSE does. */
+static void who_is_forsaken_writes_but_gets_empty_replies(void **state)
+{
+    struct keyspace_rig *rig = *state;
+    struct msg_store_close end = {.generation = GENERATION, .client = WORKER};
+
+    keyspace_forsake(rig->k, SESSION, &end);
+    ask(rig, WORKER, 1, TCPSTORE_SET, "ss", "/k", "v");
+    replied_ack(rig, WORKER, 1);
+    ask(rig, WORKER, 2, TCPSTORE_GET, "s", "/k");
+    replied_ack(rig, WORKER, 2);
+    ask(rig, WORKER, 3, TCPSTORE_ADD, "si", "/n", (int64_t)5);
+    replied_ack(rig, WORKER, 3);
+    keyspace_close_client(rig->k, SESSION, &end);
+    ask(rig, 4, 1, TCPSTORE_GET, "s", "/k");
+    replied_text(rig, 4, 1, "v");
+    ask(rig, 4, 2, TCPSTORE_GET, "s", "/n");
+    replied_text(rig, 4, 2, "5");
+}
+
 static void another_generation_is_ignored(void **state)
 {
     struct keyspace_rig *rig = *state;
@@ -442,6 +462,7 @@ int main(void)
         CASE(requests_repeated_in_a_row_are_applied_once),
         CASE(a_repeated_read_reads_again),
         CASE(a_skipped_number_costs_the_connection),
+        CASE(who_is_forsaken_writes_but_gets_empty_replies),
         CASE(another_generation_is_ignored),
         CASE(clients_of_two_sessions_are_different),
         CASE(a_parked_wait_that_is_repeated_stays_parked),

@@ -1,7 +1,7 @@
 /* Who is not read, and who is closed, when connections hold much: a pool without sockets.
  */
 
-#include "rendezvous/connection.h"
+#include "rendezvous/output.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/err.h"

@@ -28,6 +28,7 @@ enum {
     VALUE_SIZE = 4 << 20,
     TIMES = 10, /* … the value, in each reply */
     REQUESTS = 15,
+    LAST = 1000, /* a client */
 };
 
 /* The server in a thread of its own: an agent must not fall silent because the server
@@ -46,7 +47,9 @@ struct agent {
     uint64_t generation;
     uint64_t n_replies, n_bytes; /* whole replies to MULTI_GET, and their bytes */
     uint64_t n_pongs;
-    bool is_ended; /* the server has closed the connection */
+    bool only_bytes; /* replies are counted, whatever they hold */
+    bool is_last;    /* the reply to add_last's request has come */
+    bool is_ended;   /* the server has closed the connection */
 };
 
 static void on_stopped(void *arg)
@@ -141,12 +144,15 @@ static void agent_release(struct agent *a)
 static void take_reply(struct agent *a, const struct msg_store_reply *reply)
 {
     assert_false(reply->close);
-    if (reply->client == 1) {
+    a->is_last = reply->client == LAST;
+    if (reply->client == 1 || a->is_last) {
         return; /* to the SET */
     }
     assert_int_equal(reply->client, 2 + a->n_replies); /* in order */
     a->n_bytes += reply->body.size;
-    if (!reply->more) {
+    if (!reply->more && a->only_bytes) {
+        a->n_replies++;
+    } else if (!reply->more) {
         assert_int_equal(a->n_bytes, TIMES * (8 + VALUE_SIZE));
         a->n_bytes = 0;
         a->n_replies++;
@@ -238,7 +244,8 @@ static void add_store(const struct agent *a, uint32_t client, enum tcpstore_op o
 }
 
 /* The requests come at once: the server reads them together, but answers one, which is
- * more than an agent may leave unread, before it takes the next. */
+ * more than an agent may leave unread, before it takes the next. The heartbeat behind
+ * them does not wait. */
 static void ask_much(const struct agent *a)
 {
     char *value = mem_zalloc(VALUE_SIZE);
@@ -262,6 +269,16 @@ static void ask_much(const struct agent *a)
     buf_release(&body);
 }
 
+/* A request without a reply of its own. */
+static void add_last(const struct agent *a, struct buf *out)
+{
+    struct buf body;
+
+    body_make(&body, "ss", "l", "v");
+    add_store(a, LAST, TCPSTORE_SET, &body, out);
+    buf_release(&body);
+}
+
 /* 600 MB of replies, more than any connection may hold. Slowly: for as long as an agent
  * keeps its lease that does nothing at all. */
 static void agent_that_reads_slowly_stays_and_gets_all_replies_in_order(void **state)
@@ -282,34 +299,35 @@ static void agent_that_reads_slowly_stays_and_gets_all_replies_in_order(void **s
     }
     assert_true(silent.is_ended);
     assert_true(slow.n_replies < REQUESTS);
-    while (slow.n_pongs == 0 && !slow.is_ended && clock_ms() < end_ms) {
+    assert_int_equal(slow.n_pongs, 1); /* asked last */
+    while (slow.n_replies < REQUESTS && !slow.is_ended && clock_ms() < end_ms) {
         wait_for(&slow, PACE_MS);
         listen_to(&slow, SIZE_MAX);
     }
     assert_false(slow.is_ended);
     assert_int_equal(slow.n_replies, REQUESTS);
-    assert_int_equal(slow.n_pongs, 1); /* asked last */
     agent_release(&slow);
     agent_release(&silent);
     rig_free(r);
 }
 
-/* Sends a heartbeat: the machine of a server that has closed the connection answers it
- * with a reset. */
+/* A frame of which a byte comes now and then is no message yet. */
+static void begin_frame(const struct agent *a)
+{
+    static const uint8_t begin[] = {0, 0, 4, 0, MSG_STORE}; /* 256 KiB */
+
+    assert_int_equal(send(a->fd, begin, sizeof(begin), MSG_NOSIGNAL), sizeof(begin));
+}
+
+/* Sends a byte: the machine of a server that has closed the connection answers it with a
+ * reset. */
 static bool is_open(const struct agent *a)
 {
-    struct msg beat = {.type = MSG_HEARTBEAT};
-    struct buf out;
-    ssize_t n;
+    ssize_t n = send(a->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 
-    buf_init(&out, SIZE_MAX);
-    assert_true(msg_encode(&beat, &out) >= 0);
-    n = send(a->fd, buf_bytes(&out), buf_len(&out), MSG_NOSIGNAL | MSG_DONTWAIT);
-    buf_release(&out);
     return n > 0 || errno == EAGAIN;
 }
 
-/* Its heartbeats, behind the requests, are not read either. */
 static void agent_that_does_not_read_at_all_loses_its_lease(void **state)
 {
     struct rig *r = rig_new();
@@ -319,6 +337,7 @@ static void agent_that_does_not_read_at_all_loses_its_lease(void **state)
     (void)state;
     enter(&agent, r, "j");
     ask_much(&agent);
+    begin_frame(&agent);
     while (is_open(&agent) && clock_ms() < end_ms) {
         (void)poll(NULL, 0, PACE_MS);
     }
@@ -332,11 +351,45 @@ static void agent_that_does_not_read_at_all_loses_its_lease(void **state)
     rig_free(r);
 }
 
+/* The request before its goodbye that is being answered, and no more. */
+static void replies_to_a_store_client_that_is_gone_are_not_sent(void **state)
+{
+    struct msg gone = {.type = MSG_STORE_CLOSE};
+    struct rig *r = rig_new();
+    struct agent agent;
+    uint64_t end_ms = clock_ms() + WAIT_MS;
+    struct buf out;
+
+    (void)state;
+    enter(&agent, r, "j");
+    ask_much(&agent);
+    agent.only_bytes = true;
+    buf_init(&out, SIZE_MAX);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        gone.u.store_close.generation = agent.generation;
+        gone.u.store_close.client = 2 + i;
+        assert_true(msg_encode(&gone, &out) >= 0);
+    }
+    send_all(&agent, &out);
+    add_last(&agent, &out);
+    send_all(&agent, &out);
+    while (!agent.is_last && !agent.is_ended && clock_ms() < end_ms) {
+        wait_for(&agent, PACE_MS);
+        listen_to(&agent, SIZE_MAX);
+    }
+    assert_true(agent.is_last);
+    assert_int_equal(agent.n_replies, REQUESTS); /* they are acknowledged, though */
+    assert_true(agent.n_bytes < 3 * TIMES * (uint64_t)VALUE_SIZE);
+    agent_release(&agent);
+    rig_free(r);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(agent_that_reads_slowly_stays_and_gets_all_replies_in_order),
         cmocka_unit_test(agent_that_does_not_read_at_all_loses_its_lease),
+        cmocka_unit_test(replies_to_a_store_client_that_is_gone_are_not_sent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,38 @@
+/* The options of an agent's socket. */
+
+#include "rendezvous/connection.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+enum {
+    CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
+    CLOSE_WATCH_PROBES = 3,     /* one second apart */
+    CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
+    MAX_UNSENT = 128 * 1024,    /* bytes */
+};
+
+void connection_watch_closely(struct connection *c)
+{
+    int idle = CLOSE_WATCH_S;
+    int one = 1;
+    int probes = CLOSE_WATCH_PROBES;
+    int timeout = CLOSE_USER_TIMEOUT;
+    int unsent = MAX_UNSENT;
+    uv_os_fd_t fd;
+    int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
+
+    if (rv < 0) {
+        connection_fail(c, rv);
+    } else if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
+                          sizeof(timeout)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) <
+                   0) {
+        connection_fail(c, -errno);
+    }
+}
