@@ -96,12 +96,13 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
     put_line(line, (size_t)n);
 }
 
-void log_trace(const char *machine, const char *from, const char *to)
+void log_trace(const char *machine, const char *id, const char *from, const char *to)
 {
     (void)pthread_mutex_lock(&logger.lock);
     logger.ring[logger.n_traces++ % RING_SIZE] = (struct trace){machine, from, to};
     (void)pthread_mutex_unlock(&logger.lock);
-    log_debug("state", "machine=%s from=%s to=%s", machine, from, to);
+    log_debug("state", "machine=%s%s%s from=%s to=%s", machine, *id ? " id=" : "", id,
+              from, to);
 }
 
 /* Runs in a dying process: takes no lock. */

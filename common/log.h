@@ -29,8 +29,9 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
  * them; NULL: stderr again. Called by any thread, one at a time; must not log. */
 void log_set_sink(void (*sink)(const char *line, size_t size));
 
-/* Remembers a state change in a ring of the last 256, printed by a failed ASSERT. */
-void log_trace(const char *machine, const char *from, const char *to);
+/* Remembers a state change in a ring of the last 256, printed by a failed ASSERT; the
+ * texts are static. `id`: which machine of that kind, for the debug line; may be "". */
+void log_trace(const char *machine, const char *id, const char *from, const char *to);
 void log_dump_trace(void);
 
 #endif

@@ -46,7 +46,7 @@ static const bool moves[AGENT_STATE_COUNT][AGENT_STATE_COUNT] = {
 static void move(struct agent *a, enum agent_state to)
 {
     ASSERT(moves[a->state][to]);
-    log_trace("agent", state_names[a->state], state_names[to]);
+    log_trace("agent", "", state_names[a->state], state_names[to]);
     a->state = to;
 }
 

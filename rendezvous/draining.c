@@ -38,6 +38,24 @@ static void send_all(struct job *j, const struct msg *m)
     }
 }
 
+/* The same, in one line for the service's own log. */
+static void note_report(const struct job *j, const struct msg_report *report)
+{
+    char why[MSG_TEXT_MAX];
+    char rank[MSG_ID_MAX + 64] = "";
+
+    if (report->rank >= 0) {
+        (void)snprintf(rank, sizeof(rank), "rank %d on %s: %s %d; ", report->rank,
+                       report->host, report->signal ? "signal" : "exit code",
+                       report->signal ? report->signal : report->code);
+    }
+    (void)snprintf(why, sizeof(why), "%s%.600s", rank, report->text);
+    job_note(j,
+             (struct job_event){.kind = report->final ? JOB_HAS_FAILED : JOB_RESTARTS,
+                                .exit_code = report->exit_code,
+                                .why = why});
+}
+
 /* Why the generation ended and what happens next. */
 static void send_report(struct job *j, bool final, uint32_t exit_code,
                         const char *decision)
@@ -56,6 +74,7 @@ static void send_report(struct job *j, bool final, uint32_t exit_code,
     report->max_restarts = j->shape.max_restarts;
     report->exit_code = exit_code;
     send_all(j, m);
+    note_report(j, report);
     mem_free(m);
 }
 
@@ -65,6 +84,9 @@ void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
     struct msg m = {.type = MSG_CLOSED, .u.closed = {.exit_code = exit_code}};
 
     job_move(j, state);
+    if (state == JOB_DONE) {
+        job_note(j, (struct job_event){.kind = JOB_IS_DONE});
+    }
     keyspace_free(j->keys);
     j->keys = NULL;
     j->exit_code = exit_code;
@@ -217,6 +239,9 @@ void draining_settle(struct job *j)
     j->knows_living = j->count[NODE_PRESENT] + j->count[NODE_JOINED] > 0;
     j->cause.has_rank = j->cause.has_rank && has_failed;
     if (e->has_refused && !goes_on_smaller(j)) {
+        job_note(j, (struct job_event){.kind = JOB_HAS_FAILED,
+                                       .exit_code = e->refusal_code,
+                                       .why = e->text});
         draining_close(j, JOB_FAILED, e->refusal_code, e->text);
     } else if (e->n_undone == 0 && !e->has_failed) {
         draining_close(j, JOB_DONE, 0, "");

@@ -169,6 +169,8 @@ static void seal(struct job *j)
     table = encode_nodes(&r, &storage);
     job_move(j, JOB_RUNNING);
     begin_generation(j, r.largest_world);
+    job_note(j, (struct job_event){
+                    .kind = JOB_HAS_FORMED, .nodes = r.n, .ranks = count_ranks(&r)});
     send_round(j, &r, &table);
     for (size_t i = 0; i < j->n_nodes; i++) {
         forming_tell_standby(j, j->node[i]);

@@ -26,7 +26,7 @@ static const bool moves[][JOB_FAILED + 1] = {
 void job_move(struct job *j, enum job_state to)
 {
     ASSERT(j->state <= JOB_DRAINING && moves[j->state][to]);
-    log_trace("job", state_names[j->state], state_names[to]);
+    log_trace("job", j->id, state_names[j->state], state_names[to]);
     j->state = to;
 }
 
@@ -35,6 +35,15 @@ void job_move_node(struct job *j, struct job_node *node, enum node_state to)
     j->count[node->state]--;
     j->count[to]++;
     node->state = to;
+}
+
+void job_note(const struct job *j, struct job_event e)
+{
+    e.job = j->id;
+    e.generation = j->generation;
+    if (j->sink.note) {
+        j->sink.note(j->sink.arg, &e);
+    }
 }
 
 size_t job_members(const struct job *j)

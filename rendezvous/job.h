@@ -6,6 +6,7 @@
  * call. Drawn in README.md. */
 
 #include "rendezvous/cause.h"
+#include "rendezvous/event.h"
 #include "rendezvous/fence.h"
 #include "rendezvous/keyspace.h"
 #include "rendezvous/table.h"
@@ -67,6 +68,7 @@ struct ending {
 struct job_sink {
     void *arg;
     void (*send)(void *arg, uint64_t session, const struct msg *m);
+    void (*note)(void *arg, const struct job_event *e); /* NULL: nobody wants to know */
 };
 
 struct job {
@@ -148,6 +150,7 @@ bool job_is_stopped(const struct job *j);
 void job_move(struct job *j, enum job_state to); /* checked */
 void job_move_node(struct job *j, struct job_node *node, enum node_state to);
 size_t job_members(const struct job *j); /* nodes whose workers are not gone */
+void job_note(const struct job *j, struct job_event e); /* fills in the job */
 
 /* The first node (`after` is NULL), or the next, that said this --node-rank, which is
  * not negative; one at most has not left. */

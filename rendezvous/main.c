@@ -113,6 +113,7 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         .loop = &d->loop,
         .lease_ms = d->options.lease_ms,
         .insecure = d->options.insecure,
+        .logs_jobs = true,
         .legacy_b = d->options.legacy_b,
         .store_max_bytes = (size_t)d->options.store_max_mib << 20,
         .max_connections = d->options.max_connections,

@@ -6,6 +6,7 @@
 
 #include "rendezvous/server.h"
 
+#include "rendezvous/event.h"
 #include "rendezvous/output.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
@@ -435,7 +436,8 @@ int server_new(const struct server_config *config, struct server **ret,
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
         .seed = seeds[1],
-        .sink = {s, on_service_send, on_service_close},
+        .sink = {s, on_service_send, on_service_close,
+                 config->logs_jobs ? event_log : NULL},
     });
     s->budget.max = s->config.store_max_bytes;
     s->store = store_new(&(struct store_config){

@@ -18,6 +18,7 @@ struct server_config {
     struct uv_loop_s *loop; /* borrowed: outlives the server */
     uint32_t lease_ms;      /* 0: 3000 */
     bool insecure;          /* raw store clients from anywhere */
+    bool logs_jobs;         /* a line for what becomes of each job */
     bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
     size_t store_max_bytes; /* of all jobs, and of all others; 0: 1 GiB */
     size_t max_connections; /* 0: 20000 */

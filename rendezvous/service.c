@@ -175,6 +175,15 @@ static void on_job_send(void *arg, uint64_t number, const struct msg *m)
     }
 }
 
+static void on_job_note(void *arg, const struct job_event *e)
+{
+    struct service *s = arg;
+
+    if (s->config.sink.note) {
+        s->config.sink.note(s->config.sink.arg, e);
+    }
+}
+
 static struct entry *find_job(const struct service *s, const char *id, uint64_t hash)
 {
     struct table_node *n = table_bucket(&s->jobs, hash);
@@ -194,7 +203,7 @@ static struct entry *new_job(struct service *s, const char *id, uint64_t hash)
     struct entry *entry = mem_zalloc(sizeof(*entry));
 
     entry->job = job_new(id, s->config.cluster, s->config.seed, &s->budget,
-                         &(struct job_sink){s, on_job_send});
+                         &(struct job_sink){s, on_job_send, on_job_note});
     entry->index = s->n_jobs;
     s->entry = mem_grow(s->entry, s->n_jobs + 1, sizeof(struct entry *));
     s->entry[s->n_jobs++] = entry;

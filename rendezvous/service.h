@@ -8,6 +8,7 @@
 
 #include "common/msg.h"
 
+struct job_event;
 struct service;
 
 struct service_sink {
@@ -16,6 +17,8 @@ struct service_sink {
     void (*send)(void *arg, uint64_t conn, const struct msg *m);
     /* Close after what was sent has left; service_closed is not called for it. */
     void (*close)(void *arg, uint64_t conn);
+    /* What becomes of a job; NULL: nobody wants to know. */
+    void (*note)(void *arg, const struct job_event *e);
 };
 
 struct service_config {

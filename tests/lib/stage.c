@@ -361,7 +361,7 @@ struct stage *stage_new(void)
                                              .ephemeral = true,
                                              .lease_ms = LEASE_MS,
                                              .seed = 5,
-                                             .sink = {st, on_send, on_close}});
+                                             .sink = {st, on_send, on_close, NULL}});
     return st;
 }
 

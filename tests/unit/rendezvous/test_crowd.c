@@ -56,7 +56,7 @@ static struct crowd *crowd_with_store(size_t store_max_bytes)
         service_new(&(struct service_config){.lease_ms = 3000,
                                              .store_max_bytes = store_max_bytes,
                                              .seed = 9,
-                                             .sink = {crowd, on_send, on_close}});
+                                             .sink = {crowd, on_send, on_close, NULL}});
     return crowd;
 }
 

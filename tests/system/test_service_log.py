@@ -1,0 +1,49 @@
+"""What ctrun-rendezvous says of its jobs."""
+
+import re
+
+import pytest
+
+
+@pytest.fixture
+def run_job(start, bin_dir, start_server):
+    """run_job(script, code, *options): a service, and a job that ends; the service's lines."""
+
+    def run(script, code, *options, level="info"):
+        server = start_server(f"--log-level={level}")
+        job = start(
+            bin_dir / "ctrun", "--nproc-per-node=2", "--rdzv-id=j7", "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{server.port}", *options, "--no-python",
+            "/bin/sh", "-c", script,
+        )
+        assert job.wait(60) == code, job.err()
+        return [line for line in server.process.err().splitlines() if "job" in line]
+
+    return run
+
+
+def test_a_job_that_ends_well_is_formed_and_done(run_job):
+    assert run_job("exit 0", 0) == [
+        "ctrun-rendezvous: job formed job=j7 generation=1 nodes=1 ranks=2",
+        "ctrun-rendezvous: job done job=j7 generation=1",
+    ]
+
+
+def test_a_failure_is_told_with_its_cause(run_job):
+    lines = run_job("[ $RANK = 0 ] && sleep 60; exit 7", 7, "--max-restarts=1")
+    said = [re.sub(r"on \S+:", "on HOST:", line) for line in lines]
+    cause = "rank 1 on HOST: exit code 7;"
+    assert said == [
+        "ctrun-rendezvous: job formed job=j7 generation=1 nodes=1 ranks=2",
+        f'ctrun-rendezvous: job restarting job=j7 generation=1 cause="{cause} restarting (1 of 1)"',
+        "ctrun-rendezvous: job formed job=j7 generation=2 nodes=1 ranks=2",
+        f'ctrun-rendezvous: job failed job=j7 generation=2 exit_code=7 cause="{cause} not '
+        'restarting: --max-restarts=1 is used up"',
+    ]
+
+
+def test_lines_of_the_machine_carry_the_job(run_job):
+    lines = run_job("exit 0", 0, level="debug")
+    assert any(
+        "state machine=job id=j7 from=forming to=running" in line for line in lines
+    ), lines
