@@ -61,7 +61,7 @@ $(O)/lib$(1).a: $(filter-out %/main.c.o,$(call objects,$(1)))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 # the server embedded in ctrun, without its command line (and the YAML that needs)
-$(O)/bin/ctrun: $(filter-out %/main.c.o %/rendezvous/options.c.o,$(call objects,rendezvous))
+$(O)/bin/ctrun: $(filter-out %/main.c.o %/rendezvous/options.c.o %/holder.c.o,$(call objects,rendezvous))
 
 $(O)/libcommon.a: $(call objects,common)
 $(O)/libtest.a: $(call objects,tests/lib)

@@ -2,11 +2,11 @@
  * to whoever supervises; 4. SIGTERM or SIGINT: the server is stopped, the loop runs
  * empty, exit 0. The user's mistakes: one line, exit 2. */
 
+#include "rendezvous/holder.h"
 #include "rendezvous/options.h"
 #include "rendezvous/server.h"
 
 #include "common/exit_code.h"
-#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/notify.h"
@@ -127,8 +127,7 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         rv =
             server_listen(d->server, address->host, address->port, &address->port, msg);
         if (rv == -EADDRINUSE) {
-            listener_name_holder(address->host, address->port, msg->text,
-                                 sizeof(msg->text));
+            holder_describe(address->host, address->port, msg->text, sizeof(msg->text));
         }
     }
     return rv;

@@ -1,6 +1,8 @@
 """What ctrun-rendezvous says of its jobs."""
 
+import os
 import re
+import socket
 
 import pytest
 
@@ -47,3 +49,32 @@ def test_lines_of_the_machine_carry_the_job(run_job):
     assert any(
         "state machine=job id=j7 from=forming to=running" in line for line in lines
     ), lines
+
+
+def test_a_service_whose_port_an_agent_has_taken_says_so(start, bin_dir, free_port, wait_for):
+    listen = f"--listen=127.0.0.1:{free_port}"
+    job = start(
+        bin_dir / "ctrun", "--rdzv-id=j7", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+        "--rdzv-backend=c10d", "--no-python", "/bin/sh", "-c", "echo runs; sleep 600",
+    )
+    wait_for(lambda: "runs" in job.out())
+    service = start(bin_dir / "ctrun-rendezvous", listen)
+    assert service.wait(30) == 2
+    assert "an agent of a running job serves here until the job ends" in service.err()
+    assert f"(pid {job.pid}): start the service again then" in service.err()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's process: needs root")
+def test_who_may_not_look_at_the_agent_asks_it(start, bin_dir, free_port, wait_for):
+    listen = f"--listen=127.0.0.1:{free_port}"
+    service = start(bin_dir / "ctrun-rendezvous", listen)
+    wait_for(lambda: "listening" in service.out())
+    other = start(bin_dir / "ctrun-rendezvous", listen, user=65534, group=65534, extra_groups=[])
+    assert other.wait(30) == 2
+    assert "another service, or an agent of a running job serves here" in other.err()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        other = start(bin_dir / "ctrun-rendezvous", f"--listen=127.0.0.1:{port}",
+                      user=65534, group=65534, extra_groups=[])
+        assert other.wait(30) == 2
+        assert "cannot be looked at" in other.err()

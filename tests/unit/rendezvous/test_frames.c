@@ -42,7 +42,7 @@ static void as_many_move_as_fit_and_one_at_least(void **state)
 
     (void)state;
     buf_init(&from, SIZE_MAX);
-    buf_init(&to, 3 * FRAME);
+    buf_init(&to, 3 * (size_t)FRAME);
     for (uint32_t i = 0; i < 4; i++) {
         add(&from, GENERATION, i, false, SIZE);
     }

@@ -379,7 +379,7 @@ static void replies_to_a_store_client_that_is_gone_are_not_sent(void **state)
     }
     assert_true(agent.is_last);
     assert_int_equal(agent.n_replies, REQUESTS); /* they are acknowledged, though */
-    assert_true(agent.n_bytes < 3 * TIMES * (uint64_t)VALUE_SIZE);
+    assert_true(agent.n_bytes < 3 * (uint64_t)TIMES * VALUE_SIZE);
     agent_release(&agent);
     rig_free(r);
 }
