@@ -12,8 +12,9 @@
  *     │ RESUMED (R, N) ──► ◄── DECISION            rank 0
  *     │ PROGRESS (step, phase)                     now and then
  *     │ COMMIT (R, N, hash) ──► ◄── DECISION       rank 0
- *     │ REFUSE (code, text, largest world)         bad configuration: the job ends, or
- *     │                                            goes on with so few ranks
+ *     │ REFUSE (code, text, largest world)         bad configuration, or a loss that is
+ *     │                                            not finite: the job ends, or goes on
+ *     │                                            with so few ranks
  *     │◄──────────── LEAVE | ABORT
  *
  * The channel's end means that the agent is gone: the worker leaves at once. */

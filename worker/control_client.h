@@ -27,8 +27,9 @@ void control_client_hello(struct control_client *c, const char *log_folder,
 void control_client_progress(struct control_client *c, uint64_t step, const char *phase,
                              uint32_t tok_s);
 
-/* Tells the agent why this configuration cannot run; without a launcher prints the
- * line. `max_world`: a world of at most so many ranks could run it; 0: none. */
+/* Tells the agent why this configuration cannot run, or not any further: the job ends
+ * with `code` and is not started again. Without a launcher prints the line.
+ * `max_world`: a world of at most so many ranks could run it; 0: none. */
 void control_client_refuse(struct control_client *c, int code, uint32_t max_world,
                            const char *text);
 

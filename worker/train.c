@@ -3,6 +3,7 @@
  *   for each local leaf:  tokens → forward, backward; buckets go out as units complete
  *   the rest of the reduction; the loss sums of all leaves travel with the leave flag
  *   norm, clip, AdamW (after the snapshot that may still be copying)
+ *   a loss or norm that is not finite ends the run: no checkpoint is taken of it
  *   the loss arrives; every eval.every steps the validation loss
  *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
  *   every checkpoint.every steps, at the end, and when asked to leave: a snapshot
@@ -35,7 +36,6 @@ struct loop {
     struct trainer *t;
     double step_s; /* mean of the last MEAN_STEPS or so, for tok/s and ETA */
     int n_steps;   /* of them */
-    bool warned_non_finite;
     struct save_cadence save;
     bool is_terminal; /* stdout: progress lines are written over each other */
 };
@@ -257,15 +257,90 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     if (rv < 0) {
         return rv;
     }
-    if (!isfinite(line->loss) && !loop->warned_non_finite) {
-        loop->warned_non_finite = true;
-        end_line();
-        (void)fprintf(stderr,
-                      "ctrun-worker: the loss of step %" PRIu64 " is not finite\n",
-                      t->step);
-    }
     show_progress(loop, line, tokens);
     return 0;
+}
+
+/* --- a step whose loss or gradient is not finite --- */
+
+/* Its update has spoilt the weights of every rank alike, so nothing is to be saved. */
+static bool is_finite(const struct metrics_line *line)
+{
+    return isfinite(line->loss) && isfinite(line->grad_norm);
+}
+
+static const char *name_value(double value)
+{
+    if (isnan(value)) {
+        return "nan"; /* printf would show its sign, which means nothing */
+    }
+    return value < 0 ? "-inf" : "inf";
+}
+
+static void tell_divergence(const struct trainer *t, const struct metrics_line *line,
+                            struct errmsg *msg)
+{
+    bool is_loss = !isfinite(line->loss);
+    struct checkpoint_entry *entry = NULL;
+    const char *last = "there is no checkpoint";
+    size_t n = 0;
+
+    if (checkpoint_list(t->config->checkpoint.dir, &entry, &n, NULL) == 0 && n > 0) {
+        last = strrchr(entry[0].path, '/') + 1; /* the first is the newest */
+    }
+    (void)errmsg_set(msg, ERR_NOT_FINITE,
+                     "the %s of step %" PRIu64 " is not finite (%s): training stops; "
+                     "%s%s; lower optim.lr, %s, or raise optim.warmup",
+                     is_loss ? "loss" : "gradient", line->step,
+                     name_value(is_loss ? line->loss : line->grad_norm),
+                     n > 0 ? "the last checkpoint is " : "", last,
+                     t->config->train.grad_clip > 0 ? "or train.grad_clip"
+                                                    : "set train.grad_clip");
+    mem_free(entry);
+}
+
+/* The first rank's refusal ends the others at once: so all wait until rank 0 has done
+ * with metrics.jsonl and the last checkpoint, and then say what it says. */
+static int share_divergence(const struct trainer *t, struct errmsg *msg)
+{
+    char text[sizeof(msg->text)] = "";
+    size_t size;
+    int rv;
+
+    if (!t->store) {
+        return 0;
+    }
+    if (trainer_leads(t)) {
+        return store_client_set(t->store, "divergence", msg->text, strlen(msg->text),
+                                msg);
+    }
+    rv = store_client_get(t->store, "divergence", text, sizeof(text) - 1, &size, msg);
+    return rv < 0 ? rv : errmsg_set(msg, 0, "%s", text);
+}
+
+/* The same start would come here again: no restart, a refusal. */
+static int stop_diverged(struct loop *loop, struct metrics_line *line,
+                         uint64_t began_us, struct errmsg *msg)
+{
+    struct trainer *t = loop->t;
+    int rv = report(loop, line, began_us, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    rv = saver_wait(t->saver, msg);
+    if (rv == ERR_REFUSED || rv == ERR_PEER_LOST || rv == ERR_ABORTED) {
+        return rv;
+    }
+    if (rv < 0) {
+        tell_save_failure(loop, msg);
+    }
+    end_line();
+    if (trainer_leads(t)) {
+        tell_divergence(t, line, msg);
+    }
+    rv = share_divergence(t, msg);
+    return rv < 0 ? rv : ERR_NOT_FINITE;
 }
 
 static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
@@ -286,6 +361,9 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     trace_end(t->trace, TRACE_ROW_STEP, "step", began_us);
     if (rv == 0 && saver_is_fenced(t->saver)) {
         return saver_wait(t->saver, msg);
+    }
+    if (rv == 0 && !is_finite(&line)) {
+        return stop_diverged(loop, &line, began_us, msg);
     }
     if (rv == 0 && t->val_losses &&
         cadence_is_due_or_last(t->config->eval.every, t->step, n_steps(t))) {
@@ -425,7 +503,7 @@ int train_run(const struct worker_options *options, const struct launch *launch,
 
     rv = options->dry_run ? plan_run(&t, &msg) : prepare_and_train(&t, &msg);
     code = rv < 0 ? trainer_exit_code(&t, rv) : rv;
-    if (code == EXIT_MISTAKE) {
+    if (code == EXIT_MISTAKE || rv == ERR_NOT_FINITE) { /* no restart would help */
         control_client_refuse(control, code, t.max_world, msg.text);
     } else if (rv < 0) {
         (void)fprintf(stderr, "ctrun-worker: rank %d: %s\n", launch->rank, msg.text);

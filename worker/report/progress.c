@@ -42,6 +42,12 @@ static void format_eta(double seconds, char *text, size_t size)
     }
 }
 
+/* A NaN of either sign is shown as "nan". */
+static double unsigned_nan(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
 void progress_format(const struct metrics_line *line, uint64_t n_steps, char *text,
                      size_t size)
 {
@@ -64,6 +70,6 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
     }
     (void)snprintf(text, size, /* cut is fine */
                    "step %-*s  loss %-7.4f  gnorm %-5.2f  lr %.1e  %5s tok/s  ETA %s%s",
-                   width, steps, line->loss, line->grad_norm, line->lr, speed, eta,
-                   val);
+                   width, steps, unsigned_nan(line->loss),
+                   unsigned_nan(line->grad_norm), line->lr, speed, eta, val);
 }

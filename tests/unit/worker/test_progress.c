@@ -48,6 +48,20 @@ static void the_line_is_for_people(void **state)
     assert_string_equal(text, "step 120/400  loss ");
 }
 
+/* x86 makes NaNs with the sign set. */
+static void nan_has_no_sign(void **state)
+{
+    (void)state;
+    struct metrics_line line = {.step = 1, .loss = -(double)NAN};
+    char text[256];
+
+    line.grad_norm = copysign((double)NAN, -1);
+    progress_format(&line, 2, text, sizeof(text));
+    assert_non_null(strstr(text, "loss nan "));
+    assert_non_null(strstr(text, "gnorm nan "));
+    assert_null(strstr(text, "-nan"));
+}
+
 /* The names of a run's lines stand below each other, whatever the values. */
 static void lines_stand_in_columns(void **state)
 {
@@ -182,6 +196,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, on_setup, on_teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_line_is_for_people),
+        CASE(nan_has_no_sign),
         CASE(lines_stand_in_columns),
         CASE(speeds_and_times_choose_their_units),
         CASE(a_falling_loss_falls_in_the_picture),

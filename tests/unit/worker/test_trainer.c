@@ -25,6 +25,7 @@ static void the_exit_code_tells_the_launcher_whose_fault_it_was(void **state)
         {-ENOENT, EXIT_MISTAKE, 1},
         {-ENOMEM, EXIT_MISTAKE, 1},
         {ERR_PROTOCOL, EXIT_MISTAKE, 1},
+        {ERR_NOT_FINITE, EXIT_MISTAKE, 1},
     };
     struct trainer t = {0};
 

@@ -1,0 +1,36 @@
+"""A loss that is not finite: the run ends there, and the good checkpoints stay."""
+
+import pytest
+import training
+
+# A learning rate in the hundreds makes the weights overflow within some steps.
+DIVERGE = ["optim.lr=1000", "optim.min_lr=1000", "optim.warmup=4", "optim.weight_decay=1000",
+           "train.grad_clip=0", "eval.every=0", "checkpoint.every=1"]
+
+
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_ends_the_run_at_that_step_without_a_checkpoint_or_a_restart(
+    bin_dir, train, tmp_path, nproc
+):
+    run_dir = tmp_path / "run"
+    run = train(run_dir, *DIVERGE, nproc=nproc, options=["--max-restarts=3"])
+    assert run.wait(60) == 1, run.err()
+    last = training.metrics(run_dir)[-1]
+    assert None in (last["loss"], last["grad_norm"])
+    kept = training.checkpoints(run_dir)
+    assert kept and all(training.step_of(path) < last["step"] for path in kept)
+    lines = [line for line in run.err().splitlines() if "not finite" in line]
+    assert len(lines) == 1, run.err()
+    assert f"of step {last['step']} is not finite (" in lines[0]
+    assert f"the last checkpoint is {kept[-1].name};" in lines[0]
+    assert "optim.lr" in lines[0]
+    assert "restarting" not in run.err() and "-nan" not in run.out() + run.err()
+
+
+def test_before_the_first_checkpoint_and_without_a_launcher(bin_dir, start, corpus, tmp_path):
+    run_dir = tmp_path / "run"
+    run = start(bin_dir / "ctrun-worker",
+                *training.overrides(corpus, run_dir, *DIVERGE, "checkpoint.every=0"))
+    assert run.wait(60) == 1, run.err()
+    assert "there is no checkpoint" in run.err() and run.err().count("\n") == 1, run.err()
+    assert training.checkpoints(run_dir) == []
