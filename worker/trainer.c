@@ -124,6 +124,7 @@ static int open_data(struct trainer *t, struct errmsg *msg)
         .paths = &c->data.train,
         .format = c->data.format,
         .what = "data.train",
+        .own = {c->run.dir, c->checkpoint.dir},
         .seq_len = c->train.seq_len,
         .vocab = c->model.vocab,
     };

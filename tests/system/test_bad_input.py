@@ -217,3 +217,20 @@ def test_workers_without_a_launcher_refuse_to_be_many(start, bin_dir):
     run = start(bin_dir / "ctrun-worker", env=environment)
     assert run.wait(30) == 2
     assert "ctrun" in run.err()
+
+
+def test_what_the_run_writes_never_becomes_its_data(bin_dir, start, corpus, tmp_path):
+    """A run below its own data folder is started twice: the second finds the same data."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "a.txt").write_text((corpus / "a.txt").read_text())
+    for steps in (5, 9):
+        run = start(bin_dir / "ctrun-worker",
+                    *training.overrides(corpus, "runs/x", "data.train=[.]", f"train.steps={steps}"),
+                    cwd=folder)
+        assert run.wait(60) == 0, run.err()
+    assert training.last_step(folder / "runs/x") == 9
+    named = start(bin_dir / "ctrun-worker",
+                  *training.overrides(corpus, "runs/x", "data.train=[runs/x/metrics.jsonl]"),
+                  cwd=folder)
+    assert named.wait(60) == 2 and "run.dir" in named.err(), named.err()

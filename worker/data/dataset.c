@@ -1,7 +1,5 @@
 #include "worker/data/dataset.h"
 
-#include "worker/data/files.h"
-
 #include "common/mem.h"
 #include "common/str.h"
 
@@ -298,7 +296,7 @@ int dataset_open(const struct dataset_config *config, struct dataset **ret,
             "%s is empty: name files, folders or globs, as in %s=[folder]",
             config->what, config->what);
     }
-    rv = files_find(config->paths, config->what, &names, msg);
+    rv = files_find(config->paths, config->what, config->own, &names, msg);
     if (rv < 0) {
         return rv;
     }

@@ -13,6 +13,7 @@
  * and offset. Thread-safe after open. */
 
 #include "worker/config.h"
+#include "worker/data/files.h"
 
 #include "common/err.h"
 
@@ -23,7 +24,8 @@ struct dataset;
 struct dataset_config {
     const struct text_list *paths; /* files, folders (recursive), globs */
     const char *format;
-    const char *what; /* "data.train", for errors */
+    const char *what;               /* "data.train", for errors */
+    const char *own[FILES_OWN_MAX]; /* folders that the run writes (files.h) */
     int64_t seq_len;
     int64_t vocab;
 };

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,7 +14,9 @@
 
 struct finder {
     struct file_names files;
-    struct file_names folders; /* still to be read */
+    struct file_names folders;         /* still to be read */
+    char own[FILES_OWN_MAX][PATH_MAX]; /* without links; "": none */
+    bool has_left_out;
     const char *what;
     struct errmsg *msg;
 };
@@ -57,12 +60,108 @@ static int add(const struct finder *f, struct file_names *list, const char *path
     return 0;
 }
 
+/* --- what the run itself writes --- */
+
+/* Appends what is not there yet: no links in it, so the text alone tells the way. */
+static bool append_missing(char real[PATH_MAX], const char *rest)
+{
+    while (*rest) {
+        size_t n = strcspn(rest, "/");
+        size_t len = strlen(real);
+
+        if (n == 2 && strncmp(rest, "..", 2) == 0) {
+            *strrchr(real, '/') = '\0';
+        } else if (n > 0 && !(n == 1 && *rest == '.') &&
+                   !str_format(real + len, PATH_MAX - len, "%s%.*s", len > 1 ? "/" : "",
+                               (int)n, rest)) {
+            return false;
+        }
+        if (real[0] == '\0') {
+            memcpy(real, "/", 2);
+        }
+        rest += n + (rest[n] == '/' ? 1 : 0);
+    }
+    return true;
+}
+
+/* realpath, also of what will only be made: as rank 0 makes the run directory while
+ * others still look for their data. */
+static int resolve(const char *path, char ret[PATH_MAX])
+{
+    char head[PATH_MAX];
+    size_t n = strlen(path);
+
+    if (!str_format(head, sizeof(head), "%s", path)) {
+        return -ENAMETOOLONG;
+    }
+    while (!realpath(n > 0 ? head : ".", ret)) {
+        if (errno != ENOENT || n == 0) {
+            return -errno;
+        }
+        while (n > 0 && head[n - 1] == '/') {
+            n--;
+        }
+        while (n > 0 && head[n - 1] != '/') {
+            n--;
+        }
+        head[n] = '\0';
+    }
+    return append_missing(ret, path + n) ? 0 : -ENAMETOOLONG;
+}
+
+static int resolve_own(struct finder *f, const char *const own[FILES_OWN_MAX])
+{
+    for (size_t i = 0; own && i < FILES_OWN_MAX; i++) {
+        int rv = own[i] ? resolve(own[i], f->own[i]) : 0;
+
+        if (rv < 0 && rv != -ENOTDIR) { /* it cannot be made either, which tells why */
+            return errmsg_set(f->msg, rv, "%s: %s", own[i], err_text(rv));
+        }
+        if (rv < 0) {
+            f->own[i][0] = '\0';
+        }
+    }
+    return 0;
+}
+
+static bool is_own(const struct finder *f, const char *path)
+{
+    char real[PATH_MAX];
+
+    if (!realpath(path, real)) {
+        return false; /* stat says why */
+    }
+    for (size_t i = 0; i < FILES_OWN_MAX; i++) {
+        size_t len = strlen(f->own[i]);
+
+        if (len > 0 && strncmp(real, f->own[i], len) == 0 &&
+            (real[len] == '/' || real[len] == '\0' || len == 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int refuse_own(const struct finder *f, const char *path)
+{
+    return errmsg_set(f->msg, ERR_INVALID,
+                      "%s: %s is in run.dir or checkpoint.dir, which this run writes: "
+                      "keep data elsewhere",
+                      f->what, path);
+}
+
+/* --- finding --- */
+
 /* Files and folders to their lists; what is found and is neither (a socket, say) is
  * left out. */
 static int classify(struct finder *f, const char *path, bool is_named)
 {
     struct stat st;
 
+    if (is_own(f, path)) { /* first: what a run writes comes and goes */
+        f->has_left_out = true;
+        return is_named ? refuse_own(f, path) : 0;
+    }
     if (stat(path, &st) < 0) {
         return blame(f, path, -errno);
     }
@@ -176,18 +275,21 @@ static int find_item(struct finder *f, const char *item)
         return rv;
     }
     if (f->files.n == first) {
-        return errmsg_set(f->msg, ERR_INVALID, "%s: %s: no file in it", f->what, item);
+        return errmsg_set(f->msg, ERR_INVALID, "%s: %s: no file in it%s", f->what, item,
+                          f->has_left_out ? ": run.dir and checkpoint.dir are left out"
+                                          : "");
     }
     qsort(f->files.file + first, f->files.n - first, sizeof(*f->files.file),
           on_compare);
     return 0;
 }
 
-int files_find(const struct text_list *paths, const char *what, struct file_names *ret,
+int files_find(const struct text_list *paths, const char *what,
+               const char *const own[FILES_OWN_MAX], struct file_names *ret,
                struct errmsg *msg)
 {
     struct finder f = {.what = what, .msg = msg};
-    int rv = 0;
+    int rv = resolve_own(&f, own);
 
     for (int i = 0; i < paths->n && rv == 0; i++) {
         rv = find_item(&f, paths->item[i]);

@@ -14,11 +14,15 @@
 static struct scratch scratch;
 static struct text_list paths; /* too large for comfort on a stack */
 
+static const char *own[FILES_OWN_MAX];
+
 static int on_setup(void **state)
 {
     (void)state;
     scratch_open(&scratch);
     paths.n = 0;
+    own[0] = NULL;
+    own[1] = NULL;
     return 0;
 }
 
@@ -46,6 +50,7 @@ static int open_as(const char *format, int64_t seq_len, int64_t vocab,
     struct dataset_config config = {.paths = &paths,
                                     .format = format,
                                     .what = "data.train",
+                                    .own = {own[0], own[1]},
                                     .seq_len = seq_len,
                                     .vocab = vocab};
 
@@ -165,6 +170,63 @@ static void folders_are_read_whole_in_the_order_of_bytes(void **state)
     assert_null(strstr(identity, "hidden"));
     mem_free(identity);
     dataset_close(d);
+}
+
+static void must_hold(uint64_t n_samples)
+{
+    struct dataset *d = must_open("text", 4, 256);
+
+    assert_int_equal(dataset_samples(d), n_samples);
+    dataset_close(d);
+}
+
+/* Also before they are made, and through links. */
+static void what_the_run_writes_is_left_out(void **state)
+{
+    (void)state;
+    char run[512];
+    char ckpt[512];
+
+    write_text("f/a", "00000");
+    assert_int_equal(symlink("f", scratch_path(&scratch, "link")), 0);
+    (void)snprintf(run, sizeof(run), "%s/link/./none/../runs/x", scratch.dir);
+    (void)snprintf(ckpt, sizeof(ckpt), "%s/f/ckpt/", scratch.dir);
+    own[0] = run;
+    own[1] = ckpt;
+    name("f");
+    must_hold(1);
+    write_text("f/runs/x/metrics.jsonl", "-----");
+    write_text("f/runs/x/log/1/rank0.log", "-----");
+    write_text("f/ckpt/step/shard", "-----");
+    write_text("f/runs/xy", "11111");
+    assert_int_equal(symlink("runs/x/log", scratch_path(&scratch, "f/logs")), 0);
+    must_hold(2);
+    paths.n = 0;
+    name("f/*");
+    must_hold(2);
+    paths.n = 0;
+    name("f/ck*");
+    assert_refused("text", 256, ERR_INVALID,
+                   "/f/ck*: no file in it: run.dir and checkpoint.dir are left out");
+}
+
+static void to_name_what_the_run_writes_is_refused(void **state)
+{
+    (void)state;
+    char run[512];
+
+    write_text("f/runs/x/a", "00000");
+    (void)snprintf(run, sizeof(run), "%s/f/runs/x", scratch.dir);
+    own[1] = run;
+    name("f/runs/x/a");
+    assert_refused("text", 256, ERR_INVALID,
+                   "/f/runs/x/a is in run.dir or checkpoint.dir, which this run "
+                   "writes: keep data elsewhere");
+    paths.n = 0;
+    name("f/runs/x");
+    assert_refused("text", 256, ERR_INVALID,
+                   "/f/runs/x is in run.dir or checkpoint.dir, which this run "
+                   "writes: keep data elsewhere");
 }
 
 static void globs_are_sorted_and_literal_names_win(void **state)
@@ -449,6 +511,8 @@ int main(void)
         CASE(folders_are_read_whole_in_the_order_of_bytes),
         CASE(globs_are_sorted_and_literal_names_win),
         CASE(more_files_than_are_kept_open_read_the_same),
+        CASE(what_the_run_writes_is_left_out),
+        CASE(to_name_what_the_run_writes_is_refused),
         CASE(binary_files_are_recognised),
         CASE(formats_can_be_forced),
         CASE(damaged_headers_are_refused),
