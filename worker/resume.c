@@ -27,6 +27,7 @@ enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 64, CHANGED_MAX = 512 };
 struct choice {
     uint64_t step, position;
     char path[CHECKPOINT_PATH_MAX]; /* "": fresh */
+    bool is_given;                  /* by checkpoint.resume=PATH; rank 0 knows */
 };
 
 /* A checkpoint that turned out to be damaged may have been loaded in part. */
@@ -189,23 +190,6 @@ static int find_checkpoint(const struct trainer *t, const struct control *start,
     return rv;
 }
 
-/* checkpoint.resume=never in a folder with checkpoints: they age out as new ones come. */
-static void tell_what_is_left(const struct trainer *t)
-{
-    struct checkpoint_entry *entries = NULL;
-    struct errmsg msg;
-    size_t n = 0;
-
-    if (checkpoint_list(t->config->checkpoint.dir, &entries, &n, &msg) == 0 && n > 0) {
-        (void)fprintf(
-            stderr,
-            "ctrun-worker: starting anew beside %zu checkpoints of an earlier "
-            "training in %s; checkpoint.keep will delete them\n",
-            n, t->config->checkpoint.dir);
-    }
-    mem_free(entries);
-}
-
 static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
 {
     const char *dir = t->config->checkpoint.dir;
@@ -222,7 +206,6 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
     }
     rv = find_checkpoint(t, &start, &entry, &meta, msg);
     if (rv == ERR_MISSING) {
-        tell_what_is_left(t);
         return 0; /* fresh */
     }
     if (meta.model_json) { /* another model's does not load: its meta says why, better */
@@ -234,6 +217,7 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
         ret->step = meta.step;
         ret->position = meta.position;
         memcpy(ret->path, entry.path, sizeof(ret->path));
+        ret->is_given = strcmp(entry.path, t->config->checkpoint.resume) == 0;
     }
     checkpoint_meta_release(&meta);
     return rv;
@@ -327,13 +311,55 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
 
 /* --- metrics and the saver --- */
 
-static int take_over(struct trainer *t, struct errmsg *msg)
+/* What an earlier training has left, in a line: why ever its checkpoints are not used
+ * (checkpoint.resume=never, all rejected), they age out as new ones come. */
+static void tell_what_is_left(const struct trainer *t, const char *kept)
+{
+    const char *dir = t->config->checkpoint.dir;
+    struct checkpoint_entry *entries = NULL;
+    struct errmsg msg;
+    size_t n = 0;
+
+    if (checkpoint_list(dir, &entries, &n, &msg) == 0 && n > 0) {
+        (void)fprintf(
+            stderr,
+            "ctrun-worker: starting anew beside %zu checkpoints of an earlier "
+            "training in %s; checkpoint.keep will delete them%s%s\n",
+            n, dir, kept[0] ? "; its metrics are kept in " : "", kept);
+    } else if (kept[0]) {
+        (void)fprintf(
+            stderr,
+            "ctrun-worker: starting anew: no checkpoint in %s; the metrics of "
+            "before are kept in %s\n",
+            dir, kept);
+    }
+    mem_free(entries);
+}
+
+/* A checkpoint that a person named comes without its metrics. */
+static void tell_metrics(const struct trainer *t, const struct choice *choice,
+                         const struct metrics_found *found)
+{
+    if (choice->path[0] == '\0') {
+        tell_what_is_left(t, found->kept);
+    } else if (found->missing[0] && !choice->is_given) {
+        (void)fprintf(
+            stderr, "ctrun-worker: metrics.jsonl lacks the lines of these steps: %s\n",
+            found->missing);
+    }
+}
+
+static int take_over(struct trainer *t, const struct choice *choice, struct errmsg *msg)
 {
     const char *dir = t->run_dir.path;
     int run = t->run_dir.run_generation;
+    struct metrics_found found;
     int rv;
 
-    rv = metrics_prepare(dir, run, t->step, msg);
+    rv = metrics_prepare(dir, run, t->step, &found, msg);
+    if (rv == 0) {
+        tell_metrics(t, choice, &found);
+    }
     rv = rv < 0 ? rv : control_client_resumed(t->control, (uint32_t)run, t->step, msg);
     return rv < 0 ? rv : metrics_take_over(dir, run, &t->metrics, msg);
 }
@@ -428,7 +454,7 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
         /* again: a fenced holder may have gone, and a foreign run come, meanwhile */
         rv = run_dir_hold(&t->run_dir, msg);
         rv = rv < 0 ? rv : write_config(t, msg);
-        rv = rv < 0 ? rv : take_over(t, msg);
+        rv = rv < 0 ? rv : take_over(t, &choice, msg);
     }
     loader = trainer_loader_config(t);
     rv = rv < 0 || *ret_finished ? rv : loader_open(&loader, &t->loader, msg);

@@ -83,7 +83,7 @@ static void open_leader(struct saver_rig *r)
     struct run_dir_owner owner = {.cluster = 1, .job = "j"};
 
     RANK_CHECK(run_dir_open(r->run, &owner, &r->run_dir, &r->msg) == 0);
-    RANK_CHECK(metrics_prepare(r->run, SAVER_RIG_RUN, 0, &r->msg) == 0);
+    RANK_CHECK(metrics_prepare(r->run, SAVER_RIG_RUN, 0, NULL, &r->msg) == 0);
     RANK_CHECK(metrics_take_over(r->run, SAVER_RIG_RUN, &r->metrics, &r->msg) == 0);
 }
 

@@ -50,6 +50,40 @@ def test_resume_never_and_path_begin_there(bin_dir, train, tmp_path):
     assert [m["step"] for m in training.metrics(run_dir)] == [1, 2, 3]
 
 
+def test_a_training_that_begins_anew_keeps_the_metrics_of_the_one_before(train, tmp_path):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "train.steps=6").wait(60) == 0
+    before = (run_dir / "metrics.jsonl").read_bytes()
+    never = train(run_dir, "train.steps=3", "checkpoint.resume=never")
+    assert never.wait(60) == 0, never.err()
+    assert (run_dir / "metrics.before-g2.jsonl").read_bytes() == before
+    assert "checkpoint.keep will delete them; its metrics are kept in" in never.err()
+    (run_dir / "ckpt").rename(tmp_path / "away")
+    before = (run_dir / "metrics.jsonl").read_bytes()
+    anew = train(run_dir, "train.steps=2")
+    assert anew.wait(60) == 0, anew.err()
+    assert (run_dir / "metrics.before-g3.jsonl").read_bytes() == before
+    assert anew.err().count("kept in metrics.before-g3.jsonl") == 1, anew.err()
+    assert [m["step"] for m in training.metrics(run_dir)] == [1, 2]
+
+
+@pytest.mark.parametrize("damage", ["", None, b"\xff\0" * 1000],
+                         ids=["emptied", "deleted", "random bytes"])
+def test_a_resume_says_which_metrics_are_gone(train, tmp_path, damage):
+    run_dir = tmp_path / "run"
+    assert train(run_dir, "train.steps=6").wait(60) == 0
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage + b"\n" + lines[3] if damage else b"")
+    again = train(run_dir, "train.steps=8")
+    assert again.wait(60) == 0, again.err()
+    missing = "1-3, 5-6" if damage else "1-6"
+    assert again.err().count(f"metrics.jsonl lacks the lines of these steps: {missing}\n") == 1, again.err()
+
+
 def test_a_resume_does_not_need_the_first_weights_any_more(train, tmp_path):
     first, run_dir = tmp_path / "first", tmp_path / "run"
     assert train(first, "train.steps=4", nproc=1).wait(60) == 0

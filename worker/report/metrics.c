@@ -20,7 +20,7 @@
  * appends to the file that it took over itself: when a younger generation renames its
  * own over it, what the older one still writes goes with the old file. */
 
-enum { LINE_MAX_BYTES = 1024, METRICS_PATH_MAX = 4096 };
+enum { LINE_MAX_BYTES = 1024, METRICS_PATH_MAX = 4096, KEEP_TRIES = 1000 };
 
 struct metrics {
     int fd;
@@ -163,20 +163,54 @@ static bool line_step(const char *line, uint64_t *ret)
     return str_parse_u64(digits, ret) == 0;
 }
 
+struct copying {
+    uint64_t keep_step;
+    uint64_t last;                     /* step that was copied */
+    bool has_lines;                    /* the old file, of any step */
+    char missing[METRICS_MISSING_MAX]; /* as in struct metrics_found */
+};
+
+/* No line for the steps after the last one and before `next`. */
+static void add_missing(struct copying *c, uint64_t next)
+{
+    static const char more[] = " …";
+    size_t len = strlen(c->missing);
+    char range[64];
+
+    if (next <= c->last + 1 || (len > 0 && strstr(c->missing, more))) {
+        return;
+    }
+    if (next == c->last + 2) {
+        ASSERT(str_format(range, sizeof(range), "%s%llu", len > 0 ? ", " : "",
+                          (unsigned long long)next - 1));
+    } else {
+        ASSERT(str_format(range, sizeof(range), "%s%llu-%llu", len > 0 ? ", " : "",
+                          (unsigned long long)c->last + 1,
+                          (unsigned long long)next - 1));
+    }
+    ASSERT(str_format(c->missing + len, sizeof(c->missing) - len, "%s",
+                      len + strlen(range) + sizeof(more) <= sizeof(c->missing) ? range
+                                                                               : more));
+}
+
 /* Copies the lines of steps 1 … keep_step, each step once and in order. */
-static int copy_lines(FILE *from, int to, uint64_t keep_step)
+static int copy_lines(FILE *from, int to, struct copying *c)
 {
     char line[LINE_MAX_BYTES];
-    uint64_t last = 0;
 
     while (fgets(line, sizeof(line), from)) {
         uint64_t step;
         int rv;
 
-        if (!line_step(line, &step) || step <= last || step > keep_step) {
+        if (!line_step(line, &step)) {
             continue;
         }
-        last = step;
+        c->has_lines = true;
+        if (step <= c->last || step > c->keep_step) {
+            continue;
+        }
+        add_missing(c, step);
+        c->last = step;
         rv = storage_write_all(to, line, strlen(line));
         if (rv < 0) {
             return rv;
@@ -185,7 +219,7 @@ static int copy_lines(FILE *from, int to, uint64_t keep_step)
     return ferror(from) ? -EIO : 0;
 }
 
-static int copy_kept(const char *path, int to, uint64_t keep_step, struct errmsg *msg)
+static int copy_kept(const char *path, int to, struct copying *c, struct errmsg *msg)
 {
     int fd =
         open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not hold us */
@@ -202,14 +236,42 @@ static int copy_kept(const char *path, int to, uint64_t keep_step, struct errmsg
     }
     from = fdopen(fd, "r");
     ASSERT(from); /* out of memory */
-    rv = copy_lines(from, to, keep_step);
+    rv = copy_lines(from, to, c);
     (void)fclose(from); /* only read from */
     return rv < 0 ? blame(msg, path, rv) : 0;
 }
 
-int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
-                    struct errmsg *msg)
+/* A second name, not another one: a rank 0 that was replaced without knowing it must
+ * not take the name from its successor's file. log/ may have been cleaned up, so that R
+ * was there before. */
+static int keep_aside(const char *run_dir, int run_generation, const char *path,
+                      char name[METRICS_NAME_MAX], struct errmsg *msg)
 {
+    char to[METRICS_PATH_MAX];
+    int rv;
+
+    for (int i = 0; i < KEEP_TRIES; i++) {
+        ASSERT(i == 0 ? str_format(name, METRICS_NAME_MAX, "metrics.before-g%d.jsonl",
+                                   run_generation)
+                      : str_format(name, METRICS_NAME_MAX,
+                                   "metrics.before-g%d.%d.jsonl", run_generation, i));
+        rv = path_in(run_dir, name, to, msg);
+        if (rv < 0 || link(path, to) == 0) {
+            return rv;
+        }
+        if (errno != EEXIST) {
+            break;
+        }
+    }
+    return errmsg_set(msg, -errno, "%s cannot be kept as %s: %s; move it away", path,
+                      name, err_text(-errno));
+}
+
+int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
+                    struct metrics_found *ret, struct errmsg *msg)
+{
+    struct copying copying = {.keep_step = keep_step};
+    struct metrics_found found = {0};
     char tmp[METRICS_PATH_MAX];
     char path[METRICS_PATH_MAX];
     int fd;
@@ -225,7 +287,7 @@ int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
     if (fd < 0) {
         return blame(msg, tmp, -errno);
     }
-    rv = copy_kept(path, fd, keep_step, msg);
+    rv = copy_kept(path, fd, &copying, msg);
     if (rv == 0) {
         rv = storage_sync(fd);
         rv = rv < 0 ? blame(msg, tmp, rv) : 0;
@@ -233,7 +295,16 @@ int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
     if (close(fd) < 0 && rv == 0) {
         rv = blame(msg, tmp, -errno);
     }
-    return rv < 0 ? rv : sync_folder(run_dir, msg);
+    add_missing(&copying, keep_step + 1);
+    if (rv == 0 && ret && keep_step == 0 && copying.has_lines) {
+        rv = keep_aside(run_dir, run_generation, path, found.kept, msg);
+    }
+    rv = rv < 0 ? rv : sync_folder(run_dir, msg);
+    if (rv == 0 && ret) {
+        memcpy(found.missing, copying.missing, sizeof(found.missing));
+        *ret = found;
+    }
+    return rv;
 }
 
 int metrics_take_over(const char *run_dir, int run_generation, struct metrics **ret,

@@ -8,7 +8,10 @@
  * generations' temporaries and writes metrics.jsonl.g<R>.tmp with the kept lines,
  * fsynced; when the service has accepted `resumed(R, N)`, metrics_take_over renames it
  * and opens for append. So a zombie rank 0 meets ENOENT or a refusal in every
- * interleaving. */
+ * interleaving.
+ *
+ * A training that begins anew (N = 0) keeps the lines of the one before: metrics_prepare
+ * gives their file a second name, metrics.before-g<R>.jsonl. */
 
 #include "common/err.h"
 
@@ -26,8 +29,18 @@ struct metrics_line {
     double val_loss; /* NaN: none */
 };
 
+enum { METRICS_MISSING_MAX = 128, METRICS_NAME_MAX = 64 };
+
+/* What metrics_prepare has found. */
+struct metrics_found {
+    char
+        missing[METRICS_MISSING_MAX]; /* steps up to N without a line: "2-4, 7 …"; "" */
+    char kept[METRICS_NAME_MAX];      /* the second name in the folder; "": no lines */
+};
+
+/* `ret` NULL: nobody asks, and nothing is kept. */
 int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
-                    struct errmsg *msg) MUST_CHECK;
+                    struct metrics_found *ret, struct errmsg *msg) MUST_CHECK;
 int metrics_take_over(const char *run_dir, int run_generation, struct metrics **ret,
                       struct errmsg *msg) MUST_CHECK;
 void metrics_close(struct metrics *m); /* NULL allowed */

@@ -58,7 +58,7 @@ static void must_prepare(int generation, uint64_t keep_step)
 {
     struct errmsg msg = {0};
 
-    if (metrics_prepare(scratch.dir, generation, keep_step, &msg) != 0) {
+    if (metrics_prepare(scratch.dir, generation, keep_step, NULL, &msg) != 0) {
         fail_msg("%s", msg.text);
     }
 }
@@ -190,6 +190,72 @@ static void torn_and_foreign_lines_are_dropped(void **state)
     assert_steps("1:1 2:1 3:1");
 }
 
+static void assert_missing(const char *text, uint64_t keep_step, const char *missing)
+{
+    struct metrics_found found;
+    struct errmsg msg = {0};
+
+    if (text) {
+        (void)scratch_text(&scratch, "metrics.jsonl", text);
+    }
+    assert_int_equal(metrics_prepare(scratch.dir, 2, keep_step, &found, &msg), 0);
+    metrics_close(must_take_over(2));
+    assert_string_equal(found.missing, missing);
+    assert_string_equal(found.kept, "");
+}
+
+#define LINE(n) "{\"step\":" #n ",\"generation\":1}\n"
+
+static void a_resume_says_which_lines_are_missing(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+
+    assert_missing(NULL, 7, "1-7");
+    assert_missing("", 1, "1");
+    assert_missing(LINE(1) LINE(2) LINE(3), 2, "");
+    assert_missing(LINE(1) LINE(2) LINE(3), 3, "");
+    assert_missing(LINE(3) "\377\1\2 random\n" LINE(5) LINE(9), 12,
+                   "1-2, 4, 6-8, 10-12");
+    for (int i = 2; i <= 100; i += 2) {
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                       "{\"step\":%d,\"generation\":1}\n", i);
+    }
+    assert_missing(text, 100,
+                   "1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, "
+                   "35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63 …");
+}
+
+static void assert_kept(int generation, const char *name, const char *expected)
+{
+    struct metrics_found found;
+    struct errmsg msg = {0};
+    char *text;
+
+    assert_int_equal(metrics_prepare(scratch.dir, generation, 0, &found, &msg), 0);
+    metrics_close(must_take_over(generation));
+    assert_steps("");
+    assert_string_equal(found.kept, name);
+    assert_string_equal(found.missing, "");
+    if (expected) {
+        text = scratch_read(&scratch, name);
+        assert_string_equal(text, expected);
+        free(text);
+    }
+}
+
+static void a_training_that_begins_anew_keeps_the_lines_of_the_one_before(void **state)
+{
+    (void)state;
+    assert_kept(1, "", NULL); /* nothing there */
+    assert_kept(2, "", NULL); /* no line in it */
+    (void)scratch_text(&scratch, "metrics.jsonl", LINE(1) LINE(2) "torn");
+    assert_kept(3, "metrics.before-g3.jsonl", LINE(1) LINE(2) "torn");
+    (void)scratch_text(&scratch, "metrics.jsonl", LINE(1));
+    assert_kept(3, "metrics.before-g3.1.jsonl", LINE(1));
+    assert_kept(4, "", NULL);
+}
+
 static void older_temporaries_are_removed(void **state)
 {
     (void)state;
@@ -211,7 +277,7 @@ static void an_older_generation_is_refused_by_a_newer_ones_temporary(void **stat
     struct errmsg msg = {0};
 
     must_prepare(3, 0);
-    assert_int_equal(metrics_prepare(scratch.dir, 2, 0, &msg), ERR_STALE);
+    assert_int_equal(metrics_prepare(scratch.dir, 2, 0, NULL, &msg), ERR_STALE);
     assert_non_null(strstr(msg.text, "run generation 3 has taken over from 2"));
     metrics_close(must_take_over(3)); /* unharmed */
 }
@@ -242,7 +308,7 @@ static void a_missing_folder_is_named(void **state)
     (void)state;
     struct errmsg msg = {0};
 
-    assert_int_equal(metrics_prepare(scratch_path(&scratch, "none"), 1, 0, &msg),
+    assert_int_equal(metrics_prepare(scratch_path(&scratch, "none"), 1, 0, NULL, &msg),
                      -ENOENT);
     assert_non_null(strstr(msg.text, "/none: No such file or directory"));
     metrics_close(NULL);
@@ -256,6 +322,8 @@ int main(void)
         CASE(numbers_read_back_bit_for_bit),
         CASE(a_resume_drops_the_lines_after_its_step),
         CASE(torn_and_foreign_lines_are_dropped),
+        CASE(a_resume_says_which_lines_are_missing),
+        CASE(a_training_that_begins_anew_keeps_the_lines_of_the_one_before),
         CASE(older_temporaries_are_removed),
         CASE(an_older_generation_is_refused_by_a_newer_ones_temporary),
         CASE(a_zombies_lines_never_reach_the_new_file),
