@@ -5,7 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -95,4 +95,57 @@ int storage_make_dirs(const char *path)
         }
     }
     return make_dir(text);
+}
+
+/* Appends what is not there yet: no links in it, so the text alone tells the way. */
+static bool append_missing(char real[PATH_MAX], const char *rest)
+{
+    while (*rest) {
+        size_t n = strcspn(rest, "/");
+        size_t len = strlen(real);
+
+        if (n == 2 && strncmp(rest, "..", 2) == 0) {
+            *strrchr(real, '/') = '\0';
+        } else if (n > 0 && !(n == 1 && *rest == '.') &&
+                   !str_format(real + len, PATH_MAX - len, "%s%.*s", len > 1 ? "/" : "",
+                               (int)n, rest)) {
+            return false;
+        }
+        if (real[0] == '\0') {
+            memcpy(real, "/", 2);
+        }
+        rest += n + (rest[n] == '/' ? 1 : 0);
+    }
+    return true;
+}
+
+int storage_resolve(const char *path, char ret[PATH_MAX])
+{
+    char head[PATH_MAX];
+    size_t n = strlen(path);
+
+    if (!str_format(head, sizeof(head), "%s", path)) {
+        return -ENAMETOOLONG;
+    }
+    while (!realpath(n > 0 ? head : ".", ret)) {
+        if (errno != ENOENT || n == 0) {
+            return -errno;
+        }
+        while (n > 0 && head[n - 1] == '/') {
+            n--;
+        }
+        while (n > 0 && head[n - 1] != '/') {
+            n--;
+        }
+        head[n] = '\0';
+    }
+    return append_missing(ret, path + n) ? 0 : -ENAMETOOLONG;
+}
+
+bool storage_is_in(const char *path, const char *folder)
+{
+    size_t len = strlen(folder);
+
+    return strncmp(path, folder, len) == 0 &&
+           (path[len] == '/' || path[len] == '\0' || strcmp(folder, "/") == 0);
 }

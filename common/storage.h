@@ -7,6 +7,8 @@
 
 #include "common/check.h"
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* All of it, however the kernel cuts it up. */
@@ -21,5 +23,11 @@ int storage_sync_dir(const char *path) MUST_CHECK;
 /* mkdir -p: makes `path` and what is missing above it, each name durable. What is there
  * already may be anything: the first use tells. */
 int storage_make_dirs(const char *path) MUST_CHECK;
+
+/* realpath, also of what will only be made: what is missing of it has no links. */
+int storage_resolve(const char *path, char ret[PATH_MAX]) MUST_CHECK;
+
+/* Whether a path is the folder or in it; both as storage_resolve gives them. */
+bool storage_is_in(const char *path, const char *folder);
 
 #endif

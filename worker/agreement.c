@@ -188,7 +188,9 @@ static int open_run_dir(struct trainer *t, uint64_t cluster, struct errmsg *msg)
 {
     struct run_dir_owner owner = {.cluster = cluster,
                                   .job = t->launch->run_id,
-                                  .lock_wait_ms = RUN_DIR_LOCK_WAIT_MS};
+                                  .lock_wait_ms = RUN_DIR_LOCK_WAIT_MS,
+                                  .checkpoint_dir = t->config->checkpoint.dir};
+    uint64_t at_least = 0;
     char record[RUN_RECORD_MAX] = "";
     char token[RUN_DIR_TOKEN_MAX] = "";
     size_t size = 0;
@@ -196,9 +198,9 @@ static int open_run_dir(struct trainer *t, uint64_t cluster, struct errmsg *msg)
     int rv;
 
     if (trainer_leads(t)) {
-        rv = run_dir_make(t->config->run.dir, msg); /* before what is in it is read */
-        rv = rv < 0 ? rv : lowest_generation(t, &owner.generation, msg);
-        rv = rv < 0 ? rv : run_dir_open(t->config->run.dir, &owner, &t->run_dir, msg);
+        rv = run_dir_open(t->config->run.dir, &owner, &t->run_dir, msg);
+        rv = rv < 0 ? rv : lowest_generation(t, &at_least, msg); /* none comes now */
+        rv = rv < 0 ? rv : run_dir_claim(&t->run_dir, at_least, msg);
         if (rv < 0 || !t->store) {
             return rv;
         }

@@ -20,13 +20,15 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 64, CHANGED_MAX = 512 };
+enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 64, CHANGED_MAX = 512, RUN_TEXT_MAX = 128 };
 
 struct choice {
     uint64_t step, position;
     char path[CHECKPOINT_PATH_MAX]; /* "": fresh */
+    char run[RUN_TEXT_MAX];         /* another run.name's, quoted; rank 0 knows */
     bool is_given;                  /* by checkpoint.resume=PATH; rank 0 knows */
 };
 
@@ -81,6 +83,24 @@ static bool is_same_json(const char *a, const char *b)
     json_decref(left);
     json_decref(right);
     return same;
+}
+
+/* A folder of checkpoints may be another run's. Its name comes from a file: as JSON, it
+ * moves no cursor. */
+static void name_other_run(const struct trainer *t, const struct checkpoint_meta *meta,
+                           char text[RUN_TEXT_MAX])
+{
+    json_t *config = json_loads(meta->config_json, 0, NULL);
+    const json_t *name = json_object_get(config, "run.name");
+    char *quoted = NULL;
+
+    if (json_is_string(name) &&
+        strcmp(json_string_value(name), t->config->run.name) != 0) {
+        quoted = json_dumps(name, JSON_ENCODE_ANY);
+    }
+    (void)snprintf(text, RUN_TEXT_MAX, "%s", quoted ? quoted : ""); /* cut is fine */
+    free(quoted);
+    json_decref(config);
 }
 
 static int check_meta(const struct trainer *t, const struct checkpoint_meta *meta,
@@ -217,6 +237,7 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
         ret->step = meta.step;
         ret->position = meta.position;
         memcpy(ret->path, entry.path, sizeof(ret->path));
+        name_other_run(t, &meta, ret->run);
         ret->is_given = strcmp(entry.path, t->config->checkpoint.resume) == 0;
     }
     checkpoint_meta_release(&meta);
@@ -420,9 +441,10 @@ static void tell_start(const struct trainer *t, const struct choice *choice)
         t->device->threads > 1 ? "s" : "", t->n_leaves, t->n_leaves > 1 ? "es" : "",
         t->run_dir.path);
     if (choice->path[0] != '\0') {
-        (void)printf("resumed from %s: step %" PRIu64 " of %lld\n",
+        (void)printf("resumed from %s: step %" PRIu64 " of %lld%s%s\n",
                      base_name(choice->path), choice->step,
-                     (long long)t->config->train.steps);
+                     (long long)t->config->train.steps,
+                     choice->run[0] ? "; the checkpoint is of run " : "", choice->run);
     } else if (t->config->model.init_from[0] != '\0') {
         (void)printf("weights from %s\n", base_name(t->config->model.init_from));
     }

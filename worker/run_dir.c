@@ -1,6 +1,5 @@
 #include "worker/run_dir.h"
 
-#include "common/clock.h"
 #include "common/storage.h"
 #include "common/str.h"
 
@@ -11,13 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { LOCK_POLL_MS = 100, LOCK_TEXT_MAX = RUN_DIR_OWNER_MAX + HOST_NAME_MAX + 64 };
 
 static int fail_with(struct errmsg *msg, int err, const char *what, const char *path)
 {
@@ -97,104 +92,45 @@ int run_dir_write(const struct run_dir *r, const char *name, const char *text,
     return rv;
 }
 
-/* --- the lock --- */
-
-/* The first line of the lock's text: "<cluster> <job> pid … on …". */
-static void read_holder(int fd, char text[LOCK_TEXT_MAX])
-{
-    ssize_t n = pread(fd, text, LOCK_TEXT_MAX - 1, 0);
-
-    text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-}
-
-static bool is_of_job(const char *text, const char *owner)
-{
-    size_t len = strlen(owner);
-
-    return len > 0 && strncmp(text, owner, len) == 0 && text[len] == ' ';
-}
-
-/* Without a launcher there is no job to share the lock with: "" matches nobody. */
-static void format_owner(const struct run_dir_owner *owner, char *text, size_t size)
-{
-    text[0] = '\0';
-    if (owner->job[0] != '\0') {
-        (void)snprintf(text, size, "cluster %016llx job %s",
-                       (unsigned long long)owner->cluster, owner->job);
-    }
-}
-
-/* Written over the old text, then cut: a reader never finds it empty. */
-static int write_lock(const struct run_dir *r, const char *path, struct errmsg *msg)
-{
-    char host[HOST_NAME_MAX + 1] = "";
-    char text[LOCK_TEXT_MAX];
-    int rv;
-
-    (void)gethostname(host, sizeof(host) - 1);
-    (void)snprintf(text, sizeof(text), "%s pid %ld on %s\n",
-                   r->owner[0] ? r->owner : "one process", (long)getpid(), host);
-    if (lseek(r->lock_fd, 0, SEEK_SET) < 0) {
-        return fail(msg, "cannot write", path);
-    }
-    rv = write_whole(r->lock_fd, text, path, msg);
-    if (rv == 0 && ftruncate(r->lock_fd, (off_t)strlen(text)) < 0) {
-        rv = fail(msg, "cannot write", path);
-    }
-    return rv;
-}
-
-/* Never blocks. 0: taken, or with a fenced rank 0 of this job (r->has_lock tells);
- * ERR_BUSY names a foreign holder. */
-static int try_lock(struct run_dir *r, struct errmsg *msg)
-{
-    char path[RUN_DIR_PATH_MAX];
-    char holder[LOCK_TEXT_MAX];
-    int rv = join_path(path, r->path, ".lock", msg);
-
-    if (rv < 0) {
-        return rv;
-    }
-    if (flock(r->lock_fd, LOCK_EX | LOCK_NB) == 0) {
-        rv = write_lock(r, path, msg);
-        r->has_lock = rv == 0; /* else the next try writes it */
-        return rv;
-    }
-    if (errno != EWOULDBLOCK) {
-        return fail(msg, "cannot lock", path);
-    }
-    read_holder(r->lock_fd, holder);
-    if (is_of_job(holder, r->owner)) {
-        return 0;
-    }
-    return errmsg_set(msg, ERR_BUSY,
-                      "run directory %s is in use by %s; stop it, or give this run "
-                      "another run.name or run.dir",
-                      r->path, holder);
-}
+/* --- the locks --- */
 
 static int open_lock(struct run_dir *r, const struct run_dir_owner *owner,
                      struct errmsg *msg)
 {
-    const struct timespec pause = {.tv_nsec = LOCK_POLL_MS * 1000000L};
-    uint64_t deadline = clock_ms() + (uint64_t)owner->lock_wait_ms;
-    char path[RUN_DIR_PATH_MAX];
+    struct dir_lock_config config = {.dir = r->path,
+                                     .what = "run directory",
+                                     .remedy = "another run.name or run.dir",
+                                     .cluster = owner->cluster,
+                                     .job = owner->job,
+                                     .wait_ms = owner->lock_wait_ms};
+
+    return dir_lock_open(&config, &r->lock, msg);
+}
+
+/* A folder of checkpoints elsewhere may be another run's, too. */
+static int open_checkpoint_lock(struct run_dir *r, const struct run_dir_owner *owner,
+                                struct errmsg *msg)
+{
+    char dir[PATH_MAX];
+    struct dir_lock_config config = {.dir = dir,
+                                     .what = "checkpoint.dir",
+                                     .remedy = "another checkpoint.dir",
+                                     .cluster = owner->cluster,
+                                     .job = owner->job,
+                                     .wait_ms = owner->lock_wait_ms};
     int rv;
 
-    format_owner(owner, r->owner, sizeof(r->owner));
-    rv = join_path(path, r->path, ".lock", msg);
-    if (rv < 0) {
-        return rv;
+    if (!owner->checkpoint_dir) {
+        return 0;
     }
-    r->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (r->lock_fd < 0) {
-        return fail(msg, "cannot open", path);
+    rv = storage_resolve(owner->checkpoint_dir, dir);
+    if (rv == 0 && storage_is_in(dir, r->path)) {
+        return 0;
     }
-    while ((rv = try_lock(r, msg)) == ERR_BUSY && clock_ms() < deadline) {
-        (void)nanosleep(&pause, NULL);
-    }
-    return rv;
+    rv = rv < 0 ? rv : storage_make_dirs(dir);
+    return rv < 0
+               ? fail_with(msg, rv, "cannot make checkpoint.dir", owner->checkpoint_dir)
+               : dir_lock_open(&config, &r->checkpoint_lock, msg);
 }
 
 /* --- the run generation --- */
@@ -219,7 +155,7 @@ static int highest_generation(const char *log_dir, int *ret, struct errmsg *msg)
     return 0;
 }
 
-static int claim_generation(struct run_dir *r, uint64_t at_least, struct errmsg *msg)
+static int make_generation(struct run_dir *r, uint64_t at_least, struct errmsg *msg)
 {
     char dir[RUN_DIR_PATH_MAX];
     int highest = 0;
@@ -307,6 +243,7 @@ int run_dir_hold(struct run_dir *r, struct errmsg *msg)
 {
     uint64_t device = 0;
     uint64_t inode = 0;
+    int rv;
 
     if (identify(r->path, &device, &inode) < 0 || device != r->device ||
         inode != r->inode) {
@@ -314,8 +251,10 @@ int run_dir_hold(struct run_dir *r, struct errmsg *msg)
             msg, ERR_STALE,
             "run directory %s was moved or replaced while the run goes on", r->path);
     }
-    ASSERT(r->lock_fd >= 0); /* rank 0's */
-    return r->has_lock ? 0 : try_lock(r, msg);
+    rv = dir_lock_hold(&r->lock, msg); /* rank 0's */
+    return rv < 0 || !r->checkpoint_lock.is_open
+               ? rv
+               : dir_lock_hold(&r->checkpoint_lock, msg);
 }
 
 int run_dir_open(const char *path, const struct run_dir_owner *owner,
@@ -323,19 +262,25 @@ int run_dir_open(const char *path, const struct run_dir_owner *owner,
 {
     int rv;
 
-    *ret = (struct run_dir){.lock_fd = -1};
+    *ret = (struct run_dir){0};
     rv = run_dir_make(path, msg);
     rv = rv < 0 ? rv : absolute(path, ret->path, msg);
     if (rv == 0 && identify(ret->path, &ret->device, &ret->inode) < 0) {
         rv = fail(msg, "cannot find", ret->path);
     }
     rv = rv < 0 ? rv : open_lock(ret, owner, msg);
-    rv = rv < 0 ? rv : claim_generation(ret, owner->generation, msg);
-    rv = rv < 0 ? rv : write_token(ret, msg);
+    rv = rv < 0 ? rv : open_checkpoint_lock(ret, owner, msg);
     if (rv < 0) {
         run_dir_close(ret);
     }
     return rv;
+}
+
+int run_dir_claim(struct run_dir *r, uint64_t at_least, struct errmsg *msg)
+{
+    int rv = make_generation(r, at_least, msg);
+
+    return rv < 0 ? rv : write_token(r, msg);
 }
 
 int run_dir_join(const char *path, int run_generation, const char *token,
@@ -346,7 +291,7 @@ int run_dir_join(const char *path, int run_generation, const char *token,
     ssize_t n = -1;
     int fd = -1;
 
-    *ret = (struct run_dir){.lock_fd = -1, .run_generation = run_generation};
+    *ret = (struct run_dir){.run_generation = run_generation};
     if (absolute(path, ret->path, NULL) == 0 &&
         str_format(ret->log, sizeof(ret->log), "%s/log/%d", ret->path,
                    run_generation) &&
@@ -370,9 +315,6 @@ int run_dir_join(const char *path, int run_generation, const char *token,
 
 void run_dir_close(struct run_dir *r)
 {
-    if (r->lock_fd >= 0) {
-        (void)close(r->lock_fd); /* lets go of the lock */
-        r->lock_fd = -1;
-        r->has_lock = false;
-    }
+    dir_lock_close(&r->checkpoint_lock);
+    dir_lock_close(&r->lock);
 }

@@ -264,7 +264,6 @@ static int open_local(struct trainer *t, struct errmsg *msg)
     const struct train_config *c = t->config;
     int rv;
 
-    t->run_dir.lock_fd = -1;
     t->timeout_ms = (int)(c->comm.timeout * 1000);
     t->n_leaves = (uint32_t)(c->train.global_batch / c->train.micro_batch);
     rv = open_model(t, msg);

@@ -83,6 +83,7 @@ static void open_leader(struct saver_rig *r)
     struct run_dir_owner owner = {.cluster = 1, .job = "j"};
 
     RANK_CHECK(run_dir_open(r->run, &owner, &r->run_dir, &r->msg) == 0);
+    RANK_CHECK(run_dir_claim(&r->run_dir, 1, &r->msg) == 0);
     RANK_CHECK(metrics_prepare(r->run, SAVER_RIG_RUN, 0, NULL, &r->msg) == 0);
     RANK_CHECK(metrics_take_over(r->run, SAVER_RIG_RUN, &r->metrics, &r->msg) == 0);
 }
@@ -114,8 +115,7 @@ void saver_rig_open(struct saver_rig *r, const struct rank *self,
                                        .world_size = self->world_size,
                                        .master_addr = "127.0.0.1",
                                        .master_port = self->store_port},
-                            .agent.answer = answer,
-                            .run_dir.lock_fd = -1};
+                            .agent.answer = answer};
     (void)snprintf(r->ckpt, sizeof(r->ckpt), "%s/ckpt", r->dir);
     (void)snprintf(r->run, sizeof(r->run), "%s/run", r->dir);
     if (leads) {

@@ -169,3 +169,22 @@ def test_sigterm_to_a_lone_worker_saves_whatever_it_computes(bin_dir, start, cor
         assert worker.wait(60) == 83, worker.err()
         assert "saved" in worker.out()
         assert training.step_of(training.checkpoints(run_dir)[-1]) == training.last_step(run_dir)
+
+
+def test_runs_that_share_a_folder_of_checkpoints_come_one_after_the_other(train, tmp_path, wait_for):
+    shared = f"checkpoint.dir={tmp_path}/shared"
+    first = train(tmp_path / "a", shared, "run.name=a", "train.steps=100000")
+    wait_for(lambda: training.last_step(tmp_path / "a") >= 6)
+    second = train(tmp_path / "b", shared, "run.name=b", options=["--max-restarts=3"])
+    assert second.wait(60) == 2, second.err()
+    lines = second.err().splitlines()
+    assert len(lines) == 1 and "checkpoint.dir" in lines[0] and "in use by" in lines[0], lines
+    first.signal(signal.SIGTERM)
+    assert first.wait(60) == 128 + signal.SIGTERM, first.err()
+    saved = training.last_step(tmp_path / "a")
+    third = train(tmp_path / "b", shared, "run.name=b", f"train.steps={saved + 3}")
+    assert third.wait(60) == 0, third.err()
+    assert f"step {saved} of {saved + 3}; the checkpoint is of run \"a\"\n" in third.out()
+    again = train(tmp_path / "b", shared, "run.name=b", f"train.steps={saved + 5}")
+    assert again.wait(60) == 0, again.err()
+    assert "resumed" in again.out() and "of run" not in again.out()

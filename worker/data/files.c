@@ -1,6 +1,7 @@
 #include "worker/data/files.h"
 
 #include "common/mem.h"
+#include "common/storage.h"
 #include "common/str.h"
 
 #include <dirent.h>
@@ -62,57 +63,10 @@ static int add(const struct finder *f, struct file_names *list, const char *path
 
 /* --- what the run itself writes --- */
 
-/* Appends what is not there yet: no links in it, so the text alone tells the way. */
-static bool append_missing(char real[PATH_MAX], const char *rest)
-{
-    while (*rest) {
-        size_t n = strcspn(rest, "/");
-        size_t len = strlen(real);
-
-        if (n == 2 && strncmp(rest, "..", 2) == 0) {
-            *strrchr(real, '/') = '\0';
-        } else if (n > 0 && !(n == 1 && *rest == '.') &&
-                   !str_format(real + len, PATH_MAX - len, "%s%.*s", len > 1 ? "/" : "",
-                               (int)n, rest)) {
-            return false;
-        }
-        if (real[0] == '\0') {
-            memcpy(real, "/", 2);
-        }
-        rest += n + (rest[n] == '/' ? 1 : 0);
-    }
-    return true;
-}
-
-/* realpath, also of what will only be made: as rank 0 makes the run directory while
- * others still look for their data. */
-static int resolve(const char *path, char ret[PATH_MAX])
-{
-    char head[PATH_MAX];
-    size_t n = strlen(path);
-
-    if (!str_format(head, sizeof(head), "%s", path)) {
-        return -ENAMETOOLONG;
-    }
-    while (!realpath(n > 0 ? head : ".", ret)) {
-        if (errno != ENOENT || n == 0) {
-            return -errno;
-        }
-        while (n > 0 && head[n - 1] == '/') {
-            n--;
-        }
-        while (n > 0 && head[n - 1] != '/') {
-            n--;
-        }
-        head[n] = '\0';
-    }
-    return append_missing(ret, path + n) ? 0 : -ENAMETOOLONG;
-}
-
 static int resolve_own(struct finder *f, const char *const own[FILES_OWN_MAX])
 {
     for (size_t i = 0; own && i < FILES_OWN_MAX; i++) {
-        int rv = own[i] ? resolve(own[i], f->own[i]) : 0;
+        int rv = own[i] ? storage_resolve(own[i], f->own[i]) : 0;
 
         if (rv < 0 && rv != -ENOTDIR) { /* it cannot be made either, which tells why */
             return errmsg_set(f->msg, rv, "%s: %s", own[i], err_text(rv));
@@ -132,10 +86,7 @@ static bool is_own(const struct finder *f, const char *path)
         return false; /* stat says why */
     }
     for (size_t i = 0; i < FILES_OWN_MAX; i++) {
-        size_t len = strlen(f->own[i]);
-
-        if (len > 0 && strncmp(real, f->own[i], len) == 0 &&
-            (real[len] == '/' || real[len] == '\0' || len == 1)) {
+        if (f->own[i][0] && storage_is_in(real, f->own[i])) {
             return true;
         }
     }

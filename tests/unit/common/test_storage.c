@@ -74,6 +74,23 @@ static void a_relative_path_begins_at_the_working_directory(void **state)
     child_run(make_relative);
 }
 
+static void a_path_is_in_a_folder_by_whole_names(void **state)
+{
+    char real[PATH_MAX];
+
+    assert_true(storage_is_in("/a/b", "/a/b"));
+    assert_true(storage_is_in("/a/b/c", "/a/b"));
+    assert_true(storage_is_in("/a", "/"));
+    assert_false(storage_is_in("/a/bc", "/a/b"));
+    assert_false(storage_is_in("/a", "/a/b"));
+    (void)state;
+    assert_int_equal(storage_resolve("/none/../../x//./y/", real), 0);
+    assert_string_equal(real, "/x/y");
+    assert_int_equal(storage_resolve("/", real), 0);
+    assert_string_equal(real, "/");
+    assert_int_equal(storage_resolve("/dev/null/x", real), -ENOTDIR);
+}
+
 static void what_cannot_be_made_is_an_error(void **state)
 {
     struct scratch *s = *state;
@@ -184,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(missing_folders_are_made_however_the_path_is_written),
         CASE(a_relative_path_begins_at_the_working_directory),
+        CASE(a_path_is_in_a_folder_by_whole_names),
         CASE(what_cannot_be_made_is_an_error),
         CASE(a_write_that_is_cut_short_goes_on_where_it_was),
         CASE(a_write_that_fails_says_why),

@@ -105,8 +105,7 @@ static void rig_open(struct rig *r, const struct rank *self)
     r->t = (struct trainer){.config = &r->options.config,
                             .launch = &r->launch,
                             .timeout_ms = TIMEOUT_MS,
-                            .n_leaves = 2,
-                            .run_dir.lock_fd = -1};
+                            .n_leaves = 2};
     data.paths = &r->options.config.data.train;
     data.vocab = r->options.config.model.vocab;
     RANK_CHECK(dataset_open(&data, &r->t.train_data, &r->msg) == 0);

@@ -42,10 +42,10 @@ static void a_start_that_lost_the_lock_to_a_foreign_run_touches_nothing(void **s
     assert_int_equal(control_client_open(-1, &t.control, &msg), 0);
     fenced = must_open(dir, "ours");
     t.run_dir = must_open(dir, "ours");
-    assert_false(t.run_dir.has_lock);
+    assert_false(t.run_dir.lock.is_held);
     run_dir_close(&fenced);
     foreign = must_open(dir, "foreign");
-    assert_true(foreign.has_lock);
+    assert_true(foreign.lock.is_held);
 
     assert_int_equal(trainer_resume(&t, &is_finished, &msg), ERR_BUSY);
     assert_non_null(strstr(msg.text, "job foreign"));

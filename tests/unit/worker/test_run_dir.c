@@ -52,8 +52,13 @@ static struct run_dir_owner job(const char *name)
 static int open_as(struct fixture *f, const char *name, struct run_dir *ret)
 {
     struct run_dir_owner owner = job(name);
+    int rv = run_dir_open(f->dir, &owner, ret, &f->msg);
 
-    return run_dir_open(f->dir, &owner, ret, &f->msg);
+    rv = rv < 0 ? rv : run_dir_claim(ret, 1, &f->msg);
+    if (rv < 0) {
+        run_dir_close(ret);
+    }
+    return rv;
 }
 
 /* Whether the lock's text is that of process `pid`, and nothing more. */
@@ -82,7 +87,7 @@ static void the_directory_is_made_locked_and_claimed(void **state)
     (void)snprintf(f->dir, sizeof(f->dir), "%s",
                    scratch_path(&f->scratch, "run/deep/down/"));
     assert_int_equal(open_as(f, "j", &r), 0);
-    assert_true(r.has_lock);
+    assert_true(r.lock.is_held);
     assert_string_equal(r.path, scratch_path(&f->scratch, "run/deep/down"));
     assert_string_equal(r.log, scratch_path(&f->scratch, "run/deep/down/log/1"));
     assert_int_equal(stat(r.log, &st), 0);
@@ -131,9 +136,9 @@ static void the_generation_is_above_all_found_and_at_least_the_jobs(void **state
         struct run_dir_owner owner = job("j");
         struct run_dir r;
 
-        owner.generation = cases[i].at_least;
         (void)scratch_text(&f->scratch, cases[i].found, "");
         assert_int_equal(run_dir_open(f->dir, &owner, &r, &f->msg), 0);
+        assert_int_equal(run_dir_claim(&r, cases[i].at_least, &f->msg), 0);
         assert_int_equal(r.run_generation, cases[i].claimed);
         run_dir_close(&r);
     }
@@ -164,7 +169,7 @@ static void too_long_a_path_is_refused(void **state)
     path[RUN_DIR_PATH_MAX - 2] = '\0'; /* fits, but nothing below it does */
     assert_int_equal(run_dir_open(path, &owner, &r, &f->msg), ERR_TOO_LARGE);
     assert_non_null(strstr(f->msg.text, "the path is too long: /"));
-    assert_int_equal(r.lock_fd, -1);
+    assert_false(r.lock.is_open);
 }
 
 static void a_long_path_that_fits_serves_every_rank(void **state)
@@ -177,6 +182,7 @@ static void a_long_path_that_fits_serves_every_rank(void **state)
 
     make_long(f, path, RUN_DIR_PATH_MAX - 1 - strlen("/log/1/.token"));
     assert_int_equal(run_dir_open(path, &owner, &leader, &f->msg), 0);
+    assert_int_equal(run_dir_claim(&leader, 1, &f->msg), 0);
     assert_int_equal(run_dir_join(path, 1, leader.token, &r, &f->msg), 0);
     assert_string_equal(r.log, leader.log);
     assert_int_equal(run_dir_write(&leader, "1234567.y", "text", &f->msg),
@@ -204,7 +210,7 @@ static void what_cannot_be_opened_is_named(void **state)
     (void)scratch_text(&f->scratch, "run/log", "a file");
     assert_int_equal(open_as(f, "j", &r), -ENOTDIR);
     assert_non_null(strstr(f->msg.text, "run/log"));
-    assert_int_equal(r.lock_fd, -1);
+    assert_false(r.lock.is_open);
 }
 
 /* --- the lock --- */
@@ -219,7 +225,7 @@ static pid_t start_stopped(struct fixture *f, const char *name)
         struct run_dir r;
 
         CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-        CHECK(open_as(f, name, &r) == 0 && r.has_lock);
+        CHECK(open_as(f, name, &r) == 0 && r.lock.is_held);
         (void)raise(SIGSTOP);
         _exit(0);
     }
@@ -257,7 +263,7 @@ static void a_foreign_holder_is_named_in_the_error(void **state)
         assert_int_equal(open_as(f, others[i], &r), ERR_BUSY);
         assert_non_null(strstr(f->msg.text, named));
         assert_non_null(strstr(f->msg.text, f->dir));
-        assert_int_equal(r.lock_fd, -1);
+        assert_false(r.lock.is_open);
     }
     elsewhere.cluster = 8;
     assert_int_equal(run_dir_open(f->dir, &elsewhere, &r, &f->msg), ERR_BUSY);
@@ -291,7 +297,7 @@ static void a_foreign_holder_is_waited_for(void **state)
     assert_true(killer > 0);
     owner.lock_wait_ms = GENEROUS_MS;
     assert_int_equal(run_dir_open(f->dir, &owner, &r, &f->msg), 0);
-    assert_true(r.has_lock);
+    assert_true(r.lock.is_held);
     run_dir_close(&r);
     assert_int_equal(waitpid(killer, &status, 0), killer);
     assert_int_equal(status, 0);
@@ -308,15 +314,15 @@ a_fenced_rank_0_of_the_job_is_no_obstacle_and_its_lock_passes_on(void **state)
     pid_t fenced = start_stopped(f, "a");
 
     assert_int_equal(open_as(f, "a", &r), 0);
-    assert_false(r.has_lock);
+    assert_false(r.lock.is_held);
     assert_int_equal(r.run_generation, 2);
     assert_int_equal(run_dir_hold(&r, &f->msg), 0);
-    assert_false(r.has_lock);
+    assert_false(r.lock.is_held);
     assert_true(is_lock_of(f, begin, fenced));
 
     kill_stopped(fenced);
     assert_int_equal(run_dir_hold(&r, &f->msg), 0);
-    assert_true(r.has_lock);
+    assert_true(r.lock.is_held);
     assert_true(is_lock_of(f, begin, getpid()));
     assert_int_equal(open_as(f, "b", &foreign), ERR_BUSY);
     assert_int_equal(run_dir_hold(&r, &f->msg), 0);
@@ -337,11 +343,76 @@ static void a_foreign_run_that_took_the_lock_meanwhile_keeps_it(void **state)
     foreign = start_stopped(f, "b");
     assert_int_equal(run_dir_hold(&r, &f->msg), ERR_BUSY);
     assert_non_null(strstr(f->msg.text, "job b pid "));
-    assert_false(r.has_lock);
+    assert_false(r.lock.is_held);
     kill_stopped(foreign);
     assert_int_equal(run_dir_hold(&r, &f->msg), 0);
-    assert_true(r.has_lock);
+    assert_true(r.lock.is_held);
     run_dir_close(&r);
+}
+
+/* Two runs, one folder of checkpoints outside both. */
+static void a_checkpoint_folder_elsewhere_is_locked_too(void **state)
+{
+    struct fixture *f = *state;
+    char ckpt[160];
+    char path[160];
+    struct run_dir_owner owner = {.cluster = 7, .job = "a", .checkpoint_dir = ckpt};
+    struct run_dir first;
+    struct run_dir r;
+
+    (void)snprintf(ckpt, sizeof(ckpt), "%s", scratch_path(&f->scratch, "deep/ckpt/"));
+    (void)snprintf(path, sizeof(path), "%s", scratch_path(&f->scratch, "other"));
+    assert_int_equal(run_dir_open(f->dir, &owner, &first, &f->msg), 0);
+    assert_true(first.checkpoint_lock.is_held);
+    owner.job = "b";
+    assert_int_equal(run_dir_open(path, &owner, &r, &f->msg), ERR_BUSY);
+    assert_non_null(strstr(f->msg.text, "checkpoint.dir "));
+    assert_non_null(strstr(f->msg.text, "deep/ckpt is in use by cluster "));
+    assert_non_null(strstr(f->msg.text, " job a pid "));
+    assert_non_null(strstr(f->msg.text, "another checkpoint.dir"));
+    assert_false(r.lock.is_open);
+    owner.job = "a"; /* a fenced rank 0 of the same job has it */
+    assert_int_equal(run_dir_open(path, &owner, &r, &f->msg), 0);
+    assert_true(r.lock.is_held && !r.checkpoint_lock.is_held);
+    assert_int_equal(run_dir_hold(&r, &f->msg), 0);
+    assert_false(r.checkpoint_lock.is_held);
+    run_dir_close(&first);
+    assert_int_equal(run_dir_hold(&r, &f->msg), 0);
+    assert_true(r.checkpoint_lock.is_held);
+    run_dir_close(&r);
+}
+
+static void
+a_checkpoint_folder_in_the_run_directory_has_no_lock_of_its_own(void **state)
+{
+    struct fixture *f = *state;
+    char ckpt[160];
+    struct run_dir_owner owner = {.cluster = 7, .job = "a", .checkpoint_dir = ckpt};
+    struct run_dir r;
+
+    (void)snprintf(ckpt, sizeof(ckpt), "%s", scratch_path(&f->scratch, "run/x/ckpt"));
+    assert_int_equal(run_dir_open(f->dir, &owner, &r, &f->msg), 0);
+    assert_true(r.lock.is_held && !r.checkpoint_lock.is_open);
+    assert_int_equal(run_dir_hold(&r, &f->msg), 0);
+    run_dir_close(&r);
+    assert_int_equal(access(scratch_path(&f->scratch, "run/x"), F_OK), -1);
+}
+
+/* Else the file that it points to would be written over. */
+static void a_lock_that_is_a_link_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct run_dir r;
+    char *text;
+
+    (void)scratch_text(&f->scratch, "precious", "text");
+    (void)scratch_text(&f->scratch, "run/x", "");
+    assert_int_equal(symlink("../precious", scratch_path(&f->scratch, "run/.lock")), 0);
+    assert_int_equal(open_as(f, "a", &r), ERR_INVALID);
+    assert_non_null(strstr(f->msg.text, "/run/.lock is a link: delete it"));
+    text = scratch_read(&f->scratch, "precious");
+    assert_string_equal(text, "text");
+    free(text);
 }
 
 static void a_directory_that_was_moved_or_replaced_is_stale(void **state)
@@ -378,7 +449,7 @@ static void a_rank_that_sees_the_token_joins(void **state)
     assert_string_equal(r.log, leader.log);
     assert_string_equal(r.token, leader.token);
     assert_int_equal(r.run_generation, 1);
-    assert_int_equal(r.lock_fd, -1);
+    assert_false(r.lock.is_open);
     run_dir_close(&r);
     run_dir_close(&leader);
 }
@@ -473,9 +544,9 @@ static void a_lock_whose_text_cannot_be_written_is_not_had_yet(void **state)
     fault_arm("storage.write", 1, -ENOSPC);
     assert_int_equal(run_dir_hold(&r, &f->msg), -ENOSPC);
     fault_disarm_all();
-    assert_false(r.has_lock);
+    assert_false(r.lock.is_held);
     assert_int_equal(run_dir_hold(&r, &f->msg), 0);
-    assert_true(r.has_lock);
+    assert_true(r.lock.is_held);
     assert_true(is_lock_of(f, "cluster 0000000000000007 job a", getpid()));
     run_dir_close(&r);
 }
@@ -498,6 +569,9 @@ int main(void)
         CASE(a_foreign_holder_is_waited_for),
         CASE(a_fenced_rank_0_of_the_job_is_no_obstacle_and_its_lock_passes_on),
         CASE(a_foreign_run_that_took_the_lock_meanwhile_keeps_it),
+        CASE(a_checkpoint_folder_elsewhere_is_locked_too),
+        CASE(a_checkpoint_folder_in_the_run_directory_has_no_lock_of_its_own),
+        CASE(a_lock_that_is_a_link_is_refused),
         CASE(a_directory_that_was_moved_or_replaced_is_stale),
         CASE(a_rank_that_sees_the_token_joins),
         CASE(a_rank_that_does_not_see_the_token_is_told_what_to_do),

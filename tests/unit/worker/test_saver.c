@@ -335,9 +335,9 @@ static int inherit_the_lock(const struct rank *self)
     struct saver_rig r;
 
     saver_rig_open(&r, self, SAVER_ACCEPT);
-    RANK_CHECK(saver_rig_save(&r, 5) == 0 && !r.run_dir.has_lock);
+    RANK_CHECK(saver_rig_save(&r, 5) == 0 && !r.run_dir.lock.is_held);
     RANK_CHECK(kill(fenced, SIGKILL) == 0 && waitpid(fenced, NULL, 0) == fenced);
-    RANK_CHECK(saver_rig_save(&r, 6) == 0 && r.run_dir.has_lock);
+    RANK_CHECK(saver_rig_save(&r, 6) == 0 && r.run_dir.lock.is_held);
     RANK_CHECK(run_dir_open(r.run, &foreign, &other, &r.msg) == ERR_BUSY);
     saver_rig_close(&r);
     return 0;
