@@ -210,6 +210,18 @@ static int find_checkpoint(const struct trainer *t, const struct control *start,
     return rv;
 }
 
+/* What stays in the way harms nobody. */
+static int sweep(const char *dir, int run_generation, struct errmsg *msg)
+{
+    int rv = checkpoint_sweep(dir, run_generation, msg);
+
+    if (rv > 0) {
+        log_warn("leftovers in checkpoint.dir were not deleted", "n=%d why=\"%s\"", rv,
+                 msg->text);
+    }
+    return MIN(rv, 0);
+}
+
 static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
 {
     const char *dir = t->config->checkpoint.dir;
@@ -220,7 +232,7 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
 
     control_client_start(t->control, &start);
     rv = finish_last_commit(dir, &start, msg);
-    rv = rv < 0 ? rv : checkpoint_sweep(dir, t->run_dir.run_generation, msg);
+    rv = rv < 0 ? rv : sweep(dir, t->run_dir.run_generation, msg);
     if (rv < 0) {
         return rv;
     }

@@ -102,6 +102,21 @@ def test_a_cleaned_up_log_folder_does_not_bring_back_an_older_checkpoint(
     assert training.checkpoints(run_dir)[-1].name == "step-00000024-g8"
 
 
+def test_leftovers_with_folders_in_them_are_swept_and_what_cannot_be_is_a_warning(
+    bin_dir, start, corpus, tmp_path
+):
+    run_dir = tmp_path / "run"
+    (run_dir / "ckpt/trash-z/a/b/c/d").mkdir(parents=True)
+    mounted = run_dir / "ckpt/mine.tmp"
+    mounted.mkdir()
+    mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {mounted} && exec "$@"', "sh"]
+    run = start(*mount, bin_dir / "ctrun-worker",
+                *training.overrides(corpus, run_dir, "train.steps=2"))
+    assert run.wait(60) == 0, run.err()
+    assert run.err().count("not deleted") == 1 and "mine.tmp" in run.err(), run.err()
+    assert not (run_dir / "ckpt/trash-z").exists()
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system that holds one checkpoint and not two."""

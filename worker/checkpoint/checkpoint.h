@@ -132,9 +132,11 @@ int checkpoint_state_hash(const char *path, char ret_hash[CHECKPOINT_HASH_HEX],
 /* --- housekeeping (rank 0) --- */
 
 /* Removes what is not committed: *.tmp, trash-* and other step-* names, each renamed to
- * trash-* first. Temporaries of run generation `keep_run_generation` and younger ones
- * stay: a late start must not touch its successor's (0: none stay). A missing `dir` is
- * fine; a user's own files are left alone. */
+ * trash-* first, folders with all that is in them. Temporaries of run generation
+ * `keep_run_generation` and younger ones stay: a late start must not touch its
+ * successor's (0: none stay). A missing `dir` is fine; a user's own files are left
+ * alone. Returns how many could not be deleted, with the first one's reason: harmless.
+ * An error: a temporary has kept its name, so that a zombie could still write to it. */
 int checkpoint_sweep(const char *dir, int keep_run_generation,
                      struct errmsg *msg) MUST_CHECK;
 

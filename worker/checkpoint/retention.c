@@ -15,6 +15,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@
 
 static const char trash[] = "trash-";
 
-enum { TRASH_TRIES = 1000, NAMES_MAX = 1 << 20 };
+enum { TRASH_TRIES = 1000, NAMES_MAX = 1 << 20, DEPTH_MAX = 32 };
 
 /* --- names --- */
 
@@ -200,39 +201,60 @@ int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_
 
 /* --- deleting --- */
 
-static int delete_files(const char *path, struct errmsg *msg)
-{
-    char file[CHECKPOINT_PATH_MAX + 256];
-    struct names names;
-    int rv = list_names(path, &names, msg);
-
-    for (size_t i = 0; i < names.n && rv == 0; i++) {
-        if (!str_format(file, sizeof(file), "%s/%s", path, names.name[i])) {
-            rv = file_error(msg, -ENAMETOOLONG, "delete", path);
-        } else if (unlink(file) < 0 && errno != ENOENT) {
-            rv = file_error(msg, -errno, "delete", file);
-        }
-    }
-    names_release(&names);
-    return rv;
-}
-
-/* A directory with its files, or a single file. */
-static int delete_path(const char *path, struct errmsg *msg)
+/* 0, or what it failed with; gone already is success. */
+static int delete_entry(const FTSENT *e)
 {
     int rv;
 
-    if (unlink(path) == 0 || errno == ENOENT) {
+    switch (e->fts_info) {
+    case FTS_D: /* on the way down */
         return 0;
+    case FTS_DNR:
+    case FTS_ERR:
+    case FTS_NS:
+        return e->fts_errno == ENOENT ? 0 : -e->fts_errno;
+    case FTS_DP:
+        rv = rmdir(e->fts_accpath);
+        break;
+    default:
+        rv = unlink(e->fts_accpath);
+        break;
     }
-    if (errno != EISDIR && errno != EPERM) {
+    return rv < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* Whatever it is, with what is in it; links are deleted, not followed, and other file
+ * systems are left alone. The first error is told, the rest goes all the same. */
+static int delete_path(const char *path, struct errmsg *msg)
+{
+    char root[CHECKPOINT_PATH_MAX];
+    char *const roots[] = {root, NULL};
+    FTSENT *e;
+    FTS *fts;
+    int first = 0;
+
+    if (!str_format(root, sizeof(root), "%s", path)) {
+        return file_error(msg, -ENAMETOOLONG, "delete", path);
+    }
+    fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, NULL);
+    if (!fts) {
         return file_error(msg, -errno, "delete", path);
     }
-    rv = delete_files(path, msg);
-    if (rv == 0 && rmdir(path) < 0 && errno != ENOENT) {
-        rv = file_error(msg, -errno, "delete", path);
+    while ((e = fts_read(fts)) != NULL) {
+        int rv = delete_entry(e);
+
+        if (rv < 0 && first == 0) {
+            first = file_error(msg, rv, "delete", e->fts_path);
+        }
+        if (e->fts_info == FTS_D && e->fts_level >= DEPTH_MAX) {
+            (void)fts_set(fts, e, FTS_SKIP); /* it is not empty then, which is told */
+        }
     }
-    return rv;
+    if (errno != 0 && first == 0) {
+        first = file_error(msg, -errno, "delete", path);
+    }
+    (void)fts_close(fts); /* only read from */
+    return first;
 }
 
 /* Renames DIR/NAME to a trash name that is free. */
@@ -284,28 +306,45 @@ int checkpoint_discard(const char *dir, uint64_t step, int run_generation,
     return delete_name(dir, strrchr(path, '/') + 1, msg);
 }
 
+/* A zombie may still write to a temporary that has kept its name. */
+static bool is_dangerous(const char *dir, const char *name)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    uint64_t step;
+    int run_generation;
+
+    return retention_parse(name, true, &step, &run_generation) &&
+           str_format(path, sizeof(path), "%s/%s", dir, name) &&
+           access(path, F_OK) == 0;
+}
+
 int checkpoint_sweep(const char *dir, int keep_run_generation, struct errmsg *msg)
 {
     struct names names;
     int rv = list_names(dir, &names, msg);
+    int n_left = 0;
     int first = 0;
 
     if (rv < 0) {
         return rv;
     }
     for (size_t i = 0; i < names.n; i++) {
+        const char *name = names.name[i];
         struct errmsg why = {""};
 
-        if (!is_leftover(names.name[i], keep_run_generation)) {
-            continue;
+        rv = is_leftover(name, keep_run_generation) ? delete_name(dir, name, &why) : 0;
+        if (rv == 0) {
+            continue; /* the others go nevertheless */
         }
-        rv = delete_name(dir, names.name[i], &why);
-        if (rv < 0 && first == 0) { /* the others go nevertheless */
+        if (first == 0 && is_dangerous(dir, name)) {
             first = errmsg_set(msg, rv, "%s", why.text);
+        } else if (first == 0 && n_left == 0) {
+            (void)errmsg_set(msg, rv, "%s", why.text);
         }
+        n_left++;
     }
     names_release(&names);
-    return first;
+    return first < 0 ? first : n_left;
 }
 
 int retention_prune(const char *dir, size_t keep,

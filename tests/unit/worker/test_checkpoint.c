@@ -562,6 +562,37 @@ static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
     assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 0);
 }
 
+static void the_sweep_takes_folders_whole_and_goes_on_where_it_cannot(void **state)
+{
+    struct fixture *f = *state;
+    char path[CHECKPOINT_PATH_MAX];
+    char link[CHECKPOINT_PATH_MAX];
+
+    tiny_commit(&f->tiny, f->dir, 5, 1, 1);
+    make_dir(f, "trash-z");
+    make_dir(f, "trash-z/a");
+    make_dir(f, "trash-z/a/b");
+    make_dir(f, "trash-z/a/b/c");
+    touch(f, "trash-z/a/b/c/d");
+    assert_true(str_format(link, sizeof(link), "%s/trash-z/a/link", f->dir));
+    assert_int_equal(symlink(path_of(f, 5, 1), link), 0);
+    make_dir(f, "step-9-deep");
+    assert_true(str_format(path, sizeof(path), "%s/step-9-deep", f->dir));
+    for (int i = 0; i < 40; i++) {
+        size_t len = strlen(path);
+
+        assert_true(str_format(path + len, sizeof(path) - len, "/d"));
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    touch(f, "z.tmp");
+    assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 1);
+    assert_non_null(strstr(f->msg.text, "/d: Directory not empty"));
+    assert_false(exists(f, "trash-z"));
+    assert_false(exists(f, "z.tmp"));
+    assert_int_equal(checkpoint_verify(path_of(f, 5, 1), NULL, &f->msg), 0);
+    assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 1); /* nor the next time */
+}
+
 static void discarding_takes_the_own_temporary_alone(void **state)
 {
     struct fixture *f = *state;
@@ -633,6 +664,7 @@ int main(void)
         CASE(without_a_good_checkpoint_there_is_none),
         CASE(pruning_keeps_the_newest_by_generation_then_step),
         CASE(the_sweep_removes_what_crashes_left_and_nothing_else),
+        CASE(the_sweep_takes_folders_whole_and_goes_on_where_it_cannot),
         CASE(discarding_takes_the_own_temporary_alone),
         CASE(a_link_to_elsewhere_is_never_followed),
         CASE(a_zombies_commit_after_the_sweep_meets_enoent),
