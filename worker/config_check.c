@@ -132,18 +132,42 @@ static int check_parallel(const struct train_config *c, struct errmsg *msg)
     return 0;
 }
 
-/* run.name is one folder's name, and goes to terminals. */
+/* Of what goes to terminals. */
+static bool has_control_characters(const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* run.name is one folder's name. */
 static int check_name(const char *name, struct errmsg *msg)
 {
-    bool is_bad = name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+    bool is_bad = name[0] == '\0' || strcmp(name, ".") == 0 ||
+                  strcmp(name, "..") == 0 || strchr(name, '/') ||
+                  has_control_characters(name);
 
-    for (const char *c = name; *c; c++) {
-        is_bad = is_bad || *c == '/' || (unsigned char)*c < ' ' || *c == 0x7f;
-    }
     return is_bad
                ? errmsg_set(msg, ERR_INVALID,
                             "run.name must be a folder's name without '/' or control "
                             "characters; run.dir says where it lies")
+               : 0;
+}
+
+static int check_dirs(const struct train_config *c, struct errmsg *msg)
+{
+    if (c->run.dir[0] == '\0' || c->checkpoint.dir[0] == '\0') {
+        return errmsg_set(msg, ERR_INVALID,
+                          "run.dir and checkpoint.dir must not be empty");
+    }
+    return has_control_characters(c->run.dir) ||
+                   has_control_characters(c->checkpoint.dir)
+               ? errmsg_set(msg, ERR_INVALID,
+                            "run.dir and checkpoint.dir must be paths without control "
+                            "characters")
                : 0;
 }
 
@@ -172,18 +196,21 @@ static int check_machine(const struct train_config *c, struct errmsg *msg)
     if (is(c->comm.kind, "nccl")) {
         return refuse(msg, "comm.kind", c->comm.kind, "auto, shm or tcp");
     }
-    if (c->run.dir[0] == '\0' || c->checkpoint.dir[0] == '\0') {
-        return errmsg_set(msg, ERR_INVALID,
-                          "run.dir and checkpoint.dir must not be empty");
-    }
-    return check_name(c->run.name, msg);
+    return 0;
+}
+
+static int check_run(const struct train_config *c, struct errmsg *msg)
+{
+    int rv = check_name(c->run.name, msg); /* first: by default run.dir ends in it */
+
+    return rv < 0 ? rv : check_dirs(c, msg);
 }
 
 int config_check(const struct train_config *config, struct errmsg *msg)
 {
     static const check_cb checks[] = {check_model, check_data,     check_train,
                                       check_optim, check_parallel, check_machine,
-                                      check_sample};
+                                      check_run,   check_sample};
     int rv = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(checks) && rv == 0; i++) {

@@ -470,6 +470,13 @@ static void checks_name_keys_values_and_remedies(void **state)
         {"comm.kind=nccl", ERR_UNSUPPORTED,
          "comm.kind: \"nccl\" is not supported yet; use auto, shm or tcp"},
         {"run.dir=", ERR_INVALID, "run.dir and checkpoint.dir must not be empty"},
+        {"run.dir=a\x1b[2J", ERR_INVALID,
+         "run.dir and checkpoint.dir must be paths without control characters"},
+        {"checkpoint.dir=a\x7f", ERR_INVALID,
+         "run.dir and checkpoint.dir must be paths without control characters"},
+        {"run.name=a\nb", ERR_INVALID,
+         "run.name must be a folder's name without '/' or control characters; run.dir "
+         "says where it lies"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
