@@ -482,36 +482,31 @@ static void on_hello(struct service *s, struct session *session,
 /* --- messages --- */
 
 /* Nodes that were given different names for one job wait for each other in vain. */
-static const struct job *other_that_waits(const struct service *s,
-                                          const struct job *job)
+static const char *other_that_waits(const struct service *s, const struct job *job)
 {
     for (size_t i = 0; i < s->n_jobs && job->state == JOB_FORMING; i++) {
         const struct job *other = s->entry[i]->job;
+        bool waits = other->state == JOB_FORMING && other->count[NODE_JOINED] > 0;
 
-        if (other != job && other->state == JOB_FORMING &&
-            other->count[NODE_JOINED] > 0) {
-            return other;
+        if (waits && other != job) {
+            return other->id;
         }
     }
-    return NULL;
+    return "";
 }
 
 static void on_heartbeat(struct service *s, const struct session *session,
                          const struct msg_heartbeat *heartbeat, uint64_t now_ms)
 {
-    struct msg m = {
-        .type = MSG_PONG,
-        .u.pong = {.sent_ms = heartbeat->sent_ms,
-                   .service_ms = now_ms,
-                   .n_joined = (uint32_t)session->entry->job->count[NODE_JOINED]},
-    };
-    const struct job *other = other_that_waits(s, session->entry->job);
+    const struct job *job = session->entry->job;
+    struct msg m = {.type = MSG_PONG};
+    struct msg_pong *pong = &m.u.pong;
 
-    if (other) {
-        (void)snprintf(m.u.pong.also_waiting, sizeof(m.u.pong.also_waiting), "%s",
-                       other->id);
-    }
-
+    pong->sent_ms = heartbeat->sent_ms;
+    pong->service_ms = now_ms;
+    pong->n_joined = (uint32_t)job->count[NODE_JOINED];
+    (void)snprintf(pong->also_waiting, sizeof(pong->also_waiting), "%s",
+                   other_that_waits(s, job));
     s->config.sink.send(s->config.sink.arg, session->conn, &m);
 }
 
