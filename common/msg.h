@@ -31,6 +31,8 @@
  *                STORE_REPLY {client, seq} acknowledges it; those without a reply of
  *                their own (SET …) are acknowledged by an empty one. RESUMED and COMMIT
  *                carry a `request`, answered by DECISION.
+ *   Order        is kept among STORE and STORE_CLOSE, among STORE_REPLY, and among all
+ *                others of a direction, which may overtake those.
  *   Generations  every message about one names it; one of another generation is
  *                ignored, but RESUMED and COMMIT are refused by a DECISION.
  *   Ends         a rank's may be told twice before STOPPED: at once, and again when its

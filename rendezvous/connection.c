@@ -285,8 +285,8 @@ static void write_later(struct connection *c)
     }
 }
 
-/* Whenever `out` is given to the socket, it begins with a frame: what is left of it goes
- * to `sent` as a whole. So it may be added to. */
+/* `out` begins with a frame here, and bulk may follow: whatever the socket did not take
+ * of it went to `sent` as a whole. */
 static void add_bulk(struct connection *c)
 {
     if (buf_len(&c->bulk) > 0 &&

@@ -12,11 +12,10 @@
  * takes no more of them, and it is not read any more (is choked), so one connection
  * holds at most one request and one reply beyond its limit, which is low for all once
  * they hold half of what they may. An owner may put requests aside (`later`), up to a
- * limit, and take what is not held up by them.
- * When all together
- * hold too much, the one that holds most is closed; an agent's only if no other holds
- * anything. Nothing is closed inside on_input: connection_fail marks, pool_flush (at the
- * end of every turn) closes. The loop's thread. */
+ * limit, and take what is not held up by them. When all together hold too much, the one
+ * that holds most is closed; an agent's only if no other holds anything. Nothing is
+ * closed inside on_input: connection_fail marks, pool_flush (at the end of every turn)
+ * closes. The loop's thread. */
 
 #include "rendezvous/table.h"
 

@@ -10,8 +10,8 @@
 int frames_move(struct buf *from, struct buf *to, size_t share) MUST_CHECK;
 
 /* What is large in the replies to this client, which is gone, is left out; they still
- * acknowledge its requests. Looks at the first few thousand frames alone: more are small
- * ones. Returns the bytes saved. */
+ * acknowledge its requests. Looks at the first few thousand frames alone: where there
+ * are more, they are small. Returns the bytes saved. */
 size_t frames_drop_replies(struct buf *frames, uint64_t generation, uint32_t client);
 
 #endif

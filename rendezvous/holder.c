@@ -1,5 +1,5 @@
-/* 1. /proc tells the holder's program, if we may look at it; 2. else the holder is asked:
- * a rendezvous answers a hello of version 0 with REFUSED, whatever its own version. */
+/* 1. /proc tells the holder's program, if we may look at it; 2. else the holder is
+ * asked: a rendezvous answers a hello of version 0 with REFUSED, whatever its own. */
 
 #include "rendezvous/holder.h"
 

@@ -86,8 +86,8 @@ static void arm_timer(struct server *s)
     ASSERT(rv == 0);
 }
 
-/* The heartbeats of an agent that is behind may not be read, or be slow to come: that it
- * takes what we owe it says as much. */
+/* The heartbeats of an agent that is behind may not be read, or be slow to come: that
+ * it takes what we owe it says as much. */
 static void hear_agents_behind(struct server *s)
 {
     struct connection *c = NULL;
@@ -110,7 +110,7 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /* No message relies on its place among the replies of the store: those of another
- * generation are ignored, and one ends when its workers, who wait for them, are gone. */
+ * generation are ignored, and one ends when the workers that wait for them are gone. */
 static void on_service_send(void *arg, uint64_t conn, const struct msg *m)
 {
     struct server *s = arg;

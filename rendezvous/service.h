@@ -39,8 +39,8 @@ void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
 /* ERR_PROTOCOL: the shell closes the connection and calls service_closed. */
 int service_message(struct service *s, uint64_t conn, const struct msg *m,
                     uint64_t now_ms) MUST_CHECK;
-/* A STORE_CLOSE (seq 0) has come that waits behind requests: what its client asks for in
- * them need not be read any more. */
+/* A STORE_CLOSE (seq 0) has come that waits behind requests: what its client asks for
+ * in them need not be read any more. */
 void service_forsake(struct service *s, uint64_t conn, const struct msg_store_close *m);
 /* A sign of life other than a message. */
 void service_heard(struct service *s, uint64_t conn, uint64_t now_ms);

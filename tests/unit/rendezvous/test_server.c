@@ -319,8 +319,8 @@ static void begin_frame(const struct agent *a)
     assert_int_equal(send(a->fd, begin, sizeof(begin), MSG_NOSIGNAL), sizeof(begin));
 }
 
-/* Sends a byte: the machine of a server that has closed the connection answers it with a
- * reset. */
+/* Sends a byte: the machine of a server that has closed the connection answers it with
+ * a reset. */
 static bool is_open(const struct agent *a)
 {
     ssize_t n = send(a->fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
