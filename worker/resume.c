@@ -370,6 +370,22 @@ static void tell_what_is_left(const struct trainer *t, const char *kept)
 }
 
 /* A checkpoint that a person named comes without its metrics. */
+/* The step from which on the metrics of an earlier training count as its own: with
+ * checkpoints all, else from where it ought to have had one. */
+static uint64_t first_worth(const struct trainer *t)
+{
+    struct checkpoint_entry *entries = NULL;
+    struct errmsg msg;
+    size_t n = 0;
+    int64_t every = t->config->checkpoint.every;
+
+    if (checkpoint_list(t->config->checkpoint.dir, &entries, &n, &msg) < 0) {
+        n = 0; /* loading has told why */
+    }
+    mem_free(entries);
+    return n > 0 ? 1 : (uint64_t)(every > 0 ? every : t->config->train.steps);
+}
+
 static void tell_metrics(const struct trainer *t, const struct choice *choice,
                          const struct metrics_found *found)
 {
@@ -389,7 +405,7 @@ static int take_over(struct trainer *t, const struct choice *choice, struct errm
     struct metrics_found found;
     int rv;
 
-    rv = metrics_prepare(dir, run, t->step, &found, msg);
+    rv = metrics_prepare(dir, run, t->step, first_worth(t), &found, msg);
     if (rv == 0) {
         tell_metrics(t, choice, &found);
     }

@@ -84,7 +84,8 @@ static void open_leader(struct saver_rig *r)
 
     RANK_CHECK(run_dir_open(r->run, &owner, &r->run_dir, &r->msg) == 0);
     RANK_CHECK(run_dir_claim(&r->run_dir, 1, &r->msg) == 0);
-    RANK_CHECK(metrics_prepare(r->run, SAVER_RIG_RUN, 0, NULL, &r->msg) == 0);
+    RANK_CHECK(metrics_prepare(r->run, SAVER_RIG_RUN, 0, UINT64_MAX, NULL, &r->msg) ==
+               0);
     RANK_CHECK(metrics_take_over(r->run, SAVER_RIG_RUN, &r->metrics, &r->msg) == 0);
 }
 

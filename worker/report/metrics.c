@@ -166,7 +166,7 @@ static bool line_step(const char *line, uint64_t *ret)
 struct copying {
     uint64_t keep_step;
     uint64_t last;                     /* step that was copied */
-    bool has_lines;                    /* the old file, of any step */
+    uint64_t last_found;               /* … that the old file has */
     char missing[METRICS_MISSING_MAX]; /* as in struct metrics_found */
 };
 
@@ -205,7 +205,7 @@ static int copy_lines(FILE *from, int to, struct copying *c)
         if (!line_step(line, &step)) {
             continue;
         }
-        c->has_lines = true;
+        c->last_found = MAX(c->last_found, step);
         if (step <= c->last || step > c->keep_step) {
             continue;
         }
@@ -268,7 +268,7 @@ static int keep_aside(const char *run_dir, int run_generation, const char *path,
 }
 
 int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
-                    struct metrics_found *ret, struct errmsg *msg)
+                    uint64_t worth, struct metrics_found *ret, struct errmsg *msg)
 {
     struct copying copying = {.keep_step = keep_step};
     struct metrics_found found = {0};
@@ -296,7 +296,7 @@ int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
         rv = blame(msg, tmp, -errno);
     }
     add_missing(&copying, keep_step + 1);
-    if (rv == 0 && ret && keep_step == 0 && copying.has_lines) {
+    if (rv == 0 && keep_step == 0 && copying.last_found >= MAX(worth, 1)) {
         rv = keep_aside(run_dir, run_generation, path, found.kept, msg);
     }
     rv = rv < 0 ? rv : sync_folder(run_dir, msg);

@@ -11,7 +11,8 @@
  * interleaving.
  *
  * A training that begins anew (N = 0) keeps the lines of the one before: metrics_prepare
- * gives their file a second name, metrics.before-g<R>.jsonl. */
+ * gives their file a second name, metrics.before-g<R>.jsonl. Not so those of one that
+ * was killed before its first checkpoint. */
 
 #include "common/err.h"
 
@@ -38,9 +39,11 @@ struct metrics_found {
     char kept[METRICS_NAME_MAX];      /* the second name in the folder; "": no lines */
 };
 
-/* `ret` NULL: nobody asks, and nothing is kept. */
+/* `worth`: from this step on what is dropped by beginning anew is kept aside. `ret` may
+ * be NULL. */
 int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,
-                    struct metrics_found *ret, struct errmsg *msg) MUST_CHECK;
+                    uint64_t worth, struct metrics_found *ret,
+                    struct errmsg *msg) MUST_CHECK;
 int metrics_take_over(const char *run_dir, int run_generation, struct metrics **ret,
                       struct errmsg *msg) MUST_CHECK;
 void metrics_close(struct metrics *m); /* NULL allowed */

@@ -58,7 +58,8 @@ static void must_prepare(int generation, uint64_t keep_step)
 {
     struct errmsg msg = {0};
 
-    if (metrics_prepare(scratch.dir, generation, keep_step, NULL, &msg) != 0) {
+    if (metrics_prepare(scratch.dir, generation, keep_step, UINT64_MAX, NULL, &msg) !=
+        0) {
         fail_msg("%s", msg.text);
     }
 }
@@ -198,7 +199,7 @@ static void assert_missing(const char *text, uint64_t keep_step, const char *mis
     if (text) {
         (void)scratch_text(&scratch, "metrics.jsonl", text);
     }
-    assert_int_equal(metrics_prepare(scratch.dir, 2, keep_step, &found, &msg), 0);
+    assert_int_equal(metrics_prepare(scratch.dir, 2, keep_step, 1, &found, &msg), 0);
     metrics_close(must_take_over(2));
     assert_string_equal(found.missing, missing);
     assert_string_equal(found.kept, "");
@@ -226,13 +227,15 @@ static void a_resume_says_which_lines_are_missing(void **state)
                    "35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63 …");
 }
 
-static void assert_kept(int generation, const char *name, const char *expected)
+static void assert_kept(int generation, uint64_t worth, const char *name,
+                        const char *expected)
 {
     struct metrics_found found;
     struct errmsg msg = {0};
     char *text;
 
-    assert_int_equal(metrics_prepare(scratch.dir, generation, 0, &found, &msg), 0);
+    assert_int_equal(metrics_prepare(scratch.dir, generation, 0, worth, &found, &msg),
+                     0);
     metrics_close(must_take_over(generation));
     assert_steps("");
     assert_string_equal(found.kept, name);
@@ -247,13 +250,15 @@ static void assert_kept(int generation, const char *name, const char *expected)
 static void a_training_that_begins_anew_keeps_the_lines_of_the_one_before(void **state)
 {
     (void)state;
-    assert_kept(1, "", NULL); /* nothing there */
-    assert_kept(2, "", NULL); /* no line in it */
+    assert_kept(1, 0, "", NULL); /* nothing there */
+    assert_kept(2, 0, "", NULL); /* no line in it */
     (void)scratch_text(&scratch, "metrics.jsonl", LINE(1) LINE(2) "torn");
-    assert_kept(3, "metrics.before-g3.jsonl", LINE(1) LINE(2) "torn");
+    assert_kept(3, 2, "metrics.before-g3.jsonl", LINE(1) LINE(2) "torn");
     (void)scratch_text(&scratch, "metrics.jsonl", LINE(1));
-    assert_kept(3, "metrics.before-g3.1.jsonl", LINE(1));
-    assert_kept(4, "", NULL);
+    assert_kept(3, 1, "metrics.before-g3.1.jsonl", LINE(1));
+    assert_kept(4, 0, "", NULL);
+    (void)scratch_text(&scratch, "metrics.jsonl", LINE(1));
+    assert_kept(5, 2, "", NULL); /* not worth it */
 }
 
 static void older_temporaries_are_removed(void **state)
@@ -277,7 +282,7 @@ static void an_older_generation_is_refused_by_a_newer_ones_temporary(void **stat
     struct errmsg msg = {0};
 
     must_prepare(3, 0);
-    assert_int_equal(metrics_prepare(scratch.dir, 2, 0, NULL, &msg), ERR_STALE);
+    assert_int_equal(metrics_prepare(scratch.dir, 2, 0, 1, NULL, &msg), ERR_STALE);
     assert_non_null(strstr(msg.text, "run generation 3 has taken over from 2"));
     metrics_close(must_take_over(3)); /* unharmed */
 }
@@ -308,8 +313,8 @@ static void a_missing_folder_is_named(void **state)
     (void)state;
     struct errmsg msg = {0};
 
-    assert_int_equal(metrics_prepare(scratch_path(&scratch, "none"), 1, 0, NULL, &msg),
-                     -ENOENT);
+    assert_int_equal(
+        metrics_prepare(scratch_path(&scratch, "none"), 1, 0, 1, NULL, &msg), -ENOENT);
     assert_non_null(strstr(msg.text, "/none: No such file or directory"));
     metrics_close(NULL);
 }
