@@ -253,8 +253,8 @@ static struct entry *take_job(struct service *s, const char *id)
 }
 
 /* A job without sessions is forgotten when it is over (but not that it was) or has never
- * run; else its nodes may come back. They bring along what they know of it, so that it does no harm to
- * forget those that have waited longest. */
+ * run; else its nodes may come back. They bring along what they know of it, so that it
+ * does no harm to forget those that have waited longest. */
 static void review_job(struct service *s, struct entry *entry, uint64_t now_ms)
 {
     const struct job *job = entry->job;

@@ -16,11 +16,11 @@ def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
         f"exit {code}"
     )
 
-    def node(rank):
+    def node(rank, last_call_s=1):
         return start(
             bin_dir / "ctrun", "--nnodes=1:2", f"--node-rank={rank}", "--rdzv-id=z",
             f"--rdzv-endpoint=127.0.0.1:{server.port}",
-            "--rdzv-conf=join_timeout=30,last_call_timeout=1",
+            f"--rdzv-conf=join_timeout=60,last_call_timeout={last_call_s}",
             "--no-python", "/bin/sh", "-c", script,
         )
 
@@ -29,12 +29,12 @@ def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
     away.signal(signal.SIGSTOP)
     wait_for(lambda: "of 1" in stays.out())  # its lease ended, and the other went on
     go.touch()
-    assert stays.wait(30) == code
+    assert stays.wait() == code
     away.signal(signal.SIGCONT)
-    assert away.wait(30) == code
+    assert away.wait() == code
     assert f"job z is over: it ended with exit code {code}" in away.err()
     assert away.out().count("run") == 1
 
-    fresh = [node(0), node(1)]  # a user's new start is none of that
-    assert [f.wait(30) for f in fresh] == [code, code]
+    fresh = [node(rank, last_call_s=60) for rank in (0, 1)]  # a user's new start is none of that
+    assert [f.wait() for f in fresh] == [code, code]
     assert "of 2" in fresh[0].out()
