@@ -378,12 +378,13 @@ static uint64_t first_worth(const struct trainer *t)
     struct errmsg msg;
     size_t n = 0;
     int64_t every = t->config->checkpoint.every;
+    int64_t steps = t->config->train.steps;
 
     if (checkpoint_list(t->config->checkpoint.dir, &entries, &n, &msg) < 0) {
         n = 0; /* loading has told why */
     }
     mem_free(entries);
-    return n > 0 ? 1 : (uint64_t)(every > 0 ? every : t->config->train.steps);
+    return n > 0 ? 1 : (uint64_t)(every > 0 ? MIN(every, steps) : steps);
 }
 
 static void tell_metrics(const struct trainer *t, const struct choice *choice,
