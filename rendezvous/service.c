@@ -1,7 +1,7 @@
 #include "rendezvous/service.h"
 
 #include "rendezvous/finished.h"
-#include "rendezvous/job.h"
+#include "rendezvous/registry.h"
 #include "rendezvous/store.h"
 #include "rendezvous/table.h"
 
@@ -13,18 +13,8 @@
 #include <string.h>
 
 enum {
-    MAX_JOBS = 1024,
-    MAX_IDLE_JOBS = 256, /* that have run, are not over, and have no sessions */
     STORE_MAX_BYTES = 1 << 30,
     HEARTBEATS_MISSED = 2, /* a lease's part in which at least one must have come */
-};
-
-/* A job and what the service knows of it. */
-struct entry {
-    struct table_node by_id;
-    struct job *job;     /* owned */
-    size_t index;        /* in service.entry */
-    uint64_t idle_since; /* a count, not a time; 0: it has sessions */
 };
 
 /* A connection of an agent: from its opening, through its hello, to its end. */
@@ -46,13 +36,11 @@ struct service {
     struct store_budget budget;          /* of the jobs' key spaces */
     struct table conns, numbers, agents; /* of sessions, owned */
     struct session *oldest, *newest;     /* in the order in which they were heard */
-    struct table jobs;                   /* of entries, owned … */
-    struct entry **entry;                /* … and listed */
-    size_t n_jobs, n_idle;
-    struct finished finished;      /* jobs that are over and gone */
-    uint64_t n_numbers, n_idlings; /* given so far */
-    uint64_t jobs_due_ms;          /* no job wants a tick before */
-    uint64_t tick_ms;              /* the last tick */
+    struct registry jobs;
+    struct finished finished; /* jobs that are over and gone */
+    uint64_t n_numbers;       /* given so far */
+    uint64_t jobs_due_ms;     /* no job wants a tick before */
+    uint64_t tick_ms;         /* the last tick */
 };
 
 struct service *service_new(const struct service_config *config)
@@ -65,7 +53,7 @@ struct service *service_new(const struct service_config *config)
     table_init(&s->conns);
     table_init(&s->numbers);
     table_init(&s->agents);
-    table_init(&s->jobs);
+    registry_init(&s->jobs, config->seed);
     return s;
 }
 
@@ -80,16 +68,11 @@ void service_free(struct service *s)
         s->oldest = session->next;
         mem_free(session);
     }
-    for (size_t i = 0; i < s->n_jobs; i++) {
-        job_free(s->entry[i]->job);
-        mem_free(s->entry[i]);
-    }
+    registry_release(&s->jobs);
     finished_release(&s->finished);
     table_release(&s->conns);
     table_release(&s->numbers);
     table_release(&s->agents);
-    table_release(&s->jobs);
-    mem_free(s->entry);
     mem_free(s);
 }
 
@@ -184,77 +167,21 @@ static void on_job_note(void *arg, const struct job_event *e)
     }
 }
 
-static struct entry *find_job(const struct service *s, const char *id, uint64_t hash)
-{
-    struct table_node *n = table_bucket(&s->jobs, hash);
-
-    for (; n; n = n->next) {
-        struct entry *entry = CONTAINER_OF(n, struct entry, by_id);
-
-        if (n->hash == hash && strcmp(entry->job->id, id) == 0) {
-            return entry;
-        }
-    }
-    return NULL;
-}
-
-static struct entry *new_job(struct service *s, const char *id, uint64_t hash)
-{
-    struct entry *entry = mem_zalloc(sizeof(*entry));
-
-    entry->job = job_new(id, s->config.cluster, s->config.seed, &s->budget,
-                         &(struct job_sink){s, on_job_send, on_job_note});
-    entry->index = s->n_jobs;
-    s->entry = mem_grow(s->entry, s->n_jobs + 1, sizeof(struct entry *));
-    s->entry[s->n_jobs++] = entry;
-    table_insert(&s->jobs, &entry->by_id, hash);
-    return entry;
-}
-
-static void forget_job(struct service *s, struct entry *entry)
-{
-    s->entry[entry->index] = s->entry[--s->n_jobs];
-    s->entry[entry->index]->index = entry->index;
-    s->n_idle -= entry->idle_since != 0;
-    table_remove(&s->jobs, &entry->by_id);
-    job_free(entry->job);
-    mem_free(entry);
-}
-
-static void forget_idlest(struct service *s)
-{
-    struct entry *idlest = NULL;
-
-    for (size_t i = 0; i < s->n_jobs; i++) {
-        struct entry *entry = s->entry[i];
-
-        if (entry->idle_since != 0 &&
-            (!idlest || entry->idle_since < idlest->idle_since)) {
-            idlest = entry;
-        }
-    }
-    ASSERT(idlest); /* n_idle > 0 */
-    forget_job(s, idlest);
-}
-
 /* Finds it, or makes it; NULL when there are too many. */
 static struct entry *take_job(struct service *s, const char *id)
 {
-    uint64_t hash = table_hash(id, strlen(id), s->config.seed);
-    struct entry *entry = find_job(s, id, hash);
+    const struct job_sink sink = {s, on_job_send, on_job_note};
+    struct entry *entry = registry_find(&s->jobs, id);
 
-    if (entry) {
+    if (entry || !registry_make_room(&s->jobs)) {
         return entry;
     }
-    if (s->n_jobs == MAX_JOBS && s->n_idle > 0) {
-        forget_idlest(s);
-    }
-    return s->n_jobs < MAX_JOBS ? new_job(s, id, hash) : NULL;
+    return registry_add(
+        &s->jobs, job_new(id, s->config.cluster, s->config.seed, &s->budget, &sink));
 }
 
 /* A job without sessions is forgotten when it is over (but not that it was) or has never
- * run; else its nodes may come back. They bring along what they know of it, so that it
- * does no harm to forget those that have waited longest. */
+ * run; else its nodes may come back. */
 static void review_job(struct service *s, struct entry *entry, uint64_t now_ms)
 {
     const struct job *job = entry->job;
@@ -266,15 +193,9 @@ static void review_job(struct service *s, struct entry *entry, uint64_t now_ms)
         finished_note(&s->finished, job, now_ms);
     }
     if (job_is_over(job) || job->generation == 0) {
-        forget_job(s, entry);
-        return;
-    }
-    if (entry->idle_since == 0) {
-        entry->idle_since = ++s->n_idlings;
-        s->n_idle++;
-    }
-    if (s->n_idle > MAX_IDLE_JOBS) {
-        forget_idlest(s);
+        registry_forget(&s->jobs, entry);
+    } else {
+        registry_set_idle(&s->jobs, entry);
     }
 }
 
@@ -384,8 +305,7 @@ static struct session *find_silent_twin(const struct service *s,
 static void replace_old_session(struct service *s, const struct msg_hello *hello,
                                 uint64_t now_ms)
 {
-    uint64_t hash = table_hash(hello->job, strlen(hello->job), s->config.seed);
-    const struct entry *entry = find_job(s, hello->job, hash);
+    const struct entry *entry = registry_find(&s->jobs, hello->job);
     struct session *old = entry ? find_agent(s, entry, hello->agent_id) : NULL;
 
     if (old) {
@@ -420,8 +340,7 @@ static void begin_session(struct service *s, struct session *session,
     session->entry = entry;
     table_insert(&s->numbers, &session->by_number, number);
     table_insert(&s->agents, &session->by_agent, hash_of(s, session->agent_id));
-    s->n_idle -= entry->idle_since != 0;
-    entry->idle_since = 0;
+    registry_set_busy(&s->jobs, entry);
     welcome(s, session);
 }
 
@@ -463,7 +382,7 @@ static void on_hello(struct service *s, struct session *session,
                          "no room for job %s: this service has %d jobs, and takes no "
                          "more; wait until one has ended, or start another "
                          "ctrun-rendezvous",
-                         hello->job, MAX_JOBS);
+                         hello->job, REGISTRY_MAX);
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
@@ -484,8 +403,8 @@ static void on_hello(struct service *s, struct session *session,
 /* Nodes that were given different names for one job wait for each other in vain. */
 static const char *other_that_waits(const struct service *s, const struct job *job)
 {
-    for (size_t i = 0; i < s->n_jobs && job->state == JOB_FORMING; i++) {
-        const struct job *other = s->entry[i]->job;
+    for (size_t i = 0; i < s->jobs.n && job->state == JOB_FORMING; i++) {
+        const struct job *other = s->jobs.entry[i]->job;
         bool waits = other->state == JOB_FORMING && other->count[NODE_JOINED] > 0;
 
         if (waits && other != job) {
@@ -565,9 +484,9 @@ static void expire_leases(struct service *s, uint64_t now_ms)
 static void tick_jobs(struct service *s, uint64_t now_ms)
 {
     s->jobs_due_ms = UINT64_MAX;
-    for (size_t i = 0; i < s->n_jobs; i++) {
-        job_tick(s->entry[i]->job, now_ms);
-        note_deadline(s, s->entry[i]);
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        job_tick(s->jobs.entry[i]->job, now_ms);
+        note_deadline(s, s->jobs.entry[i]);
     }
 }
 
@@ -602,8 +521,9 @@ size_t service_active_jobs(const struct service *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < s->n_jobs; i++) {
-        n += !job_is_over(s->entry[i]->job) && !job_is_stopped(s->entry[i]->job);
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        n += !job_is_over(s->jobs.entry[i]->job) &&
+             !job_is_stopped(s->jobs.entry[i]->job);
     }
     return n;
 }
