@@ -37,4 +37,5 @@ def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
 
     fresh = [node(rank, last_call_s=60) for rank in (0, 1)]  # a user's new start is none of that
     assert [f.wait() for f in fresh] == [code, code]
-    assert "of 2" in fresh[0].out()
+    # the first to fail has the other stopped, maybe before it says a word
+    assert "of 2" in fresh[0].out() + fresh[1].out()
