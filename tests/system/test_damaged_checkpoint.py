@@ -107,13 +107,13 @@ def test_leftovers_with_folders_in_them_are_swept_and_what_cannot_be_is_a_warnin
 ):
     run_dir = tmp_path / "run"
     (run_dir / "ckpt/trash-z/a/b/c/d").mkdir(parents=True)
-    mounted = run_dir / "ckpt/mine.tmp"
+    mounted = run_dir / "ckpt/step-mine.tmp"
     mounted.mkdir()
     mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {mounted} && exec "$@"', "sh"]
     run = start(*mount, bin_dir / "ctrun-worker",
                 *training.overrides(corpus, run_dir, "train.steps=2"))
     assert run.wait(60) == 0, run.err()
-    assert run.err().count("not deleted") == 1 and "mine.tmp" in run.err(), run.err()
+    assert run.err().count("not deleted") == 1 and "step-mine.tmp" in run.err(), run.err()
     assert not (run_dir / "ckpt/trash-z").exists()
 
 

@@ -69,7 +69,7 @@ static bool ends_with(const char *text, const char *ending)
 }
 
 /* Left over from a crash. Names that are nothing of ours stay: the folder may hold a
- * person's notes. */
+ * person's notes and copies, and another framework's checkpoints. */
 static bool is_leftover(const char *name, int keep_run_generation)
 {
     uint64_t step;
@@ -78,11 +78,8 @@ static bool is_leftover(const char *name, int keep_run_generation)
     if (retention_parse(name, true, &step, &run_generation)) {
         return keep_run_generation <= 0 || run_generation < keep_run_generation;
     }
-    if (retention_parse(name, false, &step, &run_generation)) {
-        return false;
-    }
-    return str_starts_with(name, trash) || str_starts_with(name, "step-") ||
-           ends_with(name, ".tmp");
+    return str_starts_with(name, trash) ||
+           (str_starts_with(name, "step-") && ends_with(name, ".tmp"));
 }
 
 struct names {

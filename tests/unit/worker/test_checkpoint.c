@@ -530,10 +530,19 @@ static void pruning_keeps_the_newest_by_generation_then_step(void **state)
 
 static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
 {
-    static const char *const gone[] = {
-        "step-00000009-g1.tmp",     "step-00000009-g2.tmp",
-        "trash-step-00000001-g1.0", "step-9-g1",
-        "step-00000009-g03",        "other.tmp"};
+    static const char *const gone[] = {"step-00000009-g1.tmp", "step-00000009-g2.tmp",
+                                       "trash-step-00000001-g1.0", "step-9-g1.tmp",
+                                       "step-00000009-g03.tmp"};
+    static const char *const kept[] = {
+        "step-1000",         /* of another framework */
+        "step-9-g1",         /* nearly ours */
+        "step-00000009-g03", /* the same */
+        "step-00001000-g3.bak",
+        "data.tmp",
+        "step-",
+        ".tmp",
+        "a-step-1.tmp",
+    };
     struct fixture *f = *state;
 
     tiny_commit(&f->tiny, f->dir, 5, 1, 1);
@@ -543,9 +552,12 @@ static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
     assert_int_equal(tiny_write(&f->tiny, f->dir, 9, 4, 2, &f->msg), 0);
     make_dir(f, "trash-step-00000001-g1.0");
     touch(f, "trash-step-00000001-g1.0/shard");
-    make_dir(f, "step-9-g1");
-    make_dir(f, "step-00000009-g03");
-    touch(f, "other.tmp");
+    make_dir(f, "step-9-g1.tmp");
+    make_dir(f, "step-00000009-g03.tmp");
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        make_dir(f, kept[i]);
+    }
+    touch(f, "data.tmp/shard");
     touch(f, "notes.txt");
     touch(f, ".lock");
     assert_int_equal(checkpoint_sweep(f->dir, 3, &f->msg), 0);
@@ -557,6 +569,10 @@ static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
     assert_true(exists(f, "notes.txt"));
     assert_true(exists(f, ".lock"));
     assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 0);
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        assert_true(exists(f, kept[i]));
+    }
+    assert_true(exists(f, "data.tmp/shard"));
     assert_false(exists(f, "step-00000009-g3.tmp"));
     assert_int_equal(checkpoint_verify(path_of(f, 5, 1), NULL, &f->msg), 0);
     assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 0);
@@ -576,19 +592,19 @@ static void the_sweep_takes_folders_whole_and_goes_on_where_it_cannot(void **sta
     touch(f, "trash-z/a/b/c/d");
     assert_true(str_format(link, sizeof(link), "%s/trash-z/a/link", f->dir));
     assert_int_equal(symlink(path_of(f, 5, 1), link), 0);
-    make_dir(f, "step-9-deep");
-    assert_true(str_format(path, sizeof(path), "%s/step-9-deep", f->dir));
+    make_dir(f, "step-9-deep.tmp");
+    assert_true(str_format(path, sizeof(path), "%s/step-9-deep.tmp", f->dir));
     for (int i = 0; i < 40; i++) {
         size_t len = strlen(path);
 
         assert_true(str_format(path + len, sizeof(path) - len, "/d"));
         assert_int_equal(mkdir(path, 0777), 0);
     }
-    touch(f, "z.tmp");
+    touch(f, "step-z.tmp");
     assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 1);
     assert_non_null(strstr(f->msg.text, "/d: Directory not empty"));
     assert_false(exists(f, "trash-z"));
-    assert_false(exists(f, "z.tmp"));
+    assert_false(exists(f, "step-z.tmp"));
     assert_int_equal(checkpoint_verify(path_of(f, 5, 1), NULL, &f->msg), 0);
     assert_int_equal(checkpoint_sweep(f->dir, 0, &f->msg), 1); /* nor the next time */
 }
