@@ -93,13 +93,14 @@ int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_
                     struct errmsg *msg) MUST_CHECK;
 
 /* Checks everything: manifest hash, each file's size and hash, completeness of every
- * tensor. ERR_CORRUPT with "<base name>: <what>" — every wrong file is in the text. */
+ * tensor. ERR_CORRUPT with "<base name>: <what>" — every wrong file is in the text;
+ * -errno, likewise, when none is damaged or missing but one could not be read. */
 int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
                       struct errmsg *msg) MUST_CHECK;
 
-/* checkpoint_verify and checkpoint_load in one: every byte is read once. ERR_CORRUPT,
- * and the boxes' data are garbage; ERR_INVALID when all is well but a box does not fit,
- * with the meta all the same. `ret_meta` may be NULL, `n_boxes` 0. */
+/* checkpoint_verify and checkpoint_load in one: every byte is read once. ERR_CORRUPT or
+ * -errno, and the boxes' data are garbage; ERR_INVALID when all is well but a box does
+ * not fit, with the meta all the same. `ret_meta` may be NULL, `n_boxes` 0. */
 int checkpoint_load_verified(const char *path, const struct box *boxes, size_t n_boxes,
                              struct checkpoint_meta *ret_meta,
                              struct errmsg *msg) MUST_CHECK;
@@ -114,8 +115,9 @@ struct checkpoint_search {
 };
 
 /* The newest entry that verifies, loaded; `on_rejected` gets one line for each newer
- * one that does not. ERR_MISSING when there is none: the boxes' data may be garbage
- * then. ERR_INVALID as above, with *ret and *ret_meta. */
+ * one that is damaged. ERR_MISSING when there is none: the boxes' data may be garbage
+ * then. ERR_INVALID as above, with *ret and *ret_meta. -errno when one could not be
+ * read: it may be good, so no older one is taken in its place. */
 int checkpoint_newest(const struct checkpoint_search *search,
                       struct checkpoint_entry *ret, struct checkpoint_meta *ret_meta,
                       struct errmsg *msg) MUST_CHECK;

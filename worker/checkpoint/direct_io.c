@@ -176,8 +176,9 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* Signals are for the threads that ask for them. */
-static int start_threads(struct direct_io *d)
+/* Where the system has no room for more threads, fewer do, or the caller alone. Signals
+ * are for the threads that ask for them. */
+static void start_threads(struct direct_io *d)
 {
     sigset_t all;
     sigset_t before;
@@ -186,11 +187,11 @@ static int start_threads(struct direct_io *d)
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     while (d->n_threads < DIRECT_IO_THREADS && err == 0) {
-        err = pthread_create(&d->thread[d->n_threads], NULL, run_thread, d);
+        err = fault_at("ckpt.thread");
+        err = err ? err : pthread_create(&d->thread[d->n_threads], NULL, run_thread, d);
         d->n_threads += err == 0;
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -err;
 }
 
 static int start(struct direct_io *d, uint64_t size)
@@ -209,7 +210,10 @@ static int start(struct direct_io *d, uint64_t size)
     for (size_t i = 0; i < d->n_slots; i++) {
         d->slot[i].data = d->memory + i * DIRECT_IO_BLOCK;
     }
-    return d->n_slots > 1 ? start_threads(d) : 0;
+    if (d->n_slots > 1) {
+        start_threads(d);
+    }
+    return 0;
 }
 
 static void init(struct direct_io *d, bool writes)
@@ -225,13 +229,20 @@ static void init(struct direct_io *d, bool writes)
 int direct_io_open_read(struct direct_io *d, const char *path, uint64_t *ret_size)
 {
     struct stat st;
+    int rv = fault_at("ckpt.open_read");
 
     init(d, false);
+    if (rv < 0) {
+        return rv;
+    }
     d->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (d->fd < 0) {
         return -errno;
     }
-    if (fstat(d->fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(d->fd, &st) < 0) {
+        return -errno;
+    }
+    if (!S_ISREG(st.st_mode)) {
         return ERR_INVALID;
     }
     *ret_size = (uint64_t)st.st_size;

@@ -171,14 +171,20 @@ int file_make_dirs(const char *path, struct errmsg *msg)
 int file_open_read(const char *path, uint64_t *ret_size)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int rv = fault_at("ckpt.open_read");
+    int fd;
 
+    if (rv < 0) {
+        return rv;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         return -errno;
     }
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+    rv = fstat(fd, &st) < 0 ? -errno : 0;
+    if (rv < 0 || !S_ISREG(st.st_mode)) {
         (void)close(fd); /* read only */
-        return ERR_INVALID;
+        return rv < 0 ? rv : ERR_INVALID;
     }
     *ret_size = (uint64_t)st.st_size;
     return fd;

@@ -159,7 +159,7 @@ struct load {
 };
 
 /* Where the tables of the files are wrong nothing is planned: the files are wrong too,
- * and the verification will find that. */
+ * and the verification will find that; unless they could not be read only here. */
 static void on_manifest(void *arg, const char *path, const struct manifest *m)
 {
     struct load *l = arg;
@@ -206,7 +206,11 @@ int checkpoint_load_verified(const char *path, const struct box *boxes, size_t n
     int rv = verify_and_tell(path, &sink, ret_meta, msg);
 
     if (rv == 0 && l.outcome < 0) {
-        rv = errmsg_set(msg, ERR_INVALID, "%s: %s", path, l.msg.text);
+        rv = errmsg_set(msg, l.outcome == ERR_MISSING ? ERR_INVALID : l.outcome,
+                        "%s: %s", path, l.msg.text);
+        if (rv != ERR_INVALID && ret_meta) {
+            checkpoint_meta_release(ret_meta);
+        }
     }
     mem_free(l.plan.segment);
     return rv;
@@ -342,8 +346,11 @@ int checkpoint_newest(const struct checkpoint_search *search,
         }
         rv = outcome;
         *ret = entry[i];
-        if (rv < 0) {
+        if (rv == ERR_INVALID) { /* it names the path */
             *msg = why;
+        } else if (rv < 0) {
+            (void)errmsg_set(msg, rv, "checkpoint step-%08" PRIu64 "-g%d: %s",
+                             entry[i].step, entry[i].run_generation, why.text);
         }
     }
     mem_free(entry);

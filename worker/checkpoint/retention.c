@@ -163,13 +163,21 @@ static int compare_entries(const void *a, const void *b)
     return (x->step < y->step) - (x->step > y->step);
 }
 
-static bool get_entry(const char *dir, const char *name, struct checkpoint_entry *e)
+/* 1 for a committed directory, 0 for anything else, or -errno: one that cannot be
+ * looked at now is not left out. */
+static int get_entry(const char *dir, const char *name, struct checkpoint_entry *e,
+                     struct errmsg *msg)
 {
     struct stat st;
 
-    return retention_parse(name, false, &e->step, &e->run_generation) &&
-           str_format(e->path, sizeof(e->path), "%s/%s", dir, name) &&
-           lstat(e->path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (!retention_parse(name, false, &e->step, &e->run_generation) ||
+        !str_format(e->path, sizeof(e->path), "%s/%s", dir, name)) {
+        return 0;
+    }
+    if (lstat(e->path, &st) < 0) {
+        return errno == ENOENT ? 0 : file_error(msg, -errno, "look at", e->path);
+    }
+    return S_ISDIR(st.st_mode) ? 1 : 0;
 }
 
 int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_n,
@@ -184,10 +192,15 @@ int checkpoint_list(const char *dir, struct checkpoint_entry **ret, size_t *ret_
         return rv;
     }
     entry = mem_array(names.n, sizeof(*entry));
-    for (size_t i = 0; i < names.n; i++) {
-        n += get_entry(dir, names.name[i], &entry[n]) ? 1 : 0;
+    for (size_t i = 0; i < names.n && rv >= 0; i++) {
+        rv = get_entry(dir, names.name[i], &entry[n], msg);
+        n += rv > 0 ? 1 : 0;
     }
     names_release(&names);
+    if (rv < 0) {
+        mem_free(entry);
+        return rv;
+    }
     if (n > 0) {
         qsort(entry, n, sizeof(*entry), compare_entries);
     }

@@ -237,7 +237,8 @@ static int check_kept(const struct ckpt_targets *t, size_t keep)
         return 0; /* nothing would be deleted */
     }
     return ckpt_fail(CKPT_BAD,
-                     "nothing deleted: all that would be kept is damaged (ctrun ckpt "
+                     "nothing deleted: all that would be kept is damaged or cannot "
+                     "be read (ctrun ckpt "
                      "verify %s)",
                      t->dir);
 }

@@ -3,7 +3,7 @@
  * Happy path: manifest (its own hash, its step against the directory's name) → size and
  * hash of every file it lists → their tables: every row of every tensor exactly once. A
  * wrong file does not end the search; the tables are compared only when all files are
- * right. */
+ * right. A file that could not be read now (EMFILE, EIO, …) is no damaged one. */
 
 #include "worker/checkpoint/verify.h"
 
@@ -30,9 +30,27 @@ void verify_report_release(struct verify_report *report)
     *report = (struct verify_report){0};
 }
 
-static void on_problem(void *arg, const char *file, const char *what)
+/* What the bytes themselves are to blame for: they are not there, or not what was
+ * written. Anything else may be gone at the next try. */
+static bool is_damage(int err)
 {
-    struct verify_report *report = arg;
+    switch (err) {
+    case ERR_CORRUPT:
+    case ERR_INVALID: /* not a regular file */
+    case ERR_MISSING:
+    case ERR_TOO_LARGE:
+    case -ENOENT:
+    case -ENOTDIR:
+    case -ELOOP: /* a link in a file's place */
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void add_problem(struct verify_report *report, const char *file, int err,
+                        const char *what)
+{
     struct verify_problem *p;
 
     if (report->n == PROBLEMS_MAX) {
@@ -42,7 +60,23 @@ static void on_problem(void *arg, const char *file, const char *what)
         mem_grow(report->problem, report->n + 1, sizeof(*report->problem));
     p = &report->problem[report->n++];
     ASSERT(str_format(p->file, sizeof(p->file), "%s", file));
-    (void)errmsg_set(&p->what, ERR_CORRUPT, "%s", what);
+    p->err = is_damage(err) ? ERR_CORRUPT : err;
+    (void)errmsg_set(&p->what, p->err, "%s", what);
+}
+
+static void on_problem(void *arg, const char *file, const char *what)
+{
+    add_problem(arg, file, ERR_CORRUPT, what);
+}
+
+int verify_outcome(const struct verify_report *report)
+{
+    for (size_t i = 0; i < report->n; i++) {
+        if (report->problem[i].err == ERR_CORRUPT) {
+            return ERR_CORRUPT;
+        }
+    }
+    return report->n > 0 ? report->problem[0].err : 0;
 }
 
 /* The base name of a path, also of "." and with slashes at its end. */
@@ -153,8 +187,10 @@ static void check_tables(const char *dir, const struct manifest *m,
 
     index_init(&x, dir, m);
     for (size_t i = 0; i < m->n_files; i++) {
-        if (index_add_file(&x, i, &why) < 0) {
-            on_problem(report, m->files[i].name, why.text);
+        int rv = index_add_file(&x, i, &why);
+
+        if (rv < 0) {
+            add_problem(report, m->files[i].name, rv, why.text);
         }
     }
     if (report->n == 0) {
@@ -173,8 +209,10 @@ static void check_all(const char *path, const struct manifest *m,
     }
     check_name(path, &m->meta, report);
     for (size_t i = 0; i < m->n_files; i++) {
-        if (check_file(path, m, i, sink, &what) < 0) {
-            on_problem(report, m->files[i].name, what.text);
+        int rv = check_file(path, m, i, sink, &what);
+
+        if (rv < 0) {
+            add_problem(report, m->files[i].name, rv, what.text);
         }
     }
     if (report->n == 0) {
@@ -187,13 +225,14 @@ void verify_checkpoint(const char *path, const struct verify_sink *sink,
 {
     struct manifest m;
     struct errmsg why = {""};
+    int rv = manifest_read(path, &m, &why);
 
     *report = (struct verify_report){0};
-    if (manifest_read(path, &m, &why) < 0) {
+    if (rv < 0) {
         const char *skip = MANIFEST_NAME ": ";
 
-        on_problem(report, MANIFEST_NAME,
-                   why.text + (str_starts_with(why.text, skip) ? strlen(skip) : 0));
+        add_problem(report, MANIFEST_NAME, rv,
+                    why.text + (str_starts_with(why.text, skip) ? strlen(skip) : 0));
         return;
     }
     check_all(path, &m, sink, report);
@@ -215,7 +254,7 @@ static int join_report(const struct verify_report *report, struct errmsg *msg)
         (void)buf_printf(&line, "%s%s: %s", i > 0 ? "; " : "", report->problem[i].file,
                          report->problem[i].what.text);
     }
-    rv = errmsg_set(msg, ERR_CORRUPT, "%.*s", (int)buf_len(&line),
+    rv = errmsg_set(msg, verify_outcome(report), "%.*s", (int)buf_len(&line),
                     (const char *)buf_bytes(&line));
     buf_release(&line);
     return rv;

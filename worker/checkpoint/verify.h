@@ -7,6 +7,7 @@
 
 struct verify_problem {
     char file[96]; /* base name */
+    int err; /* ERR_CORRUPT; -errno: it could not be read now, which says nothing */
     struct errmsg what;
 };
 
@@ -31,7 +32,12 @@ void verify_checkpoint(const char *path, const struct verify_sink *sink,
                        struct manifest *ret, struct verify_report *report);
 void verify_report_release(struct verify_report *report);
 
-/* The same with one line for all that is wrong: ERR_CORRUPT. `ret_meta` may be NULL. */
+/* 0; ERR_CORRUPT when a file is damaged or missing; -errno when some file could not be
+ * read (EMFILE, EACCES, EIO, …) and the others are right. */
+int verify_outcome(const struct verify_report *report) MUST_CHECK;
+
+/* The same with one line for all that is wrong, and that outcome. `ret_meta` may be
+ * NULL. */
 int verify_and_tell(const char *path, const struct verify_sink *sink,
                     struct checkpoint_meta *ret_meta, struct errmsg *msg) MUST_CHECK;
 

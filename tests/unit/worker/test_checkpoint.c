@@ -6,6 +6,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/manifest.h"
 
+#include "common/fault.h"
 #include "common/mem.h"
 #include "common/str.h"
 
@@ -508,6 +509,53 @@ static void without_a_good_checkpoint_there_is_none(void **state)
     assert_int_equal(r.n, 1);
 }
 
+#ifdef FAULTS
+
+/* It may be good: an older one in its place would make it the next to be pruned. */
+static void what_cannot_be_read_now_is_not_rejected(void **state)
+{
+    static const int errors[] = {-EMFILE, -ENOMEM, -EACCES, -ESTALE, -EIO, -EAGAIN};
+    struct fixture *f = *state;
+    struct rejections r = {.n = 0};
+    float data[64];
+    struct box box = f->tiny.whole[0];
+    const struct checkpoint_search search = {.dir = f->dir,
+                                             .boxes = &box,
+                                             .n_boxes = 1,
+                                             .on_rejected = on_rejected,
+                                             .arg = &r};
+    struct checkpoint_entry entry;
+    struct checkpoint_meta meta = {0};
+
+    box.data = data;
+    tiny_commit(&f->tiny, f->dir, 10, 1, 2);
+    tiny_commit(&f->tiny, f->dir, 20, 1, 2);
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        fault_arm("ckpt.read", 2, errors[i]);
+        assert_int_equal(checkpoint_newest(&search, &entry, &meta, &f->msg), errors[i]);
+        assert_non_null(strstr(f->msg.text, "step-00000020-g1: shard-00002-"));
+        fault_disarm_all();
+        /* manifest, tables for the plan, files, tables again */
+        for (unsigned n = 1; n <= 7; n++) {
+            fault_arm("ckpt.open_read", n, errors[i]);
+            assert_int_equal(checkpoint_newest(&search, &entry, &meta, &f->msg),
+                             errors[i]);
+            assert_null(meta.model_json);
+            fault_disarm_all();
+        }
+    }
+    damage(path_of(f, 20, 1), "shard-00001-model-00001-of-00001.safetensors");
+    fault_arm("ckpt.read", 2, -EIO); /* the other one: it is damaged all the same */
+    assert_int_equal(r.n, 0);
+    assert_int_equal(checkpoint_newest(&search, &entry, &meta, &f->msg), 0);
+    fault_disarm_all();
+    assert_int_equal(entry.step, 10);
+    assert_int_equal(r.n, 1);
+    checkpoint_meta_release(&meta);
+}
+
+#endif
+
 /* --- housekeeping --- */
 
 static void pruning_keeps_the_newest_by_generation_then_step(void **state)
@@ -678,6 +726,9 @@ int main(void)
         CASE(a_missing_folder_is_an_empty_one),
         CASE(loading_falls_back_to_the_newest_that_verifies_and_says_so),
         CASE(without_a_good_checkpoint_there_is_none),
+#ifdef FAULTS
+        CASE(what_cannot_be_read_now_is_not_rejected),
+#endif
         CASE(pruning_keeps_the_newest_by_generation_then_step),
         CASE(the_sweep_removes_what_crashes_left_and_nothing_else),
         CASE(the_sweep_takes_folders_whole_and_goes_on_where_it_cannot),

@@ -276,6 +276,21 @@ static void a_late_refusal_of_direct_io_is_no_error(void **state)
     }
 }
 
+static void without_room_for_threads_fewer_do(void **state)
+{
+    struct fixture *f = *state;
+    char hash[CHECKPOINT_HASH_HEX];
+
+    for (unsigned n = 1; n <= DIRECT_IO_THREADS; n++) {
+        fault_arm("ckpt.thread", n, -EAGAIN);
+        assert_int_equal(write_file(f, SIZE_MAX_TESTED, SIZE_MAX_TESTED, hash), 0);
+        fault_disarm_all();
+        fault_arm("ckpt.thread", n, -EAGAIN);
+        assert_file(f, SIZE_MAX_TESTED, hash);
+        fault_disarm_all();
+    }
+}
+
 #endif
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -294,6 +309,7 @@ int main(void)
         CASE(the_nth_read_that_fails_is_told),
         CASE(short_transfers_are_continued),
         CASE(a_late_refusal_of_direct_io_is_no_error),
+        CASE(without_room_for_threads_fewer_do),
 #endif
     };
 
