@@ -12,6 +12,27 @@
 
 enum { LOADER_AHEAD = 4 };
 
+/* A path of the configuration that does not do. In the midst of the training somebody
+ * took it away: then a restart finds out. */
+static bool is_path_mistake(int err)
+{
+    switch (err) {
+    case ERR_TOO_LARGE:
+    case ERR_STALE:
+    case -ENOENT:
+    case -ENOTDIR:
+    case -EISDIR:
+    case -EACCES:
+    case -EPERM:
+    case -EROFS:
+    case -ELOOP:
+    case -ENAMETOOLONG:
+        return true;
+    default:
+        return false;
+    }
+}
+
 int trainer_exit_code(const struct trainer *t, int err)
 {
     switch (err) {
@@ -33,7 +54,7 @@ int trainer_exit_code(const struct trainer *t, int err)
     case -EFBIG:
         return EXIT_STORAGE;
     default:
-        return t->has_begun ? 1 : EXIT_MISTAKE;
+        return !t->has_begun && is_path_mistake(err) ? EXIT_MISTAKE : 1;
     }
 }
 

@@ -64,9 +64,9 @@ struct trainer {
     bool has_begun; /* the first step: from here on an error is a failure, no refusal */
 };
 
-/* The exit code of an error: of a peer, of storage, of the configuration. What goes
- * wrong before the first step is the user's to mend, unless a peer or the storage did
- * it. */
+/* The exit code of an error: of a peer, of storage, of the configuration; before the
+ * first step a path that does not do is the user's to mend, too. Anything else (ENOMEM,
+ * EMFILE, ESTALE, …) may be gone at the next try: 1, which is restarted. */
 int trainer_exit_code(const struct trainer *t, int err);
 
 /* Data, checks and device: what needs no other rank and writes nothing (--dry-run).
