@@ -47,6 +47,11 @@ static int check_folder(const char *path, struct errmsg *msg)
     if (access(manifest, F_OK) == 0) {
         return 0;
     }
+    if (errno != ENOENT) { /* it may be there */
+        int err = -errno;
+
+        return errmsg_set(msg, err, MANIFEST_NAME ": %s", err_text(err));
+    }
     if (find_newest(dir, "", &newest) || find_newest(dir, "/ckpt", &newest)) {
         return errmsg_set(msg, ERR_INVALID,
                           "holds checkpoints, but is none: give one of them, the "
@@ -61,7 +66,9 @@ static int check_path(const char *path, const char *wrong_file, struct errmsg *m
     struct stat st;
 
     if (stat(path, &st) < 0) {
-        return errmsg_set(msg, ERR_INVALID, "%s", err_text(-errno));
+        int err = -errno;
+
+        return errmsg_set(msg, err, "%s", err_text(err));
     }
     return S_ISDIR(st.st_mode) ? check_folder(path, msg)
                                : errmsg_set(msg, ERR_INVALID, "%s", wrong_file);
@@ -74,11 +81,15 @@ int given_is_checkpoint(const char *path, struct errmsg *msg)
 
 int given_is_weights(const char *path, struct errmsg *msg)
 {
-    return llmc_model_is(path)
-               ? 0
-               : check_path(path,
-                            "neither an llm.c model file nor a checkpoint's folder",
-                            msg);
+    int is_llmc = llmc_model_is(path);
+
+    if (is_llmc < 0) {
+        return errmsg_set(msg, is_llmc, "%s", err_text(is_llmc));
+    }
+    return is_llmc ? 0
+                   : check_path(path,
+                                "neither an llm.c model file nor a checkpoint's folder",
+                                msg);
 }
 
 /* Where run.dir itself is unusable, opening it says so. */

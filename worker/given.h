@@ -10,7 +10,7 @@
 struct trainer;
 
 /* ERR_INVALID when `path` can be no checkpoint; of a folder that holds some (a run's,
- * too) the text names the newest. */
+ * too) the text names the newest. -errno when it cannot be looked at. */
 int given_is_checkpoint(const char *path, struct errmsg *msg) MUST_CHECK;
 
 /* The same, but an llm.c model file will do. */

@@ -322,6 +322,7 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
     struct model_config model = trainer_model_config(t->config).model;
     const char *from = t->config->model.init_from;
     struct share params;
+    int is_llmc;
     int rv;
 
     if (from[0] == '\0') {
@@ -329,7 +330,8 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
                       init_piece, t);
         return 0;
     }
-    if (llmc_model_is(from)) {
+    is_llmc = llmc_model_is(from);
+    if (is_llmc > 0) {
         rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
     } else {
         rv = given_is_weights(from, msg);
@@ -339,7 +341,7 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
                                                msg);
         share_release(&params);
     }
-    return rv < 0 ? errmsg_wrap(msg, ERR_INVALID, "model.init_from=%s", from) : 0;
+    return rv < 0 ? errmsg_wrap(msg, rv, "model.init_from=%s", from) : 0;
 }
 
 /* --- metrics and the saver --- */
@@ -369,7 +371,6 @@ static void tell_what_is_left(const struct trainer *t, const char *kept)
     mem_free(entries);
 }
 
-/* A checkpoint that a person named comes without its metrics. */
 /* The step from which on the metrics of an earlier training count as its own: with
  * checkpoints all, else from where it ought to have had one. */
 static uint64_t first_worth(const struct trainer *t)
@@ -387,6 +388,7 @@ static uint64_t first_worth(const struct trainer *t)
     return n > 0 ? 1 : (uint64_t)(every > 0 ? MIN(every, steps) : steps);
 }
 
+/* A checkpoint that a person named comes without its metrics. */
 static void tell_metrics(const struct trainer *t, const struct choice *choice,
                          const struct metrics_found *found)
 {

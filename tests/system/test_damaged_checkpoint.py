@@ -141,3 +141,27 @@ def test_a_full_disk_costs_a_line_and_the_last_good_one_stays(
     assert kept and all(name.startswith("step-") and ".tmp" not in name for name in kept)
     verify = subprocess.run([bin_dir / "ctrun", "ckpt", "verify", folder / kept[-1]])
     assert verify.returncode == 0
+
+
+# The exit code is 82 for the storage, 1 for what a restart may not meet.
+@pytest.mark.faults_only
+@pytest.mark.parametrize(
+    "key", ["checkpoint.resume=auto", "checkpoint.resume=", "model.init_from="]
+)
+@pytest.mark.parametrize("error, code", [("EIO", 82), ("EMFILE", 1)])
+def test_a_checkpoint_that_cannot_be_read_now_is_neither_rejected_nor_a_mistake(
+    bin_dir, start, corpus, tmp_path, key, error, code
+):
+    first = tmp_path / "first"
+    worker = [bin_dir / "ctrun-worker", *training.overrides(corpus, first, "train.steps=4")]
+    assert start(*worker).wait(60) == 0
+    before = training.checkpoints(first)
+    run_dir = first if key.endswith("auto") else tmp_path / "run"
+    given = key if key.endswith("auto") else f"{key}{before[-1]}"
+    for fault in ("ckpt.open_read:1", "ckpt.open_read:2", "ckpt.read:1"):
+        run = start(bin_dir / "ctrun-worker",
+                    *training.overrides(corpus, run_dir, "train.steps=8", given),
+                    env={**os.environ, "CTRUN_FAULT": f"{fault}:{error}"})
+        assert run.wait(60) == code, run.err()
+        assert "rejected" not in run.err()
+        assert training.checkpoints(first) == before

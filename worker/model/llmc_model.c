@@ -262,17 +262,21 @@ int llmc_model_load(const char *path, const struct model_config *config,
     return rc;
 }
 
-bool llmc_model_is(const char *path)
+int llmc_model_is(const char *path)
 {
     FILE *file = fopen(path, "rbe");
     if (file == NULL) {
-        return false;
+        return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
     }
     uint8_t raw[4];
     struct wire_reader w;
-    bool is = fread(raw, sizeof(raw), 1, file) == 1;
+    errno = 0;
+    bool is_long = fread(raw, sizeof(raw), 1, file) == 1;
+    int rc = ferror(file) && errno != EISDIR ? -errno : 0;
     wire_reader_init(&w, raw, sizeof(raw));
-    is = is && wire_get_u32(&w) == MAGIC;
+    if (is_long && wire_get_u32(&w) == MAGIC) {
+        rc = 1;
+    }
     (void)fclose(file); /* only read: nothing can be lost */
-    return is;
+    return rc;
 }

@@ -16,8 +16,9 @@
 
 #include "worker/model/unit.h"
 
-/* True when the file begins with the magic number: to tell it from a checkpoint. */
-bool llmc_model_is(const char *path);
+/* 1 when the file begins with the magic number, to tell it from a checkpoint; 0 when
+ * not, or it is not there; -errno when it cannot be read. */
+int llmc_model_is(const char *path) MUST_CHECK;
 
 /* `params` is the whole flat block, layout order; its padding is left as it is.
  * ERR_INVALID when a dimension is not model.*'s, ERR_CORRUPT when the size is not

@@ -2,14 +2,17 @@
  * place. */
 
 #include "tests/lib/cmocka.h"
+#include "worker/given.h"
 #include "worker/model/llmc_model.h"
 
 #include "common/mem.h"
 #include "common/str.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { L = 2, C = 6, P = 5, V = 11, VP = 128, HEADER = 256 };
@@ -165,7 +168,7 @@ static void fp32_files_fill_the_block_transposed(void **state)
     write_file(r, 0);
     assert_int_equal(load(r, &msg), 0);
     expect_params(r);
-    assert_true(llmc_model_is(r->path));
+    assert_int_equal(llmc_model_is(r->path), 1);
 }
 
 static void bf16_files_are_widened_exactly(void **state)
@@ -239,7 +242,7 @@ static void absurd_headers_are_refused(void **state)
     r->header[0] = 20240520;
     write_file(r, 0);
     expect_refused(r, ERR_INVALID, "not an llm.c model file");
-    assert_false(llmc_model_is(r->path));
+    assert_int_equal(llmc_model_is(r->path), 0);
 }
 
 static void missing_files_are_named(void **state)
@@ -250,7 +253,29 @@ static void missing_files_are_named(void **state)
         llmc_model_load("/nowhere/model.bin", &model, &r->layout, r->params, &msg),
         -2 /* ENOENT */);
     assert_non_null(strstr(msg.text, "/nowhere/model.bin"));
-    assert_false(llmc_model_is("/nowhere/model.bin"));
+    assert_int_equal(llmc_model_is("/nowhere/model.bin"), 0);
+    assert_int_equal(llmc_model_is("/"), 0);
+}
+
+/* It may be there, and a model: that is no mistake of the configuration. */
+static void a_file_that_cannot_be_read_now_is_told_from_a_wrong_one(void **state)
+{
+    struct rlimit old;
+    struct rlimit none;
+    struct errmsg msg;
+    int is_llmc;
+    int given;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    is_llmc = llmc_model_is("/proc/self/stat");
+    given = given_is_weights("/proc/self/stat", &msg);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(is_llmc, -EMFILE);
+    assert_int_equal(given, -EMFILE);
+    assert_int_equal(given_is_weights("/proc/self/stat", &msg), ERR_INVALID);
+    assert_int_equal(given_is_checkpoint("/nowhere/step", &msg), -ENOENT);
 }
 
 int main(void)
@@ -266,6 +291,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(absurd_headers_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(missing_files_are_named, setup, teardown),
+        cmocka_unit_test(a_file_that_cannot_be_read_now_is_told_from_a_wrong_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
