@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,14 +57,44 @@ static int write_text(const struct dir_lock *l, struct errmsg *msg)
     return rv < 0 ? fail_with(l, rv, "write", msg) : 0;
 }
 
+/* A lock on a file that has lost its name keeps nobody out: another run makes a new
+ * one. */
+static int check_name(const struct dir_lock *l, struct errmsg *msg)
+{
+    char path[DIR_LOCK_PATH_MAX];
+    struct stat ours;
+    struct stat named;
+
+    if (!str_format(path, sizeof(path), "%s/.lock", l->dir)) {
+        return errmsg_set(msg, ERR_TOO_LARGE, "the path is too long: %s/.lock", l->dir);
+    }
+    if (fstat(l->fd, &ours) < 0) {
+        return fail_with(l, -errno, "look at", msg);
+    }
+    if (lstat(path, &named) < 0) {
+        if (errno != ENOENT && errno != ENOTDIR) {
+            return fail_with(l, -errno, "look at", msg);
+        }
+        named = (struct stat){0};
+    }
+    if (ours.st_dev == named.st_dev && ours.st_ino == named.st_ino) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_STALE,
+                      "%s was moved, replaced or deleted while the run goes on: "
+                      "another run may be using %s",
+                      path, l->dir);
+}
+
 int dir_lock_hold(struct dir_lock *l, struct errmsg *msg)
 {
     char holder[LOCK_TEXT_MAX];
     int rv;
 
     ASSERT(l->is_open);
-    if (l->is_held) {
-        return 0;
+    rv = check_name(l, msg);
+    if (rv < 0 || l->is_held) {
+        return rv;
     }
     if (flock(l->fd, LOCK_EX | LOCK_NB) == 0) {
         rv = write_text(l, msg);

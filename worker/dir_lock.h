@@ -34,13 +34,15 @@ struct dir_lock_config {
 };
 
 /* ERR_BUSY: a foreign holder did not let go in time; the text names it. ERR_TOO_LARGE:
- * the path is too long. ERR_INVALID: .lock is a link, which is not followed. -errno
- * with the path otherwise. `ret` is closed after an error. */
+ * the path is too long. ERR_INVALID: .lock is a link, which is not followed. ERR_STALE
+ * and -errno as below. `ret` is closed after an error. */
 int dir_lock_open(const struct dir_lock_config *config, struct dir_lock *ret,
                   struct errmsg *msg) MUST_CHECK;
 
 /* Takes it if it is not held and free by now; never waits. ERR_BUSY: a foreign run was
- * faster. */
+ * faster. ERR_STALE, held or not: .lock is not the file that was opened any more (it
+ * was moved, replaced or deleted), so it keeps nobody out. -errno with the path
+ * otherwise. */
 int dir_lock_hold(struct dir_lock *l, struct errmsg *msg) MUST_CHECK;
 void dir_lock_close(struct dir_lock *l); /* lets go of it */
 

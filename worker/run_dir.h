@@ -61,10 +61,10 @@ int run_dir_join(const char *path, int run_generation, const char *token,
 void run_dir_close(struct run_dir *r);
 
 /* Rank 0, before whatever it commits to the directory or to checkpoint.dir. Takes the
- * locks that it does not have and that are free by now; never waits. ERR_STALE: the directory at `path` is not
- * the one that was opened any more (it was moved or replaced while the run goes on);
- * ERR_BUSY: a foreign run was faster to take the lock. Then nothing may be committed
- * there. */
+ * locks that it does not have and that are free by now; never waits. ERR_STALE: the
+ * directory at `path`, or a lock in it, is not the one that was opened any more (it was
+ * moved, replaced or deleted while the run goes on); ERR_BUSY: a foreign run was faster
+ * to take the lock. Then nothing may be committed there. */
 int run_dir_hold(struct run_dir *r, struct errmsg *msg) MUST_CHECK;
 
 /* Writes `text` to path/name, whole or not at all (temporary, fsync, rename). */

@@ -13,8 +13,8 @@
  * loads any other's checkpoint by intersecting boxes. Writing: every rank writes and
  * fsyncs its shard into `step-N-gR.tmp/`; rank 0 writes and fsyncs the manifest and the
  * directory; when the commit is accepted, rank 0 renames and fsyncs the parent. Exactly
- * `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are rubbish of a crash; other
- * names are not ours.
+ * `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are rubbish of a crash;
+ * other names are not ours.
  *
  * Threads: the functions block and touch no device; the trainer calls them on its
  * writer thread with a snapshot in host memory. */

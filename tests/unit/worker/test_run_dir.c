@@ -398,6 +398,34 @@ a_checkpoint_folder_in_the_run_directory_has_no_lock_of_its_own(void **state)
     assert_int_equal(access(scratch_path(&f->scratch, "run/x"), F_OK), -1);
 }
 
+/* Who deletes a .lock lets another run in. */
+static void a_lock_that_lost_its_name_is_held_no_more(void **state)
+{
+    struct fixture *f = *state;
+    char ckpt[160];
+    char lock[160];
+    struct run_dir_owner owner = {.cluster = 7, .job = "a", .checkpoint_dir = ckpt};
+    struct run_dir r;
+
+    (void)snprintf(ckpt, sizeof(ckpt), "%s", scratch_path(&f->scratch, "ckpt"));
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(lock, sizeof(lock), "%s",
+                       scratch_path(&f->scratch, i == 0 ? "run/.lock" : "ckpt/.lock"));
+        assert_int_equal(run_dir_open(f->dir, &owner, &r, &f->msg), 0);
+        assert_int_equal(run_dir_hold(&r, &f->msg), 0);
+        assert_int_equal(unlink(lock), 0);
+        assert_int_equal(run_dir_hold(&r, &f->msg), ERR_STALE);
+        assert_non_null(strstr(f->msg.text, lock));
+        (void)scratch_text(&f->scratch, i == 0 ? "run/.lock" : "ckpt/.lock", "new");
+        assert_int_equal(run_dir_hold(&r, &f->msg), ERR_STALE);
+        run_dir_close(&r);
+    }
+    assert_int_equal(run_dir_open(f->dir, &owner, &r, &f->msg), 0);
+    assert_int_equal(rename(ckpt, scratch_path(&f->scratch, "moved")), 0);
+    assert_int_equal(run_dir_hold(&r, &f->msg), ERR_STALE);
+    run_dir_close(&r);
+}
+
 /* Else the file that it points to would be written over. */
 static void a_lock_that_is_a_link_is_refused(void **state)
 {
@@ -571,6 +599,7 @@ int main(void)
         CASE(a_foreign_run_that_took_the_lock_meanwhile_keeps_it),
         CASE(a_checkpoint_folder_elsewhere_is_locked_too),
         CASE(a_checkpoint_folder_in_the_run_directory_has_no_lock_of_its_own),
+        CASE(a_lock_that_lost_its_name_is_held_no_more),
         CASE(a_lock_that_is_a_link_is_refused),
         CASE(a_directory_that_was_moved_or_replaced_is_stale),
         CASE(a_rank_that_sees_the_token_joins),
