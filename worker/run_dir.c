@@ -107,6 +107,25 @@ static int open_lock(struct run_dir *r, const struct run_dir_owner *owner,
     return dir_lock_open(&config, &r->lock, msg);
 }
 
+static bool has(const char *dir, size_t len, const char *name)
+{
+    char path[PATH_MAX];
+
+    return str_format(path, sizeof(path), "%.*s/%s", (int)len, dir, name) &&
+           access(path, F_OK) == 0;
+}
+
+/* A folder in another run's directory is kept by the lock of that: `dir` becomes it. */
+static void find_run_of(char *dir)
+{
+    char *slash = strrchr(dir, '/');
+    size_t len = slash ? (size_t)(slash - dir) : 0;
+
+    if (len > 0 && has(dir, len, ".lock") && has(dir, len, "log")) {
+        *slash = '\0';
+    }
+}
+
 /* A folder of checkpoints elsewhere may be another run's, too. */
 static int open_checkpoint_lock(struct run_dir *r, const struct run_dir_owner *owner,
                                 struct errmsg *msg)
@@ -128,9 +147,11 @@ static int open_checkpoint_lock(struct run_dir *r, const struct run_dir_owner *o
         return 0;
     }
     rv = rv < 0 ? rv : storage_make_dirs(dir);
-    return rv < 0
-               ? fail_with(msg, rv, "cannot make checkpoint.dir", owner->checkpoint_dir)
-               : dir_lock_open(&config, &r->checkpoint_lock, msg);
+    if (rv < 0) {
+        return fail_with(msg, rv, "cannot make checkpoint.dir", owner->checkpoint_dir);
+    }
+    find_run_of(dir);
+    return dir_lock_open(&config, &r->checkpoint_lock, msg);
 }
 
 /* --- the run generation --- */

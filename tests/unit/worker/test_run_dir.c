@@ -398,6 +398,27 @@ a_checkpoint_folder_in_the_run_directory_has_no_lock_of_its_own(void **state)
     assert_int_equal(access(scratch_path(&f->scratch, "run/x"), F_OK), -1);
 }
 
+static void a_checkpoint_folder_of_another_run_is_kept_by_its_lock(void **state)
+{
+    struct fixture *f = *state;
+    char other[160];
+    char ckpt[160];
+    struct run_dir_owner owner = {.cluster = 7, .job = "a", .checkpoint_dir = ckpt};
+    struct run_dir theirs;
+    struct run_dir r;
+
+    (void)snprintf(other, sizeof(other), "%s", scratch_path(&f->scratch, "other"));
+    (void)snprintf(ckpt, sizeof(ckpt), "%s", scratch_path(&f->scratch, "run/ckpt"));
+    assert_int_equal(open_as(f, "b", &theirs), 0);
+    assert_int_equal(run_dir_open(other, &owner, &r, &f->msg), ERR_BUSY);
+    assert_non_null(strstr(f->msg.text, "job b"));
+    run_dir_close(&theirs);
+    assert_int_equal(run_dir_open(other, &owner, &r, &f->msg), 0);
+    assert_true(r.checkpoint_lock.is_held);
+    run_dir_close(&r);
+    assert_int_equal(access(scratch_path(&f->scratch, "run/ckpt/.lock"), F_OK), -1);
+}
+
 /* Who deletes a .lock lets another run in. */
 static void a_lock_that_lost_its_name_is_held_no_more(void **state)
 {
@@ -599,6 +620,7 @@ int main(void)
         CASE(a_foreign_run_that_took_the_lock_meanwhile_keeps_it),
         CASE(a_checkpoint_folder_elsewhere_is_locked_too),
         CASE(a_checkpoint_folder_in_the_run_directory_has_no_lock_of_its_own),
+        CASE(a_checkpoint_folder_of_another_run_is_kept_by_its_lock),
         CASE(a_lock_that_lost_its_name_is_held_no_more),
         CASE(a_lock_that_is_a_link_is_refused),
         CASE(a_directory_that_was_moved_or_replaced_is_stale),
