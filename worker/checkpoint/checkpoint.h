@@ -13,8 +13,7 @@
  * loads any other's checkpoint by intersecting boxes. Writing: every rank writes and
  * fsyncs its shard into `step-N-gR.tmp/`; rank 0 writes and fsyncs the manifest and the
  * directory; when the commit is accepted, rank 0 renames and fsyncs the parent. Exactly
- * `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are rubbish of a crash;
- * other names are not ours.
+ * `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are rubbish of a crash.
  *
  * Threads: the functions block and touch no device; the trainer calls them on its
  * writer thread with a snapshot in host memory. */
@@ -137,15 +136,14 @@ int checkpoint_state_hash(const char *path, char ret_hash[CHECKPOINT_HASH_HEX],
 /* Removes what is not committed: step-*.tmp and trash-*, renamed to trash-* first,
  * folders with all that is in them. Temporaries of run generation `keep_run_generation`
  * and younger ones stay: a late start must not touch its successor's (0: none stay). A
- * missing `dir` is fine; whatever has another name (`step-1000/`, `data.tmp`) is left
- * alone. Returns how many could not be deleted, with the first one's reason: harmless.
- * An error: a temporary has kept its name, so that a zombie could still write to it. */
+ * missing `dir` is fine; other names (`step-1000/`, `data.tmp`) are not ours and stay.
+ * Returns how many could not be deleted, with the first one's reason: harmless. An
+ * error: a temporary has kept its name, so that a zombie could still write to it. */
 int checkpoint_sweep(const char *dir, int keep_run_generation,
                      struct errmsg *msg) MUST_CHECK;
 
 /* Deletes step-N-gR.tmp and nothing else: for a writer whose checkpoint failed or was
- * refused, when a newer generation may be writing beside it. Gone already is success.
- */
+ * refused; a newer generation may be writing beside it. Gone already is success. */
 int checkpoint_discard(const char *dir, uint64_t step, int run_generation,
                        struct errmsg *msg) MUST_CHECK;
 
