@@ -6,7 +6,6 @@
 
 #include "rendezvous/connection.h"
 
-#include "rendezvous/frames.h"
 #include "rendezvous/output.h"
 #include "rendezvous/peer.h"
 #include "rendezvous/store.h"
@@ -154,6 +153,7 @@ static void close_now(struct connection *c)
     buf_release(&c->later);
     buf_release(&c->out);
     buf_release(&c->bulk);
+    frames_gone_release(&c->gone);
     p->buffered -= c->charged;
     c->charged = 0;
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
@@ -471,6 +471,7 @@ static void flush(struct connection *c)
     if (c->state == CONN_CLOSING) {
         return;
     }
+    c->n_queued -= frames_drop_replies(&c->bulk, &c->gone);
     if (c->why == 0 && !c->is_writing && has_output(c)) {
         write_out(c);
     }

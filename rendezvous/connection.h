@@ -17,6 +17,7 @@
  * closed inside on_input: connection_fail marks, pool_flush (at the end of every turn)
  * closes. The loop's thread. */
 
+#include "rendezvous/frames.h"
 #include "rendezvous/table.h"
 
 #include "common/buf.h"
@@ -86,11 +87,12 @@ struct connection {
     uint64_t n_queued;    /* bytes of output so far … */
     uint64_t n_taken; /* … and how many the peer had when connection_took was asked */
     struct connection *next_dirty;
-    struct buf in;   /* not taken yet */
-    struct buf out;  /* not given to the socket yet */
-    struct buf bulk; /* … and frames that let `out` go first */
-    struct buf sent; /* being written */
-    size_t charged;  /* what `buffered` has of it */
+    struct buf in;           /* not taken yet */
+    struct buf out;          /* not given to the socket yet */
+    struct buf bulk;         /* … and frames that let `out` go first */
+    struct buf sent;         /* being written */
+    struct frames_gone gone; /* whose bulk is of no use */
+    size_t charged;          /* what `buffered` has of it */
     uv_tcp_t tcp;
     uv_write_t write;
 };

@@ -56,6 +56,11 @@ void connection_send_bulk(struct connection *c, const struct msg *m)
 
 void connection_drop_bulk(struct connection *c, uint64_t generation, uint32_t client)
 {
-    c->n_queued -= frames_drop_replies(&c->bulk, generation, client);
+    if (buf_len(&c->bulk) == 0) {
+        return;
+    }
+    if (!frames_gone_add(&c->gone, generation, client)) {
+        c->n_queued -= frames_drop_replies(&c->bulk, &c->gone);
+    }
     connection_mark_dirty(c);
 }

@@ -15,7 +15,8 @@ void connection_send(struct connection *c, const void *data, size_t size);
 void connection_send_msg(struct connection *c, const struct msg *m);
 void connection_send_bulk(struct connection *c, const struct msg *m);
 
-/* Bulk that is of no use to anybody: replies to a store client that is gone. */
+/* Bulk that is of no use to anybody: replies to a store client that is gone. They are
+ * left out at the end of the turn, for all such clients at once. */
 void connection_drop_bulk(struct connection *c, uint64_t generation, uint32_t client);
 
 bool connection_is_behind(const struct connection *c);
