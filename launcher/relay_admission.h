@@ -14,12 +14,15 @@
 struct relay_admission;
 struct sockaddr;
 
-/* This host's addresses are asked for here, once: it takes a while. */
+/* This host's addresses are asked for here: it takes a while. Where that fails, it says
+ * so and asks again at each connection from a node; until it succeeds every node counts
+ * as within this host. */
 struct relay_admission *relay_admission_new(const struct msg_node *nodes, uint32_t n);
 void relay_admission_free(struct relay_admission *a); /* NULL allowed */
 
-/* Both ends of a connection that was accepted. Logs who is turned away. */
-bool relay_admission_check(const struct relay_admission *a, const struct sockaddr *peer,
+/* Both ends of a connection that was accepted. Logs who is turned away, from the nodes
+ * and loopback only the first of each address (of all of loopback). */
+bool relay_admission_check(struct relay_admission *a, const struct sockaddr *peer,
                            const struct sockaddr *local);
 
 #endif

@@ -237,6 +237,94 @@ another_user_is_turned_away_where_this_hosts_addresses_are_unknown(void **state)
     child_run(without_descriptors_to_list_with);
 }
 
+/* Another node's worker: whose it is there is nobody's business here. Loopback's
+ * interface takes in the whole network of its address, so that packets come back,
+ * though this one is no address of this host. */
+static pid_t start_remote(const struct relay_rig *r, const char *from, const char *to)
+{
+    static const uint8_t ping[] = {TCPSTORE_PING, 7, 0, 0, 0};
+    pid_t pid = fork();
+    struct pollfd p = {.events = POLLIN};
+    uint8_t pong[4];
+
+    CHECK(pid >= 0);
+    if (pid > 0) {
+        return pid;
+    }
+    CHECK(setuid(PRIVILEGE_NOBODY) == 0);
+    p.fd = relay_rig_enter(r, from, to);
+    CHECK(send(p.fd, ping, sizeof(ping), MSG_NOSIGNAL) == sizeof(ping));
+    CHECK(poll(&p, 1, RELAY_BOUND_MS) == 1);
+    CHECK(recv(p.fd, pong, sizeof(pong), MSG_WAITALL) == sizeof(pong));
+    CHECK(memcmp(pong, ping + 1, sizeof(pong)) == 0);
+    _exit(0);
+}
+
+/* The addresses are listed at last when it comes. */
+static void remote_after_a_failed_list(void)
+{
+    static const char *const addrs[] = {"10.9.0.1", "10.9.0.7"};
+    struct relay_rig *r;
+    pid_t pid;
+
+    make_host(addrs, 1);
+    r = relay_rig_new(addrs[0]);
+    limit_files(0);
+    relay_rig_serve(r, addrs, 2);
+    limit_files(FILES_ENOUGH);
+    pid = start_remote(r, addrs[1], addrs[0]);
+    TURN_UNTIL(r, has_exited(pid, WNOHANG));
+    relay_rig_close(r);
+}
+
+static void other_nodes_are_served_once_this_hosts_addresses_are_known(void **state)
+{
+    (void)state;
+    privilege_need();
+    child_run(remote_after_a_failed_list);
+}
+
+static int count_lines(FILE *log, const char *needle)
+{
+    char line[1024];
+    int n = 0;
+
+    rewind(log);
+    while (fgets(line, sizeof(line), log)) {
+        n += strstr(line, needle) != NULL;
+    }
+    return n;
+}
+
+static void several_strangers(void)
+{
+    static const char *const addrs[] = {"10.9.0.1"};
+    struct relay_rig *r;
+    FILE *log = tmpfile();
+
+    make_host(addrs, 1);
+    CHECK(log && dup2(fileno(log), STDERR_FILENO) == STDERR_FILENO);
+    r = relay_rig_new(addrs[0]);
+    relay_rig_serve(r, addrs, 1);
+    for (int i = 0; i < 4; i++) {
+        pid_t pid = start_stranger(r, i % 2 == 0 ? "127.0.0.1" : addrs[0]);
+
+        TURN_UNTIL(r, has_exited(pid, WNOHANG));
+    }
+    relay_rig_close(r);
+    CHECK(count_lines(log, "of another user") == 2);
+    CHECK(count_lines(log, "from=127.0.0.1") == 1);
+    CHECK(count_lines(log, "from=10.9.0.1") == 1);
+    CHECK(fclose(log) == 0);
+}
+
+static void who_is_turned_away_is_logged_once_for_each_address(void **state)
+{
+    (void)state;
+    privilege_need();
+    child_run(several_strangers);
+}
+
 /* Debian's address for the host's own name. */
 static void own_name(void)
 {
@@ -272,6 +360,8 @@ int main(void)
         cmocka_unit_test(another_user_is_turned_away_where_the_kernel_cannot_be_asked),
         cmocka_unit_test(
             another_user_is_turned_away_where_this_hosts_addresses_are_unknown),
+        cmocka_unit_test(other_nodes_are_served_once_this_hosts_addresses_are_known),
+        cmocka_unit_test(who_is_turned_away_is_logged_once_for_each_address),
         cmocka_unit_test(own_name_on_loopback_is_served_beside_localhost),
     };
 
