@@ -256,11 +256,31 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
     return rv;
 }
 
+/* Rank 0 loads a whole checkpoint before it says which: how long that takes is the
+ * storage's business, so the wait has no end of its own. It has others: when rank 0
+ * dies, its agent tells the service and every agent kills its workers; when the own
+ * agent goes, the store's connection ends. (Ranks that have no agent have no fellows.)
+ */
+static int await_choice(struct trainer *t, char *record, size_t size,
+                        struct errmsg *msg)
+{
+    size_t n;
+    int rv;
+
+    do {
+        rv = store_client_get(t->store, "resume", record, size, &n, msg);
+        if (rv == ERR_TIMEOUT) {
+            log_info("rank 0 has not loaded its checkpoint yet: waiting on",
+                     "why=\"%s\"", msg->text);
+        }
+    } while (rv == ERR_TIMEOUT);
+    return rv;
+}
+
 static int share_choice(struct trainer *t, struct choice *choice, struct errmsg *msg)
 {
     char record[CHOICE_MAX] = "";
     int n_path = 0;
-    size_t size;
     int rv;
 
     if (!t->store) {
@@ -271,7 +291,7 @@ static int share_choice(struct trainer *t, struct choice *choice, struct errmsg 
                        choice->step, choice->position, choice->path);
         return store_client_set(t->store, "resume", record, strlen(record), msg);
     }
-    rv = store_client_get(t->store, "resume", record, sizeof(record) - 1, &size, msg);
+    rv = await_choice(t, record, sizeof(record) - 1, msg);
     if (rv < 0) {
         return rv;
     }
@@ -286,21 +306,43 @@ static int share_choice(struct trainer *t, struct choice *choice, struct errmsg 
 
 /* --- all ranks have the state --- */
 
+enum { BROADCAST_PIECE = 64 << 20 }; /* bytes */
+
+/* Piece by piece: comm.timeout is for one, not for a state of any size. */
+static int broadcast_array(struct trainer *t, float *array, struct errmsg *msg)
+{
+    size_t left = t->layout.size * sizeof(float);
+    uint8_t *at = (uint8_t *)array;
+    int rv = 0;
+
+    while (left > 0 && rv == 0) {
+        size_t n = MIN(left, (size_t)BROADCAST_PIECE);
+
+        comm_broadcast(t->comm, QUEUE_REDUCE, at, n, 0);
+        rv = device_finish(t->device, device_mark(t->device, QUEUE_REDUCE),
+                           t->timeout_ms, msg);
+        at += n;
+        left -= n;
+    }
+    return rv;
+}
+
 /* From rank 0's memory: the storage is read once, however many ranks there are. */
 static int broadcast_state(struct trainer *t, struct errmsg *msg)
 {
-    float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
-                            adamw_exp_avg_sq(t->optimizer)};
+    float *state[3];
+    int rv = 0;
 
     if (!t->comm) {
         return 0;
     }
-    for (size_t i = 0; i < ARRAY_LEN(state); i++) {
-        comm_broadcast(t->comm, QUEUE_REDUCE, state[i], t->layout.size * sizeof(float),
-                       0);
+    state[0] = t->params;
+    state[1] = adamw_exp_avg(t->optimizer);
+    state[2] = adamw_exp_avg_sq(t->optimizer);
+    for (size_t i = 0; i < ARRAY_LEN(state) && rv == 0; i++) {
+        rv = broadcast_array(t, state[i], msg);
     }
-    return device_finish(t->device, device_mark(t->device, QUEUE_REDUCE), t->timeout_ms,
-                         msg);
+    return rv;
 }
 
 enum { INIT_PIECE = 1 << 20 };
