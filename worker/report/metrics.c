@@ -1,6 +1,8 @@
 #include "worker/report/metrics.h"
 
 #include "common/buf.h"
+#include "common/fault.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/number.h"
 #include "common/storage.h"
@@ -241,30 +243,90 @@ static int copy_kept(const char *path, int to, struct copying *c, struct errmsg 
     return rv < 0 ? blame(msg, path, rv) : 0;
 }
 
+/* A reader is left nothing of a copy that failed. */
+static int copy_file(int from, const char *to)
+{
+    int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int rv = fd < 0 ? -errno : fault_at("metrics.copy");
+    char bytes[8192];
+    ssize_t n = 1;
+
+    if (fd < 0) {
+        return rv;
+    }
+    while (rv == 0 && n > 0) {
+        n = read(from, bytes, sizeof(bytes));
+        rv = n < 0 ? -errno : storage_write_all(fd, bytes, (size_t)n);
+    }
+    rv = rv < 0 ? rv : storage_sync(fd);
+    if (close(fd) < 0 && rv == 0) {
+        rv = -errno;
+    }
+    if (rv < 0) {
+        (void)unlink(to); /* half a file under that name is the worst that stays */
+    }
+    return rv;
+}
+
+static bool is_no_hard_links(int err)
+{
+    return err == -EPERM || err == -EOPNOTSUPP || err == -ENOSYS || err == -EMLINK;
+}
+
 /* A second name, not another one: a rank 0 that was replaced without knowing it must
- * not take the name from its successor's file. log/ may have been cleaned up, so that R
- * was there before. */
+ * not take the name from its successor's file. Where the storage has no second names
+ * (FUSE, SMB), a copy. */
+static int link_or_copy(const char *path, const char *to, bool *ret_is_copy)
+{
+    int rv = fault_at("metrics.link");
+    int from;
+
+    if (rv == 0 && link(path, to) < 0) {
+        rv = -errno;
+    }
+    *ret_is_copy = is_no_hard_links(rv);
+    if (!*ret_is_copy) {
+        return rv;
+    }
+    from = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (from < 0) {
+        return -errno;
+    }
+    rv = copy_file(from, to);
+    (void)close(from); /* only read from */
+    return rv;
+}
+
+/* log/ may have been cleaned up, so that R was there before. What can be kept in neither
+ * way is given up with a warning: the training counts for more. */
 static int keep_aside(const char *run_dir, int run_generation, const char *path,
                       char name[METRICS_NAME_MAX], struct errmsg *msg)
 {
     char to[METRICS_PATH_MAX];
-    int rv;
+    bool is_copy = false;
+    int rv = -EEXIST;
 
-    for (int i = 0; i < KEEP_TRIES; i++) {
+    for (int i = 0; i < KEEP_TRIES && rv == -EEXIST; i++) {
         ASSERT(i == 0 ? str_format(name, METRICS_NAME_MAX, "metrics.before-g%d.jsonl",
                                    run_generation)
                       : str_format(name, METRICS_NAME_MAX,
                                    "metrics.before-g%d.%d.jsonl", run_generation, i));
         rv = path_in(run_dir, name, to, msg);
-        if (rv < 0 || link(path, to) == 0) {
+        if (rv < 0) {
             return rv;
         }
-        if (errno != EEXIST) {
-            break;
-        }
+        rv = link_or_copy(path, to, &is_copy);
     }
-    return errmsg_set(msg, -errno, "%s cannot be kept as %s: %s; move it away", path,
-                      name, err_text(-errno));
+    if (rv < 0 && is_copy) {
+        log_warn("the metrics of the training before are lost: the storage has no hard "
+                 "links, and copying failed",
+                 "file=%s error=\"%s\"", path, err_text(rv));
+        name[0] = '\0';
+        return 0;
+    }
+    return rv < 0 ? errmsg_set(msg, rv, "%s cannot be kept as %s: %s; move it away",
+                               path, name, err_text(rv))
+                  : 0;
 }
 
 int metrics_prepare(const char *run_dir, int run_generation, uint64_t keep_step,

@@ -11,8 +11,9 @@
  * interleaving.
  *
  * A training that begins anew (N = 0) keeps the lines of the one before: metrics_prepare
- * gives their file a second name, metrics.before-g<R>.jsonl. Not so those of one that
- * was killed before its first checkpoint. */
+ * gives their file a second name, metrics.before-g<R>.jsonl, or where the storage has no
+ * hard links, copies it; if that fails too, warns. Not so those of one that was killed
+ * before its first checkpoint. */
 
 #include "common/err.h"
 
@@ -36,7 +37,7 @@ enum { METRICS_MISSING_MAX = 128, METRICS_NAME_MAX = 64 };
 struct metrics_found {
     char
         missing[METRICS_MISSING_MAX]; /* steps up to N without a line: "2-4, 7 …"; "" */
-    char kept[METRICS_NAME_MAX];      /* the second name in the folder; "": no lines */
+    char kept[METRICS_NAME_MAX];      /* the second name in the folder; "": none */
 };
 
 /* `worth`: from this step on what is dropped by beginning anew is kept aside. `ret` may

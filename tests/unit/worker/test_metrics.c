@@ -2,6 +2,7 @@
 #include "tests/lib/scratch.h"
 #include "worker/report/metrics.h"
 
+#include "common/fault.h"
 #include "common/number.h"
 
 #include <errno.h>
@@ -261,6 +262,55 @@ static void a_training_that_begins_anew_keeps_the_lines_of_the_one_before(void *
     assert_kept(5, 2, "", NULL); /* not worth it */
 }
 
+#ifdef FAULTS
+
+/* FUSE and SMB may be without hard links, and say so in several ways. */
+static void without_hard_links_the_lines_are_copied(void **state)
+{
+    static const int errors[] = {-EPERM, -EOPNOTSUPP, -ENOSYS, -EMLINK};
+    char name[METRICS_NAME_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        (void)snprintf(name, sizeof(name), "metrics.before-g%zu.jsonl", i + 1);
+        (void)scratch_text(&scratch, "metrics.jsonl", LINE(1) LINE(2) "torn");
+        fault_arm("metrics.link", 1, errors[i]);
+        assert_kept((int)i + 1, 1, name, LINE(1) LINE(2) "torn");
+    }
+    (void)scratch_text(&scratch, "metrics.before-g9.jsonl", LINE(7));
+    (void)scratch_text(&scratch, "metrics.jsonl", LINE(1));
+    fault_arm("metrics.link", 1,
+              -EPERM); /* the name is taken: the next can be linked */
+    assert_kept(9, 1, "metrics.before-g9.1.jsonl", LINE(1));
+    fault_disarm_all();
+}
+
+static void lines_that_cannot_be_copied_either_do_not_stop_the_training(void **state)
+{
+    (void)state;
+    (void)scratch_text(&scratch, "metrics.jsonl", LINE(1));
+    fault_arm("metrics.link", 1, -EPERM);
+    fault_arm("metrics.copy", 1, -ENOSPC);
+    assert_kept(1, 1, "", NULL);
+    assert_int_equal(access(scratch_path(&scratch, "metrics.before-g1.jsonl"), F_OK),
+                     -1);
+    fault_disarm_all();
+}
+
+static void failing_storage_loses_no_lines(void **state)
+{
+    struct errmsg msg = {0};
+
+    (void)state;
+    (void)scratch_text(&scratch, "metrics.jsonl", LINE(1));
+    fault_arm("metrics.link", 1, -EIO);
+    assert_int_equal(metrics_prepare(scratch.dir, 1, 0, 1, NULL, &msg), -EIO);
+    assert_non_null(strstr(msg.text, "cannot be kept"));
+    fault_disarm_all();
+}
+
+#endif
+
 static void older_temporaries_are_removed(void **state)
 {
     (void)state;
@@ -329,6 +379,11 @@ int main(void)
         CASE(torn_and_foreign_lines_are_dropped),
         CASE(a_resume_says_which_lines_are_missing),
         CASE(a_training_that_begins_anew_keeps_the_lines_of_the_one_before),
+#ifdef FAULTS
+        CASE(without_hard_links_the_lines_are_copied),
+        CASE(lines_that_cannot_be_copied_either_do_not_stop_the_training),
+        CASE(failing_storage_loses_no_lines),
+#endif
         CASE(older_temporaries_are_removed),
         CASE(an_older_generation_is_refused_by_a_newer_ones_temporary),
         CASE(a_zombies_lines_never_reach_the_new_file),
