@@ -235,9 +235,10 @@ static bool wait_for_end(pid_t pid)
     bool is_over;
 
     while (!(is_over = waitpid(pid, NULL, WNOHANG) != 0) && now_ms < deadline_ms) {
-        /* No descriptor, or none that may be waited for: look again and again. */
-        if (end.fd < 0 ||
-            (poll(&end, 1, (int)(deadline_ms - now_ms)) < 0 && errno != EINTR)) {
+        /* No descriptor, or none that can be waited for (POLLNVAL, POLLERR come at
+         * once): look again and again. */
+        if (end.fd < 0 || poll(&end, 1, (int)(deadline_ms - now_ms)) <= 0 ||
+            !(end.revents & POLLIN)) {
             pause_for(PAUSE_MS);
         }
         now_ms = clock_ms();

@@ -7,12 +7,14 @@
 #include "tests/lib/keeper_rig.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,9 +22,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { PAUSE_MS = 5 };
+
+/* The C library's, with a descriptor that cannot be polled, and counted. */
+static bool has_no_pidfd;
+static uint64_t n_waits;
+
+int pidfd_open(pid_t pid, unsigned flags)
+{
+    return has_no_pidfd ? INT_MAX : (int)syscall(SYS_pidfd_open, pid, flags);
+}
+
+pid_t waitpid(pid_t pid, int *status, int options)
+{
+    n_waits++;
+    return (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
+}
 
 static void codes_and_signals(void)
 {
@@ -308,6 +329,26 @@ static void signals_reach_the_worker_and_its_group(void **state)
     child_run(kill_reaches_group);
 }
 
+static void stopped_without_pidfd(void)
+{
+    struct keeper k = keeper_rig_start();
+    uint64_t begin_ms;
+
+    SPAWN(&k, 1, "hang");
+    (void)keeper_rig_receive_spawned(&k, 1);
+    has_no_pidfd = true;
+    n_waits = 0;
+    begin_ms = clock_ms();
+    keeper_stop(&k);
+    CHECK(n_waits <= (clock_ms() - begin_ms) / PAUSE_MS + 2);
+}
+
+static void end_that_cannot_be_polled_for_is_awaited_without_spinning(void **state)
+{
+    (void)state;
+    child_run(stopped_without_pidfd);
+}
+
 /* Wherever between fork and exec it comes. */
 static void kill_at_once(void)
 {
@@ -442,6 +483,7 @@ int main(void)
         cmocka_unit_test(environment_of_800_kilobytes_arrives_whole),
         cmocka_unit_test(end_is_told_when_group_and_session_are_dead_and_reaped),
         cmocka_unit_test(signals_reach_the_worker_and_its_group),
+        cmocka_unit_test(end_that_cannot_be_polled_for_is_awaited_without_spinning),
         cmocka_unit_test(signal_before_the_program_runs_is_not_lost),
         cmocka_unit_test(workers_are_killed_before_the_agent_when_memory_is_short),
         cmocka_unit_test(
