@@ -297,8 +297,8 @@ static int link_or_copy(const char *path, const char *to, bool *ret_is_copy)
     return rv;
 }
 
-/* log/ may have been cleaned up, so that R was there before. What can be kept in neither
- * way is given up with a warning: the training counts for more. */
+/* log/ may have been cleaned up, so that R was there before. What can be kept in
+ * neither way is given up with a warning: the training counts for more. */
 static int keep_aside(const char *run_dir, int run_generation, const char *path,
                       char name[METRICS_NAME_MAX], struct errmsg *msg)
 {

@@ -11,9 +11,9 @@
  * interleaving.
  *
  * A training that begins anew (N = 0) keeps the lines of the one before: metrics_prepare
- * gives their file a second name, metrics.before-g<R>.jsonl, or where the storage has no
- * hard links, copies it; if that fails too, warns. Not so those of one that was killed
- * before its first checkpoint. */
+ * gives their file a second name, metrics.before-g<R>.jsonl, or copies it where the
+ * storage has no hard links; if that fails too, warns. Not so those of one that was
+ * killed before its first checkpoint. */
 
 #include "common/err.h"
 

@@ -39,6 +39,7 @@ int pidfd_open(pid_t pid, unsigned flags)
     return has_no_pidfd ? INT_MAX : (int)syscall(SYS_pidfd_open, pid, flags);
 }
 
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name) */
 pid_t waitpid(pid_t pid, int *status, int options)
 {
     n_waits++;

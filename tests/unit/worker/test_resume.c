@@ -180,7 +180,7 @@ static void note_broadcast(struct comm *c, enum queue q, void *buf, size_t bytes
 
     assert_int_equal(q, QUEUE_REDUCE);
     assert_int_equal(root, 0);
-    assert_true(n->total % (SIZE * sizeof(float)) == 0 || buf == n->next);
+    assert_true(n->total % ((size_t)SIZE * sizeof(float)) == 0 || buf == n->next);
     n->next = (uint8_t *)buf + bytes;
     n->total += bytes;
     n->pending += bytes;
@@ -236,7 +236,7 @@ static void a_large_state_is_awaited_piece_by_piece(void **state)
     t.params = mem_array(SIZE, sizeof(float));
     assert_int_equal(adamw_new(&adamw, &t.optimizer, &msg), 0);
     follow(&t, 0);
-    assert_int_equal(n.total, 3 * SIZE * sizeof(float));
+    assert_int_equal(n.total, 3 * sizeof(float) * SIZE);
     assert_int_equal(n.pending, 0);
     adamw_free(t.optimizer);
     mem_free(t.params);
