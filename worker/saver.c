@@ -16,7 +16,6 @@ enum {
     STATES = 3,
     RECORD_MAX = 1024,
     SNAPSHOT_TIMEOUT_MS = 600000,
-    UNANSWERED_MS = 1000
 };
 
 struct saver {

@@ -70,27 +70,11 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-static ssize_t write_some(struct direct_io *d, const uint8_t *data, size_t size,
-                          uint64_t offset)
-{
-    int rv = fault_at("ckpt.write");
-    ssize_t n;
-
-    if (rv < 0) {
-        return rv;
-    }
-    if (fault_at("ckpt.short") < 0) {
-        size = size / 2 + 1;
-        direct_off(d);
-    }
-    n = pwrite(d->fd, data, size, (off_t)offset);
-    return n < 0 ? -errno : n;
-}
-
-static ssize_t read_some(struct direct_io *d, uint8_t *data, size_t size,
+/* Some of it, from the file or into it; the bytes, or an error. */
+static ssize_t move_some(struct direct_io *d, uint8_t *data, size_t size,
                          uint64_t offset)
 {
-    int rv = fault_at("ckpt.read");
+    int rv = fault_at(d->writes ? "ckpt.write" : "ckpt.read");
     ssize_t n;
 
     if (rv < 0) {
@@ -100,7 +84,8 @@ static ssize_t read_some(struct direct_io *d, uint8_t *data, size_t size,
         size = size / 2 + 1;
         direct_off(d);
     }
-    n = pread(d->fd, data, size, (off_t)offset);
+    n = d->writes ? pwrite(d->fd, data, size, (off_t)offset)
+                  : pread(d->fd, data, size, (off_t)offset);
     return n < 0 ? -errno : n;
 }
 
@@ -136,8 +121,7 @@ static int transfer(struct direct_io *d, const struct direct_slot *s)
     while (done < s->size && rv == 0) {
         bool direct = atomic_load(&d->direct);
         size_t rest = direct ? round_up(s->size, d->align) - done : s->size - done;
-        ssize_t n = d->writes ? write_some(d, s->data + done, rest, s->offset + done)
-                              : read_some(d, s->data + done, rest, s->offset + done);
+        ssize_t n = move_some(d, s->data + done, rest, s->offset + done);
 
         done += n > 0 ? (size_t)n : 0;
         if (done < s->size || n < 0) {
