@@ -23,7 +23,7 @@ LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
 # what a bare Debian 12 lacks, to build and to test
 PACKAGES_BUILD := gcc make libc6-dev libuv1-dev libyaml-dev libdnnl-dev libxxhash-dev libjansson-dev scdoc
 PACKAGES_TEST  := g++ clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-pytest \
-                  python3-venv iproute2 nftables codespell shellcheck pmccabe gcovr git binutils
+                  python3-pytest-xdist python3-venv iproute2 nftables codespell shellcheck pmccabe gcovr git binutils
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
             -Wmissing-prototypes -Wwrite-strings -Wcast-qual -Wpointer-arith -Wvla -Wundef \
@@ -33,6 +33,7 @@ MODE_debug   := -O0 -DFAULTS
 MODE_asan    := -O1 -DFAULTS -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 MODE_tsan    := -O1 -DFAULTS -fsanitize=thread
 MODE_cov     := -O0 -DFAULTS --coverage
+MODE_fuzz    := -O1 -DFAULTS -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 
 CPPFLAGS += -I. -D_GNU_SOURCE
 CFLAGS   += -std=c17 -g -fPIE -ffp-contract=off $(WARNINGS) $(MODE_$(MODE))
@@ -44,6 +45,9 @@ BINS    := $(foreach p,$(PROGRAMS),$(O)/bin/$(BIN_$(p)))
 FAKES   := $(patsubst tests/fakes/%.c,$(O)/bin/fake-%,$(wildcard tests/fakes/*.c))
 BENCHES := $(patsubst tests/bench/bench_%.c,$(O)/bin/bench-%,$(wildcard tests/bench/bench_*.c))
 MANS    := $(patsubst %.scd,$(O)/man/%,$(notdir $(wildcard launcher/*.scd rendezvous/*.scd worker/*.scd)))
+PYTEST  := $(PYTHON) -m pytest -q -p no:cacheprovider
+# the system tests mostly wait: one more at once than there are processors
+SYSTEM_TESTS = BIN=$(O)/bin $(PYTEST) -n $$(($$(nproc) + 1)) tests/system
 ALL_C   := $(call sources,common $(PROGRAMS))
 ALL_CH  := $(shell find common $(PROGRAMS) tests -name '*.[ch]' | sort)
 
@@ -126,33 +130,35 @@ $(TORCH_ENV)/bin/python:
 test: deps ## everything: unit, simulation, conformance, system, against real PyTorch
 	$(Q)$(MAKE) --no-print-directory bench-deps
 	$(Q)$(MAKE) --no-print-directory check
-	$(Q)BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/torch
+	$(Q)BIN=$(O)/bin $(PYTEST) -n 2 tests/torch
 
 check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for sanitizers
 	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),40,200)) tests/run-units $(UNITS)
-	$(Q)BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/system
+	$(Q)$(SYSTEM_TESTS)
 
 soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds
 	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 tests/run-units $(filter $(O)/tests/sim/%,$(UNITS))
-	$(Q)CTRUN_SOAK=1 BIN=$(O)/bin $(PYTHON) -m pytest -q -p no:cacheprovider tests/system
+	$(Q)CTRUN_SOAK=1 $(SYSTEM_TESTS)
 
 bench: all fakes $(BENCHES) ## our speed beside the machine's limits; BENCH='--quick store' for some
 	$(Q)BIN=$(O)/bin $(PYTHON) tests/bench/bench.py --json $(O)/bench.json $(BENCH)
 
-FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/bin/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 10
 FUZZ_LIMIT   ?= -max_total_time=$(FUZZ_SECONDS)
-fuzz: $(FUZZERS:%=build/fuzz/%) ## every parser for FUZZ_SECONDS each (clang, libFuzzer)
-	$(Q)for f in $(FUZZERS); do echo "  FUZZ  $$f"; mkdir -p build/fuzz/corpus/$$f; \
-	  build/fuzz/$$f $(FUZZ_LIMIT) -max_len=65536 -verbosity=0 -print_final_stats=0 \
-	  build/fuzz/corpus/$$f $(wildcard tests/fuzz/corpus) || exit 1; done
-FUZZ_SOURCES := $(filter-out %/main.c worker/device/% worker/comm/% worker/model/gpt2%,$(ALL_C))
-build/fuzz/%: tests/fuzz/%.c $(FUZZ_SOURCES)
-	@mkdir -p $(@D); echo '  CLANG $@'
-	$(Q)$(MAKE) --no-print-directory MODE=fuzz CC=clang O=build/fuzz MODE_fuzz='-O1 -DFAULTS -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
-	  build/fuzz/libcommon.a build/fuzz/librendezvous.a build/fuzz/liblauncher.a build/fuzz/libworker.a build/fuzz/$<.o
-	$(Q)clang -fsanitize=fuzzer,address,undefined build/fuzz/$<.o build/fuzz/libworker.a build/fuzz/liblauncher.a \
-	  build/fuzz/librendezvous.a build/fuzz/libcommon.a $(LIBS_worker) -luv -o $@
+# what reads a stranger's bytes; the rest of the worker would only make the build longer
+$(O)/libfuzzed.a: $(filter-out %/main.c.o,$(call objects,common rendezvous worker/checkpoint)) \
+  $(filter $(O)/worker/config%,$(call objects,worker))
+$(O)/bin/fuzz_%: $(O)/tests/fuzz/fuzz_%.c.o $(O)/libfuzzed.a
+	@mkdir -p $(@D); echo '  LD    $@'
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(LIBS_worker) -luv -o $@
+fuzzers: $(FUZZERS)
+fuzz: ## every parser for FUZZ_SECONDS each (clang, libFuzzer)
+	$(Q)$(MAKE) --no-print-directory MODE=fuzz CC=clang fuzzers
+	$(Q)printf '%s\n' $(notdir $(FUZZERS)) | xargs -P $$(nproc) -n 1 sh -c 'mkdir -p build/fuzz/corpus/$$1; \
+	  echo "  FUZZ  $$1"; build/fuzz/bin/$$1 $(FUZZ_LIMIT) -len_control=0 -max_len=65536 \
+	  -artifact_prefix=build/fuzz/$$1- build/fuzz/corpus/$$1 >build/fuzz/$$1.log 2>&1 || \
+	  { cat build/fuzz/$$1.log; exit 255; }' sh
 
 ## --- reading the code ---
 
@@ -207,7 +213,7 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
-.PHONY: all units fakes demo deps deps-build bench-deps test check soak bench fuzz lint format format-check \
+.PHONY: all units fakes demo deps deps-build bench-deps test check soak bench fuzz fuzzers lint format format-check \
         layers headers symbols words tidy stats coverage man install clean help
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
