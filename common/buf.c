@@ -4,6 +4,7 @@
 #include "common/mem.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,17 +28,22 @@ void buf_clear(struct buf *b)
 int buf_reserve(struct buf *b, size_t size, uint8_t **ret)
 {
     size_t used = buf_len(b);
+    bool is_short = b->capacity - b->end < size;
+    /* little was consumed: moving the rest up for that, again and again, would cost more
+     * than the bytes themselves */
+    bool is_cramped = is_short && b->start < used / 2 && b->capacity < b->max;
     size_t wanted;
 
     if (size > b->max || used > b->max - size) {
         return ERR_TOO_LARGE;
     }
-    if (b->capacity - b->end < size && b->start > 0) {
+    if (is_short && b->start > 0) {
         memmove(b->data, b->data + b->start, used);
         b->start = 0;
         b->end = used;
     }
-    if (!b->data || b->capacity - b->end < size) { /* also for no bytes: NULL + 0 */
+    /* also for no bytes: NULL + 0 */
+    if (!b->data || is_cramped || b->capacity - b->end < size) {
         wanted = MAX(used + size, MIN(b->capacity * 2, b->max));
         wanted = MAX(wanted, 64);
         b->data = mem_grow(b->data, wanted, 1);
