@@ -27,7 +27,6 @@ static size_t first_row(const struct tensor *t, size_t tensor_begin, size_t at)
 static void add_boxes(struct share *s, const struct tensor *t, size_t row,
                       size_t n_rows)
 {
-    s->box = mem_grow(s->box, s->n_boxes + ARRAY_LEN(suffixes), sizeof(struct box));
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
         struct box *box = &s->box[s->n_boxes++];
 
@@ -51,6 +50,16 @@ static void add_tensor(struct share *s, const struct tensor *t, size_t at, size_
     }
 }
 
+static size_t count_tensors(const struct layout *layout)
+{
+    size_t n = 0;
+
+    for (int u = 0; u < layout->n_units; u++) {
+        n += (size_t)layout->unit[u].n_tensors;
+    }
+    return n;
+}
+
 void share_make(const struct layout *layout, int rank, int world, struct share *ret)
 {
     size_t part = layout->size / (size_t)world;
@@ -58,6 +67,7 @@ void share_make(const struct layout *layout, int rank, int world, struct share *
     size_t end = rank == world - 1 ? layout->size : begin + part;
 
     *ret = (struct share){.begin = layout->size};
+    ret->box = mem_array(count_tensors(layout) * ARRAY_LEN(suffixes), sizeof(*ret->box));
     for (int u = 0; u < layout->n_units; u++) {
         const struct unit *unit = &layout->unit[u];
 

@@ -22,12 +22,19 @@ static size_t pieces(size_t size, size_t cap)
 /* The unit that backward fills last of those that [begin, …) touches. */
 static int unit_at(const struct layout *layout, size_t begin)
 {
-    for (int u = 0; u < layout->n_units; u++) {
+    int first = 0;
+    int last = layout->n_units - 1;
+
+    while (first < last) {
+        int u = first + (last - first) / 2;
+
         if (begin < layout->unit[u].offset + layout->unit[u].size) {
-            return u;
+            last = u;
+        } else {
+            first = u + 1;
         }
     }
-    UNREACHABLE();
+    return first;
 }
 
 /* Cuts [begin, end) from its end. */
