@@ -58,7 +58,7 @@ int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
         struct gpt2_leaf leaf = {
             .tokens = t->tokens,
             .targets = t->targets,
-            .params = t->params,
+            .params = {.flat = t->params},
             .loss_sum = losses_slot(t->val_losses, b),
         };
 
@@ -116,7 +116,7 @@ int evaluate_sample(struct trainer *t, struct errmsg *msg)
     struct generate_config config = {
         .model = t->model,
         .device = t->device,
-        .params = t->params,
+        .params = {.flat = t->params},
         .sample = {.temperature = t->config->sample.temperature,
                    .top_k = (int)t->config->sample.top_k,
                    .seed = (uint64_t)t->config->train.seed},

@@ -62,11 +62,10 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
     struct gpt2_leaf leaf = {
         .tokens = t->tokens,
         .targets = t->targets,
-        .params = t->params,
+        .params = {.flat = t->params},
+        .grads = {.end = on_unit, .arg = t},
         .loss_scale = (float)(1.0 / tokens),
         .loss_sum = losses_slot(t->losses, index),
-        .on_unit = on_unit,
-        .on_unit_arg = t,
     };
     const int32_t *host_tokens;
     const int32_t *host_targets;
@@ -78,7 +77,7 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
     }
     device_copy(t->device, QUEUE_COMPUTE, t->tokens, host_tokens, bytes);
     device_copy(t->device, QUEUE_COMPUTE, t->targets, host_targets, bytes);
-    leaf.grads = t->strategy->leaf(t->parallel, index, &leaf.grad_head);
+    leaf.grads.flat = t->strategy->leaf(t->parallel, index, &leaf.grad_head);
     gpt2_forward_backward(t->model, &leaf);
     return 0;
 }

@@ -163,8 +163,8 @@ static void units_are_told_from_the_last_to_the_first_when_written(void **state)
     memset(r.grad_head, 0xFF, gpt2_rig_head_size(&r) * sizeof(float));
     struct units units = {.rig = &r, .written = true};
     struct gpt2_leaf leaf = gpt2_rig_leaf(&r);
-    leaf.on_unit = on_unit;
-    leaf.on_unit_arg = &units;
+    leaf.grads.end = on_unit;
+    leaf.grads.arg = &units;
     gpt2_forward_backward(r.model, &leaf);
     assert_true(units.written);
     assert_int_equal(units.n, 5);
@@ -216,7 +216,7 @@ static void a_chunked_head_gives_the_gradient_of_small_leaves(void **state)
         struct gpt2_leaf leaf = gpt2_rig_leaf(&part);
         leaf.tokens = all.tokens + (size_t)i * (size_t)config.seq_len;
         leaf.targets = all.targets + (size_t)i * (size_t)config.seq_len;
-        leaf.params = all.params;
+        leaf.params.flat = all.params;
         leaf.loss_scale = 1.0F / (float)gpt2_rig_rows(&all);
         gpt2_forward_backward(part.model, &leaf);
         sum.loss += *part.loss_sum;
@@ -250,8 +250,10 @@ static void inference_needs_less_memory_and_gives_the_same_logits(void **state)
     gpt2_rig_fill(&train, 7);
     size_t bytes = (size_t)config.model.vocab * sizeof(float);
     for (int pos = 0; pos < config.seq_len; pos++) {
-        gpt2_logits(train.model, train.params, train.tokens, pos, train.logits);
-        gpt2_logits(infer.model, train.params, train.tokens, pos, infer.logits);
+        gpt2_logits(train.model, &(struct unit_params){.flat = train.params},
+                    train.tokens, pos, train.logits);
+        gpt2_logits(infer.model, &(struct unit_params){.flat = train.params},
+                    train.tokens, pos, infer.logits);
         assert_memory_equal(train.logits, infer.logits, bytes);
     }
     gpt2_rig_close(&train);
@@ -267,10 +269,12 @@ static void later_tokens_do_not_change_earlier_logits(void **state)
     struct gpt2_leaf leaf = gpt2_rig_leaf(&r);
     gpt2_forward_loss(r.model, &leaf);
     double before = *r.loss_sum;
-    gpt2_logits(r.model, r.params, r.tokens, 3, r.logits);
+    gpt2_logits(r.model, &(struct unit_params){.flat = r.params}, r.tokens, 3,
+                r.logits);
     float *logits = mem_dup(r.logits, (size_t)r.config.model.vocab * sizeof(float));
     r.tokens[4] = (r.tokens[4] + 1) % r.config.model.vocab;
-    gpt2_logits(r.model, r.params, r.tokens, 3, r.logits);
+    gpt2_logits(r.model, &(struct unit_params){.flat = r.params}, r.tokens, 3,
+                r.logits);
     assert_memory_equal(logits, r.logits, (size_t)r.config.model.vocab * sizeof(float));
     gpt2_forward_loss(r.model, &leaf);
     assert_true(*r.loss_sum != before);
@@ -307,7 +311,7 @@ static void check_generation(int n_tokens)
     struct generate_config config = {
         .model = r.model,
         .device = r.device,
-        .params = r.params,
+        .params = {.flat = r.params},
         .sample = {.temperature = 0.0},
         .vocab = small.model.vocab,
         .n_tokens = n_tokens,
@@ -319,7 +323,8 @@ static void check_generation(int n_tokens)
     assert_int_equal(generate(&config, tokens, 3, ARRAY_LEN(tokens), &msg), 0);
     for (size_t n = 3; n < ARRAY_LEN(tokens); n++) {
         int used = (int)MIN(n, (size_t)small.seq_len);
-        gpt2_logits(r.model, r.params, tokens + n - (size_t)used, used - 1, r.logits);
+        gpt2_logits(r.model, &(struct unit_params){.flat = r.params},
+                    tokens + n - (size_t)used, used - 1, r.logits);
         assert_in_range(tokens[n], 0, n_tokens - 1);
         for (int i = 0; i < n_tokens; i++) {
             assert_true(r.logits[tokens[n]] >= r.logits[i]);

@@ -175,7 +175,8 @@ static void compare_logits(struct check *c)
     assert_int_equal(n, (size_t)gpt2_rig_rows(&c->rig) * (size_t)vocab);
     int stride = vocab > 1000 ? MAX(seq_len - 1, 1) : 1;
     for (int pos = 0; pos < seq_len; pos += stride) {
-        gpt2_logits(c->rig.model, c->rig.params, c->rig.tokens, pos, c->rig.logits);
+        gpt2_logits(c->rig.model, &(struct unit_params){.flat = c->rig.params},
+                    c->rig.tokens, pos, c->rig.logits);
         expect_near(c, "a row of logits", c->rig.logits,
                     theirs + (size_t)pos * (size_t)vocab, (size_t)vocab);
     }

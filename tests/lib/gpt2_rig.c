@@ -105,8 +105,8 @@ struct gpt2_leaf gpt2_rig_leaf(const struct gpt2_rig *r)
     return (struct gpt2_leaf){
         .tokens = r->tokens,
         .targets = r->targets,
-        .params = r->params,
-        .grads = r->grads,
+        .params = {.flat = r->params},
+        .grads = {.flat = r->grads},
         .grad_head = r->grad_head,
         .loss_scale = 1.0F / (float)gpt2_rig_rows(r),
         .loss_sum = r->loss_sum,

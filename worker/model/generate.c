@@ -53,7 +53,7 @@ static int next_token(const struct generate_config *c, struct scratch *s,
     size_t used = MIN(n, (size_t)c->window);
     device_copy(c->device, QUEUE_COMPUTE, s->window, tokens + (n - used),
                 used * sizeof(int32_t));
-    gpt2_logits(c->model, c->params, s->window, (int)used - 1, s->logits);
+    gpt2_logits(c->model, &c->params, s->window, (int)used - 1, s->logits);
     device_copy(c->device, QUEUE_COMPUTE, s->host, s->logits, logits_bytes(c));
     int rc = device_finish(c->device, device_mark(c->device, QUEUE_COMPUTE),
                            c->timeout_ms, msg);

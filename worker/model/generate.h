@@ -10,7 +10,7 @@
 struct generate_config {
     struct gpt2 *model;
     struct device *device;
-    const float *params;
+    struct unit_params params;
     struct sample_config sample;
     int vocab;
     int n_tokens;   /* only tokens below it are chosen; at most vocab */

@@ -9,18 +9,13 @@
 #include <limits.h>
 #include <string.h>
 
+/* In its unit. All blocks have the first one's table. */
 static size_t offset_of(const struct layout *layout, const char *name)
 {
     const struct unit *u;
     const struct tensor *t = layout_find(layout, name, &u);
     ASSERT(t != NULL);
-    return u->offset + t->offset;
-}
-
-/* All blocks have the first one's table. */
-static size_t offset_in_block(const struct layout *layout, const char *name)
-{
-    return offset_of(layout, name) - layout->unit[1].offset;
+    return t->offset;
 }
 
 static void resolve(struct gpt2 *g)
@@ -31,18 +26,18 @@ static void resolve(struct gpt2 *g)
     g->ln_f_weight = offset_of(l, "ln_f.weight");
     g->ln_f_bias = offset_of(l, "ln_f.bias");
     g->at = (struct gpt2_block_offsets){
-        .ln_1_weight = offset_in_block(l, "h.0.ln_1.weight"),
-        .ln_1_bias = offset_in_block(l, "h.0.ln_1.bias"),
-        .c_attn_weight = offset_in_block(l, "h.0.attn.c_attn.weight"),
-        .c_attn_bias = offset_in_block(l, "h.0.attn.c_attn.bias"),
-        .attn_proj_weight = offset_in_block(l, "h.0.attn.c_proj.weight"),
-        .attn_proj_bias = offset_in_block(l, "h.0.attn.c_proj.bias"),
-        .ln_2_weight = offset_in_block(l, "h.0.ln_2.weight"),
-        .ln_2_bias = offset_in_block(l, "h.0.ln_2.bias"),
-        .c_fc_weight = offset_in_block(l, "h.0.mlp.c_fc.weight"),
-        .c_fc_bias = offset_in_block(l, "h.0.mlp.c_fc.bias"),
-        .mlp_proj_weight = offset_in_block(l, "h.0.mlp.c_proj.weight"),
-        .mlp_proj_bias = offset_in_block(l, "h.0.mlp.c_proj.bias"),
+        .ln_1_weight = offset_of(l, "h.0.ln_1.weight"),
+        .ln_1_bias = offset_of(l, "h.0.ln_1.bias"),
+        .c_attn_weight = offset_of(l, "h.0.attn.c_attn.weight"),
+        .c_attn_bias = offset_of(l, "h.0.attn.c_attn.bias"),
+        .attn_proj_weight = offset_of(l, "h.0.attn.c_proj.weight"),
+        .attn_proj_bias = offset_of(l, "h.0.attn.c_proj.bias"),
+        .ln_2_weight = offset_of(l, "h.0.ln_2.weight"),
+        .ln_2_bias = offset_of(l, "h.0.ln_2.bias"),
+        .c_fc_weight = offset_of(l, "h.0.mlp.c_fc.weight"),
+        .c_fc_bias = offset_of(l, "h.0.mlp.c_fc.bias"),
+        .mlp_proj_weight = offset_of(l, "h.0.mlp.c_proj.weight"),
+        .mlp_proj_bias = offset_of(l, "h.0.mlp.c_proj.bias"),
     };
 }
 
@@ -105,7 +100,7 @@ static struct gpt2_rows rows_of(const struct gpt2 *g, const struct gpt2_leaf *le
 {
     return (struct gpt2_rows){
         .tokens = leaf->tokens,
-        .params = leaf->params,
+        .params = &leaf->params,
         .batch = g->config.batch,
         .seq_len = g->config.seq_len,
         .n = g->config.batch * g->config.seq_len,
@@ -118,7 +113,7 @@ void gpt2_forward_backward(struct gpt2 *g, const struct gpt2_leaf *leaf)
     struct gpt2_rows rows = rows_of(g, leaf);
     gpt2_forward_body(g, &rows);
     gpt2_head_loss(g, &rows, leaf, true);
-    gpt2_backward_body(g, &rows, leaf);
+    gpt2_backward_body(g, &rows, &leaf->grads);
 }
 
 void gpt2_forward_loss(struct gpt2 *g, const struct gpt2_leaf *leaf)
@@ -129,8 +124,8 @@ void gpt2_forward_loss(struct gpt2 *g, const struct gpt2_leaf *leaf)
 }
 
 /* Attention is causal, so that what comes after `pos` need not be computed. */
-void gpt2_logits(struct gpt2 *g, const float *params, const int32_t *tokens, int pos,
-                 float *logits)
+void gpt2_logits(struct gpt2 *g, const struct unit_params *params,
+                 const int32_t *tokens, int pos, float *logits)
 {
     ASSERT(pos >= 0 && pos < g->config.seq_len);
     struct gpt2_rows rows = {
@@ -141,5 +136,5 @@ void gpt2_logits(struct gpt2 *g, const float *params, const int32_t *tokens, int
         .n = pos + 1,
     };
     gpt2_forward_body(g, &rows);
-    gpt2_head_logits(g, params + g->wte, pos, logits);
+    gpt2_head_logits(g, params, pos, logits);
 }

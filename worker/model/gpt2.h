@@ -5,8 +5,8 @@
  *
  * The activations of one leaf live in one arena, sized by gpt2_arena_bytes before the
  * first step. Gradients of a leaf are written (never added), unit by unit, from the
- * last unit to the first; after each unit `on_unit` is told, so that its reduction can
- * start while backward still runs. The tied embedding has two gradients: the head's,
+ * last unit to the first; the end of each is told, so that its reduction can start
+ * while backward still runs. The tied embedding has two gradients: the head's,
  * written with the head unit at the begin of backward into `grad_head` (V, C), and the
  * lookup's, in unit 0. */
 
@@ -22,20 +22,35 @@ struct gpt2_config {
     bool inference_only; /* no backward: fewer activations */
 };
 
-/* `unit` = layout index whose gradient is complete; `arg` as given. The head's tied
- * gradient is complete when unit n_units − 1 (ln_f) is. */
-typedef void (*gpt2_unit_cb)(void *arg, int unit);
+/* How the passes come by a unit's parameters: asked for when its work is about to be
+ * enqueued on the compute queue, given back behind it. A leaf asks for units 0 … n − 1,
+ * then for 0 (the tied head); backward for n − 1 … 1. Who keeps all units in one flat
+ * block, in layout order, sets `flat` and no functions. */
+struct unit_params {
+    const float *flat;
+    const float *(*begin)(void *arg, int unit);
+    void (*end)(void *arg, int unit);
+    void *arg;
+};
+
+/* Where a unit's gradient goes, from unit n − 1 to unit 0. `end`: it is complete once
+ * what is on the compute queue now is done, and with that of n − 1 (ln_f) the head's
+ * tied gradient. With `flat`, `begin` and `end` may be NULL. */
+struct unit_grads {
+    float *flat;
+    float *(*begin)(void *arg, int unit);
+    void (*end)(void *arg, int unit);
+    void *arg;
+};
 
 struct gpt2_leaf {
     const int32_t *tokens;  /* (batch, seq_len) device memory */
     const int32_t *targets; /* (batch, seq_len) */
-    const float *params;    /* the whole flat block, layout order */
-    float *grads;           /* the same layout; written */
-    float *grad_head;     /* (V, C); written: the tied weight's gradient as the head */
-    float loss_scale;     /* 1 / (global_batch · seq_len): scales dlogits, once */
-    double *loss_sum;     /* device: sum of the token losses of the leaf */
-    gpt2_unit_cb on_unit; /* may be NULL */
-    void *on_unit_arg;
+    struct unit_params params;
+    struct unit_grads grads; /* written */
+    float *grad_head; /* (V, C); written: the tied weight's gradient as the head */
+    float loss_scale; /* 1 / (global_batch · seq_len): scales dlogits, once */
+    double *loss_sum; /* device: sum of the token losses of the leaf */
 };
 
 size_t gpt2_arena_bytes(const struct gpt2_config *config);
@@ -51,7 +66,7 @@ void gpt2_forward_backward(struct gpt2 *g, const struct gpt2_leaf *leaf);
 void gpt2_forward_loss(struct gpt2 *g, const struct gpt2_leaf *leaf);
 
 /* Logits (V) of position `pos` of sequence 0 into device memory, for sampling. */
-void gpt2_logits(struct gpt2 *g, const float *params, const int32_t *tokens, int pos,
-                 float *logits);
+void gpt2_logits(struct gpt2 *g, const struct unit_params *params,
+                 const int32_t *tokens, int pos, float *logits);
 
 #endif

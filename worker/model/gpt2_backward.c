@@ -5,7 +5,7 @@
  * Happy path of a block, d = acts.d_stream:
  *   d → mlp.c_proj → gelu' → c_fc → ln_2 → added to d
  *   d → attn.c_proj → attention → c_attn → ln_1 → added to d
- *   on_unit(block) */
+ *   the block's gradient is complete */
 
 #include "worker/model/gpt2_internal.h"
 
@@ -131,35 +131,56 @@ static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
         a->in, p + at->ln_1_weight, a->ln_1_mean, a->ln_1_rstd, rows->n, dim, true);
 }
 
-static void tell(const struct gpt2_leaf *leaf, int unit)
+static float *grads_begin(const struct gpt2 *g, const struct unit_grads *to, int unit)
 {
-    if (leaf->on_unit != NULL) {
-        leaf->on_unit(leaf->on_unit_arg, unit);
+    return to->begin ? to->begin(to->arg, unit)
+                     : to->flat + g->layout->unit[unit].offset;
+}
+
+static void grads_end(const struct unit_grads *to, int unit)
+{
+    if (to->end) {
+        to->end(to->arg, unit);
     }
 }
 
+static void last_norm(struct gpt2 *g, const struct gpt2_rows *rows,
+                      const struct unit_grads *to)
+{
+    const struct gpt2_acts *acts = &g->acts;
+    int unit = g->config.model.layers + 1;
+    const float *p = gpt2_params_begin(g, rows->params, unit);
+    float *grad = grads_begin(g, to, unit);
+
+    g->device->k->layernorm_backward(
+        g->device, acts->d_stream, grad + g->ln_f_weight, grad + g->ln_f_bias,
+        acts->d_branch, acts->block[unit - 2].out, p + g->ln_f_weight, acts->ln_f_mean,
+        acts->ln_f_rstd, rows->n, g->config.model.dim, false);
+    gpt2_params_end(rows->params, unit);
+    grads_end(to, unit);
+}
+
 void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
-                        const struct gpt2_leaf *leaf)
+                        const struct unit_grads *to)
 {
     struct device *d = g->device;
     const struct gpt2_acts *acts = &g->acts;
     const struct model_config *m = &g->config.model;
+    float *grad;
 
-    d->k->layernorm_backward(
-        d, acts->d_stream, leaf->grads + g->ln_f_weight, leaf->grads + g->ln_f_bias,
-        acts->d_branch, acts->block[m->layers - 1].out, leaf->params + g->ln_f_weight,
-        acts->ln_f_mean, acts->ln_f_rstd, rows->n, m->dim, false);
-    tell(leaf, m->layers + 1);
+    last_norm(g, rows, to);
     for (int i = m->layers - 1; i >= 0; i--) {
-        size_t offset = gpt2_block_offset(g, i);
-        const float *p = leaf->params + offset;
-        float *grad = leaf->grads + offset;
+        const float *p = gpt2_params_begin(g, rows->params, i + 1);
+
+        grad = grads_begin(g, to, i + 1);
         mlp_half(g, rows, &acts->block[i], p, grad);
         attention_half(g, rows, &acts->block[i], p, grad);
-        tell(leaf, i + 1);
+        gpt2_params_end(rows->params, i + 1);
+        grads_end(to, i + 1);
     }
-    d->k->embedding_backward(d, leaf->grads + g->wte, leaf->grads + g->wpe,
-                             acts->d_stream, rows->tokens, rows->batch, rows->seq_len,
-                             m->dim, m->vocab, m->context);
-    tell(leaf, 0);
+    grad = grads_begin(g, to, 0);
+    d->k->embedding_backward(d, grad + g->wte, grad + g->wpe, acts->d_stream,
+                             rows->tokens, rows->batch, rows->seq_len, m->dim, m->vocab,
+                             m->context);
+    grads_end(to, 0);
 }

@@ -81,15 +81,20 @@ void gpt2_forward_body(struct gpt2 *g, const struct gpt2_rows *rows)
     const struct gpt2_acts *acts = &g->acts;
     int layers = g->config.model.layers;
     int dim = g->config.model.dim;
+    const float *p = gpt2_params_begin(g, rows->params, 0);
 
-    d->k->embedding(d, acts->block[0].in, rows->tokens, rows->params + g->wte,
-                    rows->params + g->wpe, rows->batch, rows->seq_len, dim);
+    d->k->embedding(d, acts->block[0].in, rows->tokens, p + g->wte, p + g->wpe,
+                    rows->batch, rows->seq_len, dim);
+    gpt2_params_end(rows->params, 0);
     for (int i = 0; i < layers; i++) {
-        const float *p = rows->params + gpt2_block_offset(g, i);
+        p = gpt2_params_begin(g, rows->params, i + 1);
         attention_half(g, rows, &acts->block[i], p);
         mlp_half(g, rows, &acts->block[i], p);
+        gpt2_params_end(rows->params, i + 1);
     }
+    p = gpt2_params_begin(g, rows->params, layers + 1);
     d->k->layernorm(d, acts->ln_f, acts->ln_f_mean, acts->ln_f_rstd,
-                    acts->block[layers - 1].out, rows->params + g->ln_f_weight,
-                    rows->params + g->ln_f_bias, rows->n, dim);
+                    acts->block[layers - 1].out, p + g->ln_f_weight, p + g->ln_f_bias,
+                    rows->n, dim);
+    gpt2_params_end(rows->params, layers + 1);
 }

@@ -30,8 +30,8 @@ static void chunk_logits(struct gpt2 *g, const float *wte, const struct chunk *c
 }
 
 /* acts.logits hold the gradient of the logits. */
-static void chunk_backward(struct gpt2 *g, const struct chunk *c,
-                           const struct gpt2_leaf *leaf)
+static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk *c,
+                           float *grad_head)
 {
     int dim = g->config.model.dim;
     int vocab = g->config.model.vocab;
@@ -41,7 +41,7 @@ static void chunk_backward(struct gpt2 *g, const struct chunk *c,
         .k = vocab,
         .alpha = 1.0F,
         .a = g->acts.logits,
-        .b = leaf->params + g->wte,
+        .b = wte,
         .c = g->acts.d_branch + (size_t)c->first * (size_t)dim,
         .lda = vocab,
         .ldb = dim,
@@ -57,7 +57,7 @@ static void chunk_backward(struct gpt2 *g, const struct chunk *c,
         .beta = c->first == 0 ? 0.0F : 1.0F,
         .a = g->acts.logits,
         .b = c->hidden,
-        .c = leaf->grad_head,
+        .c = grad_head,
         .lda = vocab,
         .ldb = dim,
         .ldc = dim,
@@ -69,6 +69,7 @@ void gpt2_head_loss(struct gpt2 *g, const struct gpt2_rows *rows,
                     const struct gpt2_leaf *leaf, bool backward)
 {
     struct device *d = g->device;
+    const float *wte = gpt2_params_begin(g, rows->params, 0) + g->wte;
     int most = gpt2_head_rows(&g->config);
     for (int first = 0; first < rows->n; first += most) {
         struct chunk c = {
@@ -76,18 +77,20 @@ void gpt2_head_loss(struct gpt2 *g, const struct gpt2_rows *rows,
             .n = MIN(most, rows->n - first),
             .hidden = g->acts.ln_f + (size_t)first * (size_t)g->config.model.dim,
         };
-        chunk_logits(g, leaf->params + g->wte, &c);
+        chunk_logits(g, wte, &c);
         d->k->softmax_xent(d, g->acts.logits, g->acts.losses + first,
                            leaf->targets + first, c.n, g->config.model.vocab,
                            leaf->loss_scale, backward);
         if (backward) {
-            chunk_backward(g, &c, leaf);
+            chunk_backward(g, wte, &c, leaf->grad_head);
         }
     }
+    gpt2_params_end(rows->params, 0);
     d->k->sum(d, leaf->loss_sum, g->acts.losses, (size_t)rows->n);
 }
 
-void gpt2_head_logits(struct gpt2 *g, const float *wte, int row, float *logits)
+void gpt2_head_logits(struct gpt2 *g, const struct unit_params *params, int row,
+                      float *logits)
 {
     int dim = g->config.model.dim;
     int vocab = g->config.model.vocab;
@@ -95,7 +98,8 @@ void gpt2_head_logits(struct gpt2 *g, const float *wte, int row, float *logits)
         .n = 1,
         .hidden = g->acts.ln_f + (size_t)row * (size_t)dim,
     };
-    chunk_logits(g, wte, &c);
+    chunk_logits(g, gpt2_params_begin(g, params, 0) + g->wte, &c);
+    gpt2_params_end(params, 0);
     device_copy(g->device, QUEUE_COMPUTE, logits, g->acts.logits,
                 (size_t)vocab * sizeof(float));
 }

@@ -55,14 +55,14 @@ struct gpt2 {
     size_t arena_bytes;
     struct gpt2_acts acts;
     struct gpt2_block_offsets at;
-    size_t wte, wpe, ln_f_weight, ln_f_bias; /* offsets in the whole flat block */
+    size_t wte, wpe, ln_f_weight, ln_f_bias; /* offsets in their units */
 };
 
 /* The rows of one forward: all of the leaf, or the begin of one sequence for sampling.
  */
 struct gpt2_rows {
     const int32_t *tokens; /* (batch, seq_len) */
-    const float *params;
+    const struct unit_params *params;
     int batch, seq_len;
     int n; /* batch · seq_len */
 };
@@ -83,16 +83,24 @@ void gpt2_head_loss(struct gpt2 *g, const struct gpt2_rows *rows,
                     const struct gpt2_leaf *leaf, bool backward);
 
 /* Logits (V) of one row. */
-void gpt2_head_logits(struct gpt2 *g, const float *wte, int row, float *logits);
+void gpt2_head_logits(struct gpt2 *g, const struct unit_params *params, int row,
+                      float *logits);
 
-/* From acts.d_branch down to the embedding; writes leaf->grads and tells on_unit. */
+/* From acts.d_branch down to the embedding. */
 void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
-                        const struct gpt2_leaf *leaf);
+                        const struct unit_grads *to);
 
-/* Where the unit of a block begins in a flat block. */
-static inline size_t gpt2_block_offset(const struct gpt2 *g, int layer)
+static inline const float *gpt2_params_begin(const struct gpt2 *g,
+                                             const struct unit_params *p, int unit)
 {
-    return g->layout->unit[layer + 1].offset;
+    return p->begin ? p->begin(p->arg, unit) : p->flat + g->layout->unit[unit].offset;
+}
+
+static inline void gpt2_params_end(const struct unit_params *p, int unit)
+{
+    if (p->end) {
+        p->end(p->arg, unit);
+    }
 }
 
 #endif
