@@ -1,0 +1,60 @@
+#include "worker/parallel/shards.h"
+
+#include "worker/device/kernels.h"
+
+#include "common/mem.h"
+
+void unit_groups_each(struct unit_groups *g, const struct layout *layout)
+{
+    g->n = layout->n_units;
+    g->first = mem_array((size_t)g->n + 1, sizeof(*g->first));
+    for (int i = 0; i <= g->n; i++) {
+        g->first[i] = i;
+    }
+}
+
+void unit_groups_release(struct unit_groups *g)
+{
+    mem_free(g->first);
+    *g = (struct unit_groups){0};
+}
+
+/* Where shard `s` of the group begins; with s = n_shards, where the group ends. */
+static size_t bound(const struct layout *layout, const struct unit_groups *groups,
+                    int group, int n_shards, int s)
+{
+    const struct unit *first = &layout->unit[groups->first[group]];
+    const struct unit *last = &layout->unit[groups->first[group + 1] - 1];
+    size_t chunks = (last->offset + last->size - first->offset) / SUMSQ_CHUNK;
+
+    return first->offset + chunks * (size_t)s / (size_t)n_shards * SUMSQ_CHUNK;
+}
+
+void shard_bounds(const struct layout *layout, const struct unit_groups *groups,
+                  int group, int n_shards, size_t *bounds)
+{
+    for (int s = 0; s <= n_shards; s++) {
+        bounds[s] = bound(layout, groups, group, n_shards, s);
+    }
+}
+
+void shard_map_init(struct shard_map *m, const struct layout *layout,
+                    const struct unit_groups *groups, int n_shards, int shard)
+{
+    *m = (struct shard_map){.n_ranges = groups->n};
+    m->range = mem_array((size_t)groups->n, sizeof(*m->range));
+    for (int g = 0; g < groups->n; g++) {
+        struct shard_range *r = &m->range[g];
+
+        r->begin = bound(layout, groups, g, n_shards, shard);
+        r->end = bound(layout, groups, g, n_shards, shard + 1);
+        r->at = m->size;
+        m->size += r->end - r->begin;
+    }
+}
+
+void shard_map_release(struct shard_map *m)
+{
+    mem_free(m->range);
+    *m = (struct shard_map){0};
+}
