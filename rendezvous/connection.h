@@ -18,11 +18,11 @@
  * closes. The loop's thread. */
 
 #include "rendezvous/frames.h"
-#include "rendezvous/table.h"
 
 #include "common/buf.h"
 #include "common/closer.h"
 #include "common/msg.h"
+#include "common/table.h"
 #include "common/tcpstore.h"
 
 #include <uv.h>

@@ -2,9 +2,9 @@
 
 #include "rendezvous/admission.h"
 #include "rendezvous/round.h"
-#include "rendezvous/table.h"
 
 #include "common/mem.h"
+#include "common/table.h"
 
 #include <stdio.h>
 #include <string.h>

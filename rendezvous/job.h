@@ -9,10 +9,10 @@
 #include "rendezvous/event.h"
 #include "rendezvous/fence.h"
 #include "rendezvous/keyspace.h"
-#include "rendezvous/table.h"
 
 #include "common/err.h"
 #include "common/msg.h"
+#include "common/table.h"
 
 enum job_state { JOB_FORMING, JOB_RUNNING, JOB_DRAINING, JOB_DONE, JOB_FAILED };
 

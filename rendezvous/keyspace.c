@@ -7,10 +7,10 @@
 #include "rendezvous/keyspace.h"
 
 #include "rendezvous/store.h"
-#include "rendezvous/table.h"
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/table.h"
 
 enum relay_state {
     RELAY_IDLE,    /* the last request is answered */

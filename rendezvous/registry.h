@@ -7,7 +7,8 @@
  * longest when there are too many. */
 
 #include "rendezvous/job.h"
-#include "rendezvous/table.h"
+
+#include "common/table.h"
 
 enum {
     REGISTRY_MAX = 1024,

@@ -3,11 +3,11 @@
 #include "rendezvous/finished.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/store.h"
-#include "rendezvous/table.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"
 #include "common/mem.h"
+#include "common/table.h"
 
 #include <stdio.h>
 #include <string.h>

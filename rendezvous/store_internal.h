@@ -8,9 +8,9 @@
  * missing occurrence of a key, in the FIFO list of that key's slot. */
 
 #include "rendezvous/store.h"
-#include "rendezvous/table.h"
 
 #include "common/buf.h"
+#include "common/table.h"
 
 struct slice {
     const uint8_t *data; /* borrowed */

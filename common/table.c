@@ -1,4 +1,4 @@
-#include "rendezvous/table.h"
+#include "common/table.h"
 
 #include "common/check.h"
 #include "common/mem.h"

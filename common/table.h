@@ -1,5 +1,5 @@
-#ifndef RENDEZVOUS_TABLE_H
-#define RENDEZVOUS_TABLE_H
+#ifndef COMMON_TABLE_H
+#define COMMON_TABLE_H
 
 /* PURE. Intrusive hash table that grows by one bucket per insertion (linear hashing),
  * so that no insertion pays for a rehash of everything. The owner embeds a node, hashes
