@@ -103,8 +103,8 @@ void connection_fail(struct connection *c, int why)
 
 static void charge(struct connection *c)
 {
-    size_t holds = c->in.capacity + c->later.capacity + c->out.capacity +
-                   c->bulk.capacity + c->sent.capacity;
+    size_t holds = c->in.capacity + c->later.memory + c->out.capacity + c->bulk.memory +
+                   c->sent.capacity;
 
     c->pool->buffered += holds - c->charged;
     c->charged = holds;
@@ -150,10 +150,9 @@ static void close_now(struct connection *c)
         p->config.on_gone(p->config.arg, c, c->why);
     }
     buf_release(&c->in);
-    buf_release(&c->later);
+    fairq_release(&c->later);
     buf_release(&c->out);
-    buf_release(&c->bulk);
-    frames_gone_release(&c->gone);
+    fairq_release(&c->bulk);
     p->buffered -= c->charged;
     c->charged = 0;
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
@@ -289,11 +288,9 @@ static void write_later(struct connection *c)
  * of it went to `sent` as a whole. */
 static void add_bulk(struct connection *c)
 {
-    if (buf_len(&c->bulk) > 0 &&
-        frames_move(&c->bulk, &c->out, OUTPUT_BULK_AT_ONCE) < 0) {
+    if (fairq_move(&c->bulk, &c->out, OUTPUT_BULK_AT_ONCE) < 0) {
         connection_fail(c, ERR_TOO_LARGE);
     }
-    shrink(&c->bulk);
 }
 
 /* Who is behind always goes on in a later turn, so that the others get theirs. */
@@ -365,7 +362,7 @@ static void take_kept(struct connection *c)
     size_t size = buf_len(&c->in);
     int n = 0;
 
-    if (size > 0 || buf_len(&c->later) > 0) {
+    if (size > 0 || !fairq_is_empty(&c->later)) {
         n = take_input(c, size > 0 ? buf_bytes(&c->in) : &nothing, size);
     }
     if (n < 0) {
@@ -374,7 +371,6 @@ static void take_kept(struct connection *c)
     }
     buf_consume(&c->in, (size_t)n);
     shrink(&c->in);
-    shrink(&c->later);
     set_choked(c, connection_is_choked(c));
 }
 
@@ -426,6 +422,12 @@ static void on_written(uv_write_t *write, int status)
         return; /* cancelled by uv_close; on_handle_closed releases */
     }
     c->is_writing = false;
+    if (!c->out.data && !fairq_is_empty(&c->bulk)) {
+        buf_clear(&c->sent); /* more of its kind follow */
+        c->sent.max = c->out.max;
+        c->out = c->sent;
+        buf_init(&c->sent, 0);
+    }
     buf_release(&c->sent);
     if (status < 0) {
         connection_fail(c, status);
@@ -455,13 +457,13 @@ static void say_end(struct connection *c)
 static bool may_go_on(const struct connection *c)
 {
     return c->is_choked ? !connection_is_choked(c)
-                        : c->state == CONN_OPEN && buf_len(&c->later) > 0 &&
-                              !connection_is_behind(c);
+                        : c->state == CONN_OPEN && !fairq_is_empty(&c->later) &&
+                              !connection_is_full(c);
 }
 
 static bool has_output(const struct connection *c)
 {
-    return buf_len(&c->out) > 0 || buf_len(&c->bulk) > 0;
+    return buf_len(&c->out) > 0 || !fairq_is_empty(&c->bulk);
 }
 
 static void flush(struct connection *c)
@@ -471,7 +473,6 @@ static void flush(struct connection *c)
     if (c->state == CONN_CLOSING) {
         return;
     }
-    c->n_queued -= frames_drop_replies(&c->bulk, &c->gone);
     if (c->why == 0 && !c->is_writing && has_output(c)) {
         write_out(c);
     }
@@ -555,9 +556,9 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     c->is_loopback = peer_is_loopback(peer);
     peer_name(peer, c->peer, sizeof(c->peer));
     buf_init(&c->in, MAX_IN);
-    buf_init(&c->later, SIZE_MAX);
+    fairq_init(&c->later, SIZE_MAX, p->config.seed);
     buf_init(&c->out, MAX_OUT);
-    buf_init(&c->bulk, MAX_OUT);
+    fairq_init(&c->bulk, MAX_OUT, p->config.seed);
     c->choke_at = CONNECTION_CHOKED_AT;
     rv = uv_tcp_init(p->config.loop, &c->tcp);
     ASSERT(rv == 0); /* without a socket there is nothing to fail */

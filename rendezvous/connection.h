@@ -11,16 +11,17 @@
  * again with more. Whoever sends requests without reading replies is behind: its owner
  * takes no more of them, and it is not read any more (is choked), so one connection
  * holds at most one request and one reply beyond its limit, which is low for all once
- * they hold half of what they may. An owner may put requests aside (`later`), up to a
- * limit, and take what is not held up by them. When all together hold too much, the one
+ * they hold half of what they may. An agent's connection carries many store clients,
+ * which take turns (common/fairq.h): who is behind there is each client by itself
+ * (connection_must_wait), the requests of those are put aside (`later`) up to a limit,
+ * and what is not held up by them is taken. When all together hold too much, the one
  * that holds most is closed; an agent's only if no other holds anything. Nothing is
  * closed inside on_input: connection_fail marks, pool_flush (at the end of every turn)
  * closes. The loop's thread. */
 
-#include "rendezvous/frames.h"
-
 #include "common/buf.h"
 #include "common/closer.h"
+#include "common/fairq.h"
 #include "common/msg.h"
 #include "common/table.h"
 #include "common/tcpstore.h"
@@ -38,6 +39,7 @@ struct pool_config {
     struct closer *closer; /* borrowed: counts the pool's handles */
     size_t max_connections;
     size_t max_buffered; /* of all connections together */
+    uint64_t seed;       /* secret: of the queues' hash tables */
     /* It was accepted; nothing has come yet. */
     void (*on_opened)(void *arg, struct connection *c);
     /* Returns how many bytes were taken, or an error: the connection is closed. */
@@ -71,7 +73,7 @@ struct connection {
     bool is_known;     /* its greeting is over: an agent's hello, a store's dialect */
     char peer[MSG_ADDR_MAX];
     struct tcpstore_parser parser;
-    struct buf later; /* requests put aside, to be taken before more; … to here */
+    struct fairq later; /* requests put aside, to be taken in turns; … to here */
 
     /* private */
     enum connection_state state;
@@ -87,12 +89,11 @@ struct connection {
     uint64_t n_queued;    /* bytes of output so far … */
     uint64_t n_taken; /* … and how many the peer had when connection_took was asked */
     struct connection *next_dirty;
-    struct buf in;           /* not taken yet */
-    struct buf out;          /* not given to the socket yet */
-    struct buf bulk;         /* … and frames that let `out` go first */
-    struct buf sent;         /* being written */
-    struct frames_gone gone; /* whose bulk is of no use */
-    size_t charged;          /* what `buffered` has of it */
+    struct buf in;     /* not taken yet */
+    struct buf out;    /* not given to the socket yet */
+    struct fairq bulk; /* … and frames that let `out` go first */
+    struct buf sent;   /* being written */
+    size_t charged;    /* what `buffered` has of it: the memory of all these */
     uv_tcp_t tcp;
     uv_write_t write;
 };
@@ -134,7 +135,7 @@ void connection_fail(struct connection *c, int why);
 void connection_mark_dirty(struct connection *c); /* something is to be done for it */
 
 /* For agents. Short keep-alive and user time-outs: a vanished host is noticed within
- * seconds. Little unsent in the kernel: what is urgent does not wait there. */
+ * seconds. Little unsent and unread in the kernel: what is urgent does not wait there. */
 void connection_watch_closely(struct connection *c);
 
 #endif

@@ -2,8 +2,6 @@
 
 #include "rendezvous/output.h"
 
-#include "rendezvous/frames.h"
-
 #include "common/err.h"
 
 void connection_set_limits(struct connection *c, size_t choke_at, size_t max)
@@ -30,37 +28,40 @@ void connection_send(struct connection *c, const void *data, size_t size)
     connection_mark_dirty(c);
 }
 
-static void add_frame(struct connection *c, const struct msg *m, struct buf *to)
+void connection_send_msg(struct connection *c, const struct msg *m)
 {
-    size_t before = buf_len(to);
+    size_t before = buf_len(&c->out);
 
     if (c->state != CONN_OPEN || c->why != 0) {
         return;
     }
-    if (msg_encode(m, to) < 0) {
+    if (msg_encode(m, &c->out) < 0) {
         connection_fail(c, ERR_TOO_LARGE);
     }
-    c->n_queued += buf_len(to) - before;
+    c->n_queued += buf_len(&c->out) - before;
     connection_mark_dirty(c);
-}
-
-void connection_send_msg(struct connection *c, const struct msg *m)
-{
-    add_frame(c, m, &c->out);
 }
 
 void connection_send_bulk(struct connection *c, const struct msg *m)
 {
-    add_frame(c, m, &c->bulk);
+    size_t before = c->bulk.size;
+
+    if (c->state != CONN_OPEN || c->why != 0) {
+        return;
+    }
+    if (fairq_is_empty(&c->bulk) && buf_len(&c->out) < OUTPUT_BULK_AT_ONCE) {
+        connection_send_msg(c, m); /* nobody's turn is before it */
+        return;
+    }
+    if (fairq_push(&c->bulk, m) < 0) {
+        connection_fail(c, ERR_TOO_LARGE);
+    }
+    c->n_queued += c->bulk.size - before;
+    connection_mark_dirty(c);
 }
 
 void connection_drop_bulk(struct connection *c, uint64_t generation, uint32_t client)
 {
-    if (buf_len(&c->bulk) == 0) {
-        return;
-    }
-    if (!frames_gone_add(&c->gone, generation, client)) {
-        c->n_queued -= frames_drop_replies(&c->bulk, &c->gone);
-    }
+    c->n_queued -= fairq_drop_replies(&c->bulk, generation, client);
     connection_mark_dirty(c);
 }

@@ -19,16 +19,37 @@ static size_t current_limit(const struct connection *c, size_t limit)
     return is_scarce ? MIN(limit, (size_t)CONNECTION_CHOKED_AT) : limit;
 }
 
+static size_t output_of(const struct connection *c)
+{
+    return buf_len(&c->out) + c->bulk.size + buf_len(&c->sent);
+}
+
 bool connection_is_behind(const struct connection *c)
 {
-    return buf_len(&c->out) + buf_len(&c->bulk) + buf_len(&c->sent) >
-           current_limit(c, c->choke_at);
+    return output_of(c) > current_limit(c, c->choke_at);
+}
+
+bool connection_is_full(const struct connection *c)
+{
+    return output_of(c) / 2 > current_limit(c, c->choke_at);
+}
+
+bool connection_owes_much(const struct connection *c, uint64_t generation,
+                          uint32_t client)
+{
+    return fairq_size_of(&c->bulk, generation, client) > OUTPUT_SMALL;
+}
+
+bool connection_must_wait(const struct connection *c, uint64_t generation,
+                          uint32_t client)
+{
+    return connection_is_full(c) || connection_owes_much(c, generation, client) ||
+           fairq_size_of(&c->later, generation, client) > 0;
 }
 
 bool connection_is_choked(const struct connection *c)
 {
-    return connection_is_behind(c) &&
-           buf_len(&c->later) >= current_limit(c, c->max_later);
+    return connection_is_behind(c) && c->later.size >= current_limit(c, c->max_later);
 }
 
 /* What the peer's machine has not acknowledged. */
@@ -42,7 +63,7 @@ static uint64_t not_taken(const struct connection *c)
         ioctl(fd, SIOCOUTQ, &in_kernel) < 0) {
         in_kernel = 0; /* it is no socket of TCP's: libuv's count must do */
     }
-    return buf_len(&c->out) + buf_len(&c->bulk) + waiting + (uint64_t)in_kernel;
+    return buf_len(&c->out) + c->bulk.size + waiting + (uint64_t)in_kernel;
 }
 
 bool connection_took(struct connection *c)

@@ -30,7 +30,7 @@ enum {
     HELLO_MAX = 64 * 1024, /* … and what an agent may send until then */
     AGENT_CHOKED_AT = 32 * 1024 * 1024,
     AGENT_MAX_OUT = 512 * 1024 * 1024,
-    AGENT_MAX_LATER = 64 * 1024 * 1024, /* as much as a relay leaves unacknowledged */
+    AGENT_MAX_LATER = 160 * 1024 * 1024, /* more than a relay leaves unacknowledged */
     STOP_MS = 1000,
     LOG_EVERY_MS = 1000, /* lines about peers; the others are counted */
     LAST_OPCODE = TCPSTORE_OP_COUNT - 1,
@@ -169,43 +169,88 @@ static int take_message(struct server *s, struct connection *c, const struct msg
     return rv;
 }
 
-/* Those put aside, for as long as their agent is not behind again. */
+/* Whose request it is. */
+static void client_of(const struct msg *m, uint64_t *ret_generation,
+                      uint32_t *ret_client)
+{
+    bool is_close = m->type == MSG_STORE_CLOSE;
+
+    *ret_generation = is_close ? m->u.store_close.generation : m->u.store.generation;
+    *ret_client = is_close ? m->u.store_close.client : m->u.store.client;
+}
+
+/* Requests put aside, in turns of the clients, of those that have got their replies. */
 static int take_later(struct server *s, struct connection *c)
 {
+    size_t n_owing = 0;
+    uint64_t generation;
+    uint64_t before;
+    uint32_t client;
     struct msg m;
     int rv = 0;
-    int n;
 
-    while (rv == 0 && is_open(c) && buf_len(&c->later) > 0 &&
-           !connection_is_behind(c)) {
-        n = msg_decode(buf_bytes(&c->later), buf_len(&c->later), &m);
+    while (rv == 0 && is_open(c) && n_owing < c->later.clients.count &&
+           !connection_is_full(c)) {
+        struct bytes frame = fairq_front(&c->later);
+        int n = msg_decode(frame.data, frame.size, &m);
+
         ASSERT(n > 0); /* it was before */
+        client_of(&m, &generation, &client);
+        if (connection_owes_much(c, generation, client)) {
+            fairq_skip(&c->later);
+            n_owing++;
+            continue;
+        }
+        before = c->n_queued;
         rv = take_message(s, c, &m);
-        buf_consume(&c->later, (size_t)n);
+        fairq_pop(&c->later, (size_t)(c->n_queued - before)); /* and its reply */
     }
     return rv;
 }
 
-/* The workers' requests are put aside while their agent is behind with the replies: all
- * else, a commit above all, must not wait for them. It relies on them as little as on
- * the replies. */
-static int take_request(struct server *s, struct connection *c, const struct msg *m,
-                        struct bytes frame)
+/* A worker's connection is gone: nobody waits for the replies, those that lie here are
+ * left out, and what it asked for before is over with at once: it changes the store, or
+ * costs nothing. */
+static int take_end(struct server *s, struct connection *c, const struct msg *end)
 {
-    const struct msg_store_close *end = &m->u.store_close;
-    bool must_wait = buf_len(&c->later) > 0 || connection_is_behind(c);
+    const struct msg_store_close *gone = &end->u.store_close;
+    struct bytes frame;
+    struct msg m;
+    int rv = 0;
 
-    if (m->type == MSG_STORE_CLOSE && end->seq == 0) {
-        connection_drop_bulk(c, end->generation, end->client);
+    frame = fairq_front_of(&c->later, gone->generation, gone->client);
+    if (frame.size > 0) {
+        service_forsake(s->service, c->id, gone);
     }
-    if (!must_wait) {
+    while (rv == 0 && is_open(c) && frame.size > 0) {
+        int n = msg_decode(frame.data, frame.size, &m);
+
+        ASSERT(n > 0); /* it was before */
+        rv = take_message(s, c, &m);
+        fairq_pop_of(&c->later, gone->generation, gone->client);
+        frame = fairq_front_of(&c->later, gone->generation, gone->client);
+    }
+    connection_drop_bulk(c, gone->generation, gone->client);
+    return rv == 0 && is_open(c) ? take_message(s, c, end) : rv;
+}
+
+/* The requests of a worker that is behind with its replies are put aside: all else, a
+ * commit above all, must not wait for them, and relies on them as little as on the
+ * replies. */
+static int take_request(struct server *s, struct connection *c, const struct msg *m)
+{
+    uint64_t generation;
+    uint32_t client;
+
+    if (m->type == MSG_STORE_CLOSE && m->u.store_close.seq == 0) {
+        return take_end(s, c, m);
+    }
+    client_of(m, &generation, &client);
+    if (!connection_must_wait(c, generation, client)) {
         return take_message(s, c, m);
     }
-    if (m->type == MSG_STORE_CLOSE && end->seq == 0) {
-        service_forsake(s->service, c->id, end);
-    }
     service_heard(s->service, c->id, clock_ms());
-    return buf_append(&c->later, frame.data, frame.size);
+    return fairq_push(&c->later, m);
 }
 
 static int take_messages(struct server *s, struct connection *c, const uint8_t *data,
@@ -222,7 +267,7 @@ static int take_messages(struct server *s, struct connection *c, const uint8_t *
             break;
         }
         if (m.type == MSG_STORE || m.type == MSG_STORE_CLOSE) {
-            rv = take_request(s, c, &m, (struct bytes){data + at, (size_t)n});
+            rv = take_request(s, c, &m);
         } else {
             rv = take_message(s, c, &m);
         }
@@ -404,7 +449,7 @@ static void on_accept(void *arg, int fd, const struct sockaddr *peer)
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg)
 {
-    uint64_t seeds[3];
+    uint64_t seeds[4];
     struct server *s;
     int rv;
 
@@ -424,6 +469,7 @@ int server_new(const struct server_config *config, struct server **ret,
                   .max_connections = config->max_connections ? config->max_connections
                                                              : MAX_CONNECTIONS,
                   .max_buffered = MAX(s->config.store_max_bytes, (size_t)AGENT_MAX_OUT),
+                  .seed = seeds[3],
                   .on_opened = on_opened,
                   .on_input = on_input,
                   .on_gone = on_gone,

@@ -11,7 +11,8 @@ enum {
     CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
     CLOSE_WATCH_PROBES = 3,     /* one second apart */
     CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
-    MAX_UNSENT = 128 * 1024,    /* bytes */
+    MAX_UNSENT = 128 * 1024,    /* bytes … */
+    MAX_UNREAD = 512 * 1024,    /* … in the kernel, where nothing overtakes */
 };
 
 void connection_watch_closely(struct connection *c)
@@ -21,6 +22,7 @@ void connection_watch_closely(struct connection *c)
     int probes = CLOSE_WATCH_PROBES;
     int timeout = CLOSE_USER_TIMEOUT;
     int unsent = MAX_UNSENT;
+    int unread = MAX_UNREAD;
     uv_os_fd_t fd;
     int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
 
@@ -32,7 +34,8 @@ void connection_watch_closely(struct connection *c)
                setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
                           sizeof(timeout)) < 0 ||
                setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) <
-                   0) {
+                   0 ||
+               setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &unread, sizeof(unread)) < 0) {
         connection_fail(c, -errno);
     }
 }
