@@ -4,6 +4,7 @@
 
 #include "common/closer.h"
 #include "common/err.h"
+#include "common/fairq.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -15,10 +16,13 @@
 enum {
     READ_SIZE = 64 * 1024,
     OUT_MAX = 1024 * 1024 * 1024, /* the relay's limits keep it far below */
+    STORE_AT_ONCE = 256 * 1024,   /* between other messages and the socket */
     PAUSE_ABOVE = 8 * 1024 * 1024,
     RESUME_BELOW = 2 * 1024 * 1024,
     SILENCE_MS = 15000, /* unacknowledged for so long: the kernel gives up */
     KEEPALIVE_S = 5,
+    MAX_UNSENT = 128 * 1024, /* bytes … */
+    MAX_UNREAD = 512 * 1024, /* … in the kernel, where nothing overtakes */
     FINISH_MS = 1000,
 };
 
@@ -30,6 +34,7 @@ struct link_conn {
     struct link_conn_config config;
     struct buf in;
     struct buf out;     /* to be sent */
+    struct fairq store; /* … after that: the workers' requests, in turns */
     struct buf sending; /* being sent */
     struct msg *msg;    /* owned: the frame at hand */
     struct closer closer;
@@ -53,6 +58,7 @@ static void on_all_closed(void *arg)
     c->config.on_closed(c->config.arg);
     buf_release(&c->in);
     buf_release(&c->out);
+    fairq_release(&c->store);
     buf_release(&c->sending);
     mem_free(c->msg);
     mem_free(c);
@@ -91,7 +97,7 @@ static void flush(struct link_conn *c);
 
 static void update_pause(struct link_conn *c)
 {
-    size_t queued = buf_len(&c->out) + buf_len(&c->sending);
+    size_t queued = buf_len(&c->out) + c->store.size + buf_len(&c->sending);
     bool wanted = queued > (c->is_paused ? RESUME_BELOW : PAUSE_ABOVE);
 
     if (wanted != c->is_paused && !c->is_finishing && !c->closer.is_closing) {
@@ -123,6 +129,8 @@ static void flush(struct link_conn *c)
     if (c->closer.is_closing || c->is_writing || !c->is_open) {
         return;
     }
+    rv = fairq_move(&c->store, &c->out, STORE_AT_ONCE);
+    ASSERT(rv == 0); /* see link_conn_send */
     if (buf_len(&c->out) == 0) {
         if (c->is_finishing) {
             link_conn_close(c);
@@ -138,15 +146,24 @@ static void flush(struct link_conn *c)
     c->is_writing = rv == 0; /* else the reader sees the end, too */
 }
 
+/* A worker's request that would have to wait lets all else go first. */
+static bool is_for_later(const struct link_conn *c, const struct msg *m)
+{
+    bool is_store = m->type == MSG_STORE || m->type == MSG_STORE_CLOSE;
+
+    return is_store &&
+           (!fairq_is_empty(&c->store) || buf_len(&c->out) >= STORE_AT_ONCE);
+}
+
 void link_conn_send(struct link_conn *c, const struct msg *m)
 {
     int rv;
 
-    if (c->closer.is_closing || c->is_finishing) {
-        return;
+    if (!c->is_open || c->closer.is_closing || c->is_finishing) {
+        return; /* nothing goes before the magic */
     }
-    rv = msg_encode(m, &c->out);
-    ASSERT(rv == 0); /* frames of ours fit; the queue is bounded by on_pause */
+    rv = is_for_later(c, m) ? fairq_push(&c->store, m) : msg_encode(m, &c->out);
+    ASSERT(rv == 0); /* frames of ours fit; the queues are bounded by the relay */
     flush(c);
     update_pause(c);
 }
@@ -195,16 +212,20 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 
 /* --- opening --- */
 
-/* Both only make a dead peer known sooner. */
-static void set_timeouts(struct link_conn *c)
+/* They only make a dead peer known sooner, or what is urgent wait less. */
+static void set_options(struct link_conn *c)
 {
     const unsigned silence = SILENCE_MS;
+    const int unsent = MAX_UNSENT;
+    const int unread = MAX_UNREAD;
     uv_os_fd_t fd;
 
     (void)uv_tcp_nodelay(&c->tcp, 1);
     (void)uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof(silence));
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &unread, sizeof(unread));
     }
 }
 
@@ -222,7 +243,7 @@ static void on_connect(uv_connect_t *req, int status)
         return;
     }
     c->is_open = true;
-    set_timeouts(c);
+    set_options(c);
     status = buf_append(&c->out, MSG_MAGIC, MSG_MAGIC_SIZE);
     ASSERT(status == 0); /* the first bytes */
     c->config.on_open(c->config.arg);
@@ -245,6 +266,7 @@ int link_conn_open(const struct link_conn_config *config, const struct sockaddr 
     c->config = *config;
     buf_init(&c->in, 2 * (size_t)MSG_MAX_FRAME + READ_SIZE);
     buf_init(&c->out, OUT_MAX);
+    fairq_init(&c->store, OUT_MAX, 0); /* the numbers in it are our own */
     buf_init(&c->sending, OUT_MAX);
     rv = uv_tcp_init(config->loop, &c->tcp);
     if (rv < 0) {

@@ -1,8 +1,9 @@
 /* Happy path: accept → admit → bytes in → relay_flow → STORE; STORE_REPLY → bytes out.
  * Failures: a stranger or a broken request → its connection is closed; a worker that
- * sends faster than the service answers, or does not read → is not read; one that lets
- * too many replies lie → is closed, the service is read in any case. A connection that
- * has ended stays in the list until the service has acknowledged its writes. */
+ * sends faster than the service answers, or does not read → is not read, but those
+ * that hold little are, as long as it goes; one that lets too many replies lie → is
+ * closed, the service is read in any case. A connection that has ended stays in the list
+ * until the service has acknowledged its writes. */
 
 #include "launcher/relay.h"
 
@@ -25,13 +26,21 @@
 enum {
     MAX_LISTENERS = 2,
     MAX_HELD = 4 * 1024 * 1024,         /* unacknowledged, of a connection */
-    MAX_HELD_ALL = 64 * 1024 * 1024,    /* of all together */
+    MAX_HELD_ALL = 64 * 1024 * 1024,    /* of all together, but for … */
+    SMALL_HELD = 64 * 1024,             /* … those that hold no more than this … */
+    MAX_HELD_ANY = 144 * 1024 * 1024,   /* … up to here; above ALL + a request */
     MAX_QUEUED = 16 * 1024 * 1024,      /* replies that the worker has not read: … */
     MAX_UNREAD = 64 * 1024 * 1024,      /* … then it is closed, … */
     MAX_UNREAD_ALL = 256 * 1024 * 1024, /* … or the one with most of all together */
     MAX_CONNS = 65536,
     READ_SIZE = 64 * 1024,
     PORT_TRIES = 16,
+};
+
+enum crowd {
+    CROWD_NONE,
+    CROWD_LARGE, /* who holds much waits */
+    CROWD_ALL,
 };
 
 struct relay_conn {
@@ -55,11 +64,12 @@ struct relay {
     int port;
     uint64_t generation;
     struct relay_admission *admission; /* owned; NULL until it serves */
-    struct relay_conn *conns;          /* owned */
+    struct relay_conn *conns;          /* owned; in the order of their turns */
     uint32_t n_conns;
     uint32_t last_client;
-    size_t held;   /* unacknowledged bytes of all connections */
-    size_t queued; /* … and those on their way to the workers */
+    size_t held;      /* unacknowledged bytes of all connections */
+    enum crowd crowd; /* what they came to; falls when all have had their turn */
+    size_t queued;    /* … and those on their way to the workers */
     struct closer closer;
     bool is_served;
     bool is_paused;
@@ -204,10 +214,23 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init((char *)at, READ_SIZE);
 }
 
+static enum crowd crowd_of(const struct relay *r)
+{
+    if (r->held > MAX_HELD_ANY) {
+        return CROWD_ALL;
+    }
+    return r->held > MAX_HELD_ALL ? CROWD_LARGE : CROWD_NONE;
+}
+
+/* What one worker has piled up is no reason for another to wait. */
 static bool must_wait(const struct relay_conn *c)
 {
-    return c->relay->is_paused || relay_flow_is_full(c->flow) ||
-           c->queued > MAX_QUEUED || c->relay->held > MAX_HELD_ALL;
+    const struct relay *r = c->relay;
+    bool is_small = relay_flow_held(c->flow) + buf_len(&c->in) <= SMALL_HELD;
+    bool is_crowded = r->is_paused || crowd_of(r) != CROWD_NONE;
+
+    return relay_flow_is_full(c->flow) || c->queued > MAX_QUEUED ||
+           (is_crowded && (!is_small || crowd_of(r) == CROWD_ALL));
 }
 
 /* Relays what has been read, as far as it may. */
@@ -220,6 +243,7 @@ static void relay_bytes(struct relay_conn *c)
         r->held -= relay_flow_held(c->flow);
         rv = relay_flow_input(c->flow, &c->in);
         r->held += relay_flow_held(c->flow);
+        r->crowd = MAX(r->crowd, crowd_of(r));
     }
     if (rv < 0) {
         log_debug("a worker's store connection broke the protocol", "error=%s",
@@ -270,6 +294,24 @@ static void advance(struct relay_conn *c)
     relay_bytes(c);
     if (!c->is_closing) {
         update_reading(c);
+    }
+}
+
+/* Who was first is last the next time: what becomes free is not always the same one's.
+ */
+static void advance_all(struct relay *r)
+{
+    struct relay_conn *first = r->conns;
+    struct relay_conn *last = NULL;
+
+    for (struct relay_conn *c = first; c; c = c->next) {
+        advance(c);
+        last = c;
+    }
+    if (last != first) {
+        r->conns = first->next;
+        first->next = NULL;
+        last->next = first;
     }
 }
 
@@ -494,7 +536,6 @@ static void limit_unread(struct relay *r, struct relay_conn *c)
 void relay_reply(struct relay *r, const struct msg_store_reply *m)
 {
     struct relay_conn *c = r->conns;
-    bool was_full = r->held > MAX_HELD_ALL;
     int rv;
 
     if (m->generation != r->generation) {
@@ -514,15 +555,15 @@ void relay_reply(struct relay *r, const struct msg_store_reply *m)
     }
     limit_unread(r, c);
     settle(c);
-    if (was_full && r->held <= MAX_HELD_ALL) {
-        for (c = r->conns; c; c = c->next) {
-            advance(c);
-        }
+    if (crowd_of(r) < r->crowd) {
+        r->crowd = crowd_of(r);
+        advance_all(r);
     }
 }
 
 void relay_resend(struct relay *r)
 {
+    r->is_paused = false; /* that was the connection before */
     for (struct relay_conn *c = r->conns; c; c = c->next) {
         if (relay_flow_resend(c->flow) < 0) {
             close_conn(c);
@@ -535,7 +576,11 @@ void relay_resend(struct relay *r)
 void relay_pause(struct relay *r, bool is_paused)
 {
     r->is_paused = is_paused;
+    if (!is_paused) {
+        advance_all(r);
+        return;
+    }
     for (struct relay_conn *c = r->conns; c; c = c->next) {
-        advance(c);
+        update_reading(c); /* no more: one of them may be in the midst of relaying */
     }
 }

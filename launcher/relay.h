@@ -10,6 +10,13 @@
  *   relay_serve  the round is known: accept, admit, relay
  *   relay_stop   listener and connections close; it frees itself once they have
  *
+ * Bounds. Unacknowledged (kept to be sent again): a connection that holds 4 MiB is not
+ * read; past 64 MiB of all together, none that holds more than 64 KiB with what it is
+ * about to ask; past 144 MiB, none. So all hold at most that and one request, and a few
+ * that pile up requests do not keep the others from theirs. Replies that are not read:
+ * 64 MiB of a connection, 256 MiB of all. A request that has not come whole: of each
+ * connection one, which the wire bounds.
+ *
  * Who may come in: relay_admission.h. Loop thread only. */
 
 #include "common/err.h"
@@ -36,8 +43,8 @@ int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nod
 void relay_reply(struct relay *r, const struct msg_store_reply *m);
 void relay_resend(struct relay *r);
 
-/* The connection to the service is behind (or no more): workers are not read meanwhile.
- */
+/* The connection to the service is behind (or no more): workers that hold more than
+ * little are not read meanwhile. */
 void relay_pause(struct relay *r, bool is_paused);
 
 void relay_stop(struct relay *r); /* NULL allowed; frees itself, the loop runs on */

@@ -16,6 +16,8 @@ enum {
     HELD_SETS = 4, /* … so many reach the relay's bound for one connection; … */
     N_SETS = 32,   /* … and so many are more than the sockets hold, too */
     MANY_TURNS = 1000,
+    HELD_ALL_SETS = 64, /* so many reach the bound for all together; … */
+    N_CROWD = 20,       /* … workers that ask for more */
 };
 
 static void ask_wait(struct relay_rig *r, int fd)
@@ -46,14 +48,14 @@ static void push(int fd, struct buf *out)
     buf_consume(out, n > 0 ? (size_t)n : 0);
 }
 
-static void put_sets(struct buf *out)
+static void put_sets(struct buf *out, unsigned n)
 {
     char *value = mem_zalloc(VALUE_SIZE);
     struct buf body;
 
     body_make(&body, "sb", "k", value, (size_t)VALUE_SIZE);
     buf_init(out, SIZE_MAX);
-    for (int i = 0; i < N_SETS; i++) {
+    for (unsigned i = 0; i < n; i++) {
         CHECK(wire_put_u8(out, TCPSTORE_SET) == 0);
         CHECK(buf_append(out, buf_bytes(&body), buf_len(&body)) == 0);
     }
@@ -69,7 +71,7 @@ static void flood(void)
     int fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
     struct buf out;
 
-    put_sets(&out);
+    put_sets(&out, N_SETS);
     TURN_UNTIL(r, (push(fd, &out), r->n_heard == HELD_SETS));
     for (int i = 0; i < MANY_TURNS; i++) {
         push(fd, &out);
@@ -176,25 +178,111 @@ static void connections_of_a_generation_end_with_its_listener(void **state)
 static void paused(void)
 {
     struct relay_rig *r = relay_rig_open();
-    int fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    int small = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    int large = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    struct buf out;
 
-    relay_rig_expect_pong(r, fd, 1);
+    relay_rig_expect_pong(r, large, 1);
     relay_pause(r->relay, true);
-    ask_wait(r, fd);
+    put_sets(&out, 1);
     for (int i = 0; i < MANY_TURNS; i++) {
+        push(large, &out);
         relay_rig_turn(r);
         CHECK(r->n_heard == 0);
     }
-    relay_pause(r->relay, false);
+    ask_wait(r, small);
     TURN_UNTIL(r, r->n_heard == 1);
+    CHECK(r->heard[0].op == TCPSTORE_WAIT);
+    relay_pause(r->relay, false);
+    TURN_UNTIL(r, (push(large, &out), r->n_heard == 2));
+    CHECK(r->heard[1].op == TCPSTORE_SET);
+    buf_release(&out);
+    CHECK(close(small) == 0 && close(large) == 0);
+    relay_rig_close(r);
+}
+
+static void
+only_workers_that_hold_little_are_read_while_the_relay_is_paused(void **state)
+{
+    (void)state;
+    child_run(paused);
+}
+
+/* A pause for a connection that is no more is over with the next. */
+static void reconnected(void)
+{
+    struct relay_rig *r = relay_rig_open();
+    int fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    struct buf out;
+
+    put_sets(&out, 1);
+    relay_rig_expect_pong(r, fd, 1);
+    relay_pause(r->relay, true);
+    relay_resend(r->relay);
+    TURN_UNTIL(r, (push(fd, &out), r->n_heard == 1));
+    buf_release(&out);
     CHECK(close(fd) == 0);
     relay_rig_close(r);
 }
 
-static void workers_are_not_read_while_the_relay_is_paused(void **state)
+static void pause_ends_with_its_connection(void **state)
 {
     (void)state;
-    child_run(paused);
+    child_run(reconnected);
+}
+
+/* Each has reached its own bound, but for those that came when all had reached theirs.
+ */
+static void crowd_in(struct relay_rig *r, int fds[N_CROWD], struct buf out[N_CROWD])
+{
+    for (unsigned i = 0; i < N_CROWD; i++) {
+        fds[i] = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+        put_sets(&out[i], HELD_SETS);
+    }
+    for (int n = 0; n < MANY_TURNS || r->n_heard < HELD_ALL_SETS; n++) {
+        for (unsigned i = 0; i < N_CROWD; i++) {
+            push(fds[i], &out[i]);
+        }
+        relay_rig_turn(r);
+    }
+    CHECK(r->n_heard < HELD_ALL_SETS + HELD_SETS);
+}
+
+static void crowded(void)
+{
+    struct relay_rig *r = relay_rig_open();
+    struct buf out[N_CROWD];
+    int fds[N_CROWD];
+    unsigned n;
+    int fd;
+
+    crowd_in(r, fds, out);
+    n = r->n_heard;
+    fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    ask_wait(r, fd);
+    TURN_UNTIL(r, r->n_heard == n + 1);
+    CHECK(r->heard[n].op == TCPSTORE_WAIT);
+    while (r->n_acked < N_CROWD * HELD_SETS + 1) { /* nobody is forgotten */
+        for (unsigned i = 0; i < N_CROWD; i++) {
+            push(fds[i], &out[i]);
+        }
+        relay_rig_turn(r);
+        if (r->n_acked < r->n_heard) {
+            acknowledge(r);
+        }
+    }
+    for (unsigned i = 0; i < N_CROWD; i++) {
+        buf_release(&out[i]);
+        CHECK(close(fds[i]) == 0);
+    }
+    CHECK(close(fd) == 0);
+    relay_rig_close(r);
+}
+
+static void worker_that_holds_little_is_read_when_all_hold_too_much(void **state)
+{
+    (void)state;
+    child_run(crowded);
 }
 
 int main(void)
@@ -203,7 +291,10 @@ int main(void)
         cmocka_unit_test(worker_is_not_read_while_too_much_is_unacknowledged),
         cmocka_unit_test(cancelled_wait_is_answered_at_once_and_never_again),
         cmocka_unit_test(connections_of_a_generation_end_with_its_listener),
-        cmocka_unit_test(workers_are_not_read_while_the_relay_is_paused),
+        cmocka_unit_test(
+            only_workers_that_hold_little_are_read_while_the_relay_is_paused),
+        cmocka_unit_test(pause_ends_with_its_connection),
+        cmocka_unit_test(worker_that_holds_little_is_read_when_all_hold_too_much),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
