@@ -35,7 +35,7 @@ struct train_config {
     struct {
         int64_t steps, seq_len, micro_batch, global_batch, seed, leaves_in_place;
         double grad_clip;
-        char precision[16], reduction[16];
+        char precision[16], reduction[16], activation_checkpointing[16];
     } train;
     struct {
         char name[16], schedule[16];

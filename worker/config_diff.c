@@ -8,10 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Activation checkpointing fits a run to the machine's memory, and changes no bit. */
 static bool is_about_the_machine(const char *key)
 {
-    static const char *const groups[] = {"run.",    "checkpoint.", "log.",
-                                         "device.", "comm.",       "sample."};
+    static const char *const groups[] = {"run.",
+                                         "checkpoint.",
+                                         "log.",
+                                         "device.",
+                                         "comm.",
+                                         "sample.",
+                                         "train.activation_checkpointing"};
 
     for (size_t i = 0; i < ARRAY_LEN(groups); i++) {
         if (str_starts_with(key, groups[i])) {

@@ -70,6 +70,9 @@ static const struct config_key keys[] = {
            "of arithmetic; so far fp32"),
     CHOICE("train.reduction", train.reduction, "exact", "exact|fast",
            "exact: the same bits for every number of ranks"),
+    CHOICE("train.activation_checkpointing", train.activation_checkpointing, "none",
+           "none|block|selective",
+           "what backward computes again instead of keeping it; the same bits"),
     INT("train.leaves_in_place", train.leaves_in_place, "1", 1, 1 << 16,
         "micro-batches summed without a buffer of their own; so far 1"),
 
@@ -151,6 +154,7 @@ static const char *const other_names[][2] = {
     {"sequence_length", "train.seq_len"}, {"micro_batch_size", "train.micro_batch"},
     {"batch_size", "train.micro_batch"}, {"global_batch_size", "train.global_batch"},
     {"max_grad_norm", "train.grad_clip"}, {"gradient_clipping", "train.grad_clip"},
+    {"gradient_checkpointing", "train.activation_checkpointing"},
     {"dtype", "train.precision"},       {"output_dir", "run.dir"},
     {"save_interval", "checkpoint.every"}, {"save_steps", "checkpoint.every"},
     {"save_total_limit", "checkpoint.keep"}, {"eval_interval", "eval.every"},

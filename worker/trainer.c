@@ -58,6 +58,14 @@ int trainer_exit_code(const struct trainer *t, int err)
     }
 }
 
+static enum gpt2_recompute recompute_kind(const char *name)
+{
+    if (strcmp(name, "block") == 0) {
+        return RECOMPUTE_BLOCK;
+    }
+    return strcmp(name, "selective") == 0 ? RECOMPUTE_SELECTIVE : RECOMPUTE_NONE;
+}
+
 struct gpt2_config trainer_model_config(const struct train_config *config)
 {
     struct gpt2_config ret = {
@@ -68,6 +76,7 @@ struct gpt2_config trainer_model_config(const struct train_config *config)
                   .vocab = (int)config->model.vocab},
         .batch = (int)config->train.micro_batch,
         .seq_len = (int)config->train.seq_len,
+        .recompute = recompute_kind(config->train.activation_checkpointing),
     };
 
     (void)snprintf(ret.model.family, sizeof(ret.model.family), "%s",

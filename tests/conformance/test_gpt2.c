@@ -133,6 +133,113 @@ static void a_leaf_gives_the_same_bits_again_and_in_another_object(void **state)
     gpt2_rig_close(&b);
 }
 
+static const enum gpt2_recompute recomputes[] = {RECOMPUTE_BLOCK, RECOMPUTE_SELECTIVE};
+
+/* Spoiled before the run: nothing of an earlier one helps. */
+static struct result result_of_config(const struct gpt2_config *config, const char *isa)
+{
+    struct result ret = {0};
+    struct gpt2_rig r;
+    if (gpt2_rig_open(&r, config, isa, 2)) {
+        gpt2_rig_fill(&r, 10);
+        memset(r.model->arena, 0xFF, r.model->arena_bytes);
+        ret = result_of(&r);
+        gpt2_rig_close(&r);
+    }
+    return ret;
+}
+
+static void expect_recomputing_changes_nothing(struct gpt2_config config)
+{
+    for (size_t i = 0; i < ARRAY_LEN(isas); i++) {
+        config.recompute = RECOMPUTE_NONE;
+        struct result kept = result_of_config(&config, isas[i]);
+        for (size_t j = 0; j < ARRAY_LEN(recomputes) && kept.grads != NULL; j++) {
+            config.recompute = recomputes[j];
+            struct result again = result_of_config(&config, isas[i]);
+            expect_same_bits(&kept, &again);
+            result_release(&again);
+        }
+        result_release(&kept);
+    }
+}
+
+static void recomputing_does_not_change_a_bit(void **state)
+{
+    (void)state;
+    expect_recomputing_changes_nothing(odd);
+    expect_recomputing_changes_nothing(small);
+}
+
+/* In floats of a row: the block's input is C; the rest 15 C + H + 4, of which the norms'
+ * outputs and statistics and gelu's output, 6 C + 4, are cheap. */
+static void recomputing_needs_the_memory_of_what_is_kept(void **state)
+{
+    (void)state;
+    struct gpt2_config config = {.model = {.family = "gpt2",
+                                           .layers = 5,
+                                           .heads = 4,
+                                           .dim = 64,
+                                           .context = 64,
+                                           .vocab = 100},
+                                 .batch = 2,
+                                 .seq_len = 64};
+    size_t rows = 128;
+    size_t others = 4; /* blocks beside the one that has it all */
+    size_t none = gpt2_arena_bytes(&config);
+    config.recompute = RECOMPUTE_SELECTIVE;
+    size_t selective = gpt2_arena_bytes(&config);
+    config.recompute = RECOMPUTE_BLOCK;
+    size_t block = gpt2_arena_bytes(&config);
+    assert_int_equal(none - selective, others * rows * (6 * 64 + 4) * sizeof(float));
+    assert_int_equal(none - block, others * rows * (15 * 64 + 4 + 4) * sizeof(float));
+}
+
+struct asked {
+    const struct gpt2_rig *rig;
+    int n[16];   /* times that a unit was asked for */
+    bool is_out; /* a unit is asked for and not given back */
+    bool is_alone;
+};
+
+static const float *on_params_begin(void *arg, int unit)
+{
+    struct asked *a = arg;
+    a->n[unit]++;
+    a->is_alone = a->is_alone && !a->is_out;
+    a->is_out = true;
+    return a->rig->params + a->rig->layout.unit[unit].offset;
+}
+
+static void on_params_end(void *arg, int unit)
+{
+    struct asked *a = arg;
+    (void)unit;
+    a->is_out = false;
+}
+
+static void recomputing_asks_for_a_units_parameters_no_more_often(void **state)
+{
+    (void)state;
+    for (size_t j = 0; j < ARRAY_LEN(recomputes); j++) {
+        struct gpt2_config config = small;
+        struct gpt2_rig r;
+        config.recompute = recomputes[j];
+        assert_true(gpt2_rig_open(&r, &config, NULL, 1));
+        gpt2_rig_fill(&r, 4);
+        struct asked asked = {.rig = &r, .is_alone = true};
+        struct gpt2_leaf leaf = gpt2_rig_leaf(&r);
+        leaf.params = (struct unit_params){
+            .begin = on_params_begin, .end = on_params_end, .arg = &asked};
+        gpt2_forward_backward(r.model, &leaf);
+        assert_true(asked.is_alone);
+        for (int i = 0; i < r.layout.n_units; i++) {
+            assert_int_equal(asked.n[i], 2);
+        }
+        gpt2_rig_close(&r);
+    }
+}
+
 struct units {
     struct gpt2_rig *rig;
     int seen[16];
@@ -360,6 +467,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(a_leaf_gives_the_same_bits_again_and_in_another_object),
+        cmocka_unit_test(recomputing_does_not_change_a_bit),
+        cmocka_unit_test(recomputing_needs_the_memory_of_what_is_kept),
+        cmocka_unit_test(recomputing_asks_for_a_units_parameters_no_more_often),
         cmocka_unit_test(units_are_told_from_the_last_to_the_first_when_written),
         cmocka_unit_test(first_loss_is_the_logarithm_of_the_vocabulary),
         cmocka_unit_test(a_chunked_head_gives_the_gradient_of_small_leaves),

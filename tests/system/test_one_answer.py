@@ -19,6 +19,15 @@ def test_any_number_of_ranks_and_threads(
     training.assert_same_answer(bin_dir, run_dir, golden(sampler))
 
 
+@pytest.mark.parametrize("what", ["block", "selective"])
+@pytest.mark.parametrize("nproc", [1, 3])
+def test_activation_checkpointing(bin_dir, train, golden, tmp_path, nproc, what):
+    run_dir = tmp_path / "run"
+    run = train(run_dir, f"train.activation_checkpointing={what}", nproc=nproc)
+    assert run.wait(120) == 0, run.err()
+    training.assert_same_answer(bin_dir, run_dir, golden())
+
+
 @pytest.mark.parametrize("kind", ["tcp", "shm"])
 def test_any_transport(bin_dir, train, golden, tmp_path, kind):
     run_dir = tmp_path / "run"

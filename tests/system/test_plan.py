@@ -21,10 +21,19 @@ SHAPES = {
         "model.layers=2", "model.dim=512", "model.heads=8", "model.context=2",
         "model.vocab=8192", "train.micro_batch=1", "train.global_batch=1",
         "data.sampler=torch"],
+    "blocks computed again": [
+        "model.layers=12", "model.dim=256", "model.heads=8", "model.context=512",
+        "model.vocab=2048", "train.micro_batch=2", "train.global_batch=4",
+        "train.activation_checkpointing=block"],
+    "norms and gelu computed again": [
+        "model.layers=4", "model.dim=256", "model.heads=8", "model.context=512",
+        "model.vocab=2048", "train.micro_batch=2", "train.global_batch=4",
+        "train.activation_checkpointing=selective"],
 }
 COMMON = ["train.steps=3", "optim.warmup=1", "eval.every=2", "checkpoint.every=1"]
 RANKS = [("one rank", 1), ("two ranks", 2), ("three ranks, of which one has two leaves", 3),
-         ("the order of the samples", 1)]
+         ("the order of the samples", 1), ("blocks computed again", 1),
+         ("norms and gelu computed again", 1)]
 
 
 def dry_run(bin_dir, corpus, run_dir, nproc, *extra):

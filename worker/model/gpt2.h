@@ -15,17 +15,26 @@
 
 struct gpt2;
 
+/* What backward computes again rather than keep; the bits are the same. Every block's
+ * input is kept. BLOCK: nothing else; a block's forward runs again before its backward,
+ * without its last matmul. SELECTIVE: also the outcome of every matmul and of attention
+ * that backward needs; the norms' outputs and gelu's are made again, element by
+ * element. */
+enum gpt2_recompute { RECOMPUTE_NONE, RECOMPUTE_BLOCK, RECOMPUTE_SELECTIVE };
+
 struct gpt2_config {
     struct model_config model;
     int batch;           /* sequences of a leaf */
     int seq_len;         /* ≤ model.context */
     bool inference_only; /* no backward: fewer activations */
+    enum gpt2_recompute recompute;
 };
 
 /* How the passes come by a unit's parameters: asked for when its work is about to be
  * enqueued on the compute queue, given back behind it. A leaf asks for units 0 … n − 1,
- * then for 0 (the tied head); backward for n − 1 … 1. Who keeps all units in one flat
- * block, in layout order, sets `flat` and no functions. */
+ * then for 0 (the tied head); backward for n − 1 … 1, once each, also where it computes
+ * a block's forward again. Who keeps all units in one flat block, in layout order, sets
+ * `flat` and no functions. */
 struct unit_params {
     const float *flat;
     const float *(*begin)(void *arg, int unit);
@@ -54,7 +63,8 @@ struct gpt2_leaf {
 };
 
 size_t gpt2_arena_bytes(const struct gpt2_config *config);
-size_t gpt2_flops_per_leaf(const struct gpt2_config *config); /* forward + backward */
+/* Forward + backward, without what is computed again. */
+size_t gpt2_flops_per_leaf(const struct gpt2_config *config);
 
 int gpt2_new(const struct gpt2_config *config, const struct layout *layout,
              struct device *device, struct gpt2 **ret, struct errmsg *msg) MUST_CHECK;

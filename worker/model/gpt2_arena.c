@@ -30,37 +30,50 @@ int gpt2_head_rows(const struct gpt2_config *config)
     return (int)((rows + chunks - 1) / chunks); /* chunks of about equal size */
 }
 
-static void take_block(struct cursor *c, const struct gpt2_config *config, float *in,
-                       struct gpt2_block_acts *ret)
+static void take_dear(struct cursor *c, const struct gpt2_config *config,
+                      struct gpt2_block_acts *ret)
 {
     size_t rows = (size_t)config->batch * (size_t)config->seq_len;
     size_t wide = rows * (size_t)config->model.dim;
-    ret->in = in;
-    ret->ln_1 = take(c, wide);
-    ret->ln_1_mean = take(c, rows);
-    ret->ln_1_rstd = take(c, rows);
     ret->qkv = take(c, 3 * wide);
     ret->lse = take(c, rows * (size_t)config->model.heads);
     ret->att = take(c, wide);
     ret->mid = take(c, wide);
+    ret->fc_pre = take(c, 4 * wide);
+}
+
+static void take_cheap(struct cursor *c, const struct gpt2_config *config,
+                       struct gpt2_block_acts *ret)
+{
+    size_t rows = (size_t)config->batch * (size_t)config->seq_len;
+    size_t wide = rows * (size_t)config->model.dim;
+    ret->ln_1 = take(c, wide);
+    ret->ln_1_mean = take(c, rows);
+    ret->ln_1_rstd = take(c, rows);
     ret->ln_2 = take(c, wide);
     ret->ln_2_mean = take(c, rows);
     ret->ln_2_rstd = take(c, rows);
-    ret->fc_pre = take(c, 4 * wide);
     ret->fc = take(c, 4 * wide);
-    ret->out = config->inference_only ? in : take(c, wide);
 }
 
+/* A block that does not take its own has the first one's. */
 static void take_blocks(struct cursor *c, const struct gpt2_config *config,
                         struct gpt2_acts *acts)
 {
-    size_t rows = (size_t)config->batch * (size_t)config->seq_len;
-    struct gpt2_block_acts block = {
-        .out = take(c, rows * (size_t)config->model.dim),
-    };
+    size_t wide =
+        (size_t)config->batch * (size_t)config->seq_len * (size_t)config->model.dim;
+    bool keeps = !config->inference_only;
+    struct gpt2_block_acts block = {.out = take(c, wide)};
     for (int i = 0; i < config->model.layers; i++) {
-        if (i == 0 || !config->inference_only) {
-            take_block(c, config, block.out, &block);
+        block.in = block.out;
+        if (i == 0 || (keeps && config->recompute != RECOMPUTE_BLOCK)) {
+            take_dear(c, config, &block);
+        }
+        if (i == 0 || (keeps && config->recompute == RECOMPUTE_NONE)) {
+            take_cheap(c, config, &block);
+        }
+        if (keeps) {
+            block.out = take(c, wide);
         }
         if (acts->block != NULL) {
             acts->block[i] = block;

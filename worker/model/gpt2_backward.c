@@ -3,6 +3,7 @@
  * backward.
  *
  * Happy path of a block, d = acts.d_stream:
+ *   what the block did not keep is computed again
  *   d → mlp.c_proj → gelu' → c_fc → ln_2 → added to d
  *   d → attn.c_proj → attention → c_attn → ln_1 → added to d
  *   the block's gradient is complete */
@@ -172,6 +173,7 @@ void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
     for (int i = m->layers - 1; i >= 0; i--) {
         const float *p = gpt2_params_begin(g, rows->params, i + 1);
 
+        gpt2_recompute_block(g, rows, i, p);
         grad = grads_begin(g, to, i + 1);
         mlp_half(g, rows, &acts->block[i], p, grad);
         attention_half(g, rows, &acts->block[i], p, grad);

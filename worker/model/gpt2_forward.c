@@ -48,16 +48,16 @@ static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
     k->residual(d, a->mid, a->in, g->acts.branch, (size_t)rows->n * (size_t)dim);
 }
 
-static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
-                     const struct gpt2_block_acts *a, const float *p)
+/* Up to gelu: what is left is not needed to go back. */
+static void mlp_begin(struct gpt2 *g, const struct gpt2_rows *rows,
+                      const struct gpt2_block_acts *a, const float *p)
 {
     struct device *d = g->device;
-    const struct kernels *k = d->k;
     const struct gpt2_block_offsets *at = &g->at;
     int dim = g->config.model.dim;
 
-    k->layernorm(d, a->ln_2, a->ln_2_mean, a->ln_2_rstd, a->mid, p + at->ln_2_weight,
-                 p + at->ln_2_bias, rows->n, dim);
+    d->k->layernorm(d, a->ln_2, a->ln_2_mean, a->ln_2_rstd, a->mid, p + at->ln_2_weight,
+                    p + at->ln_2_bias, rows->n, dim);
     struct matmul fc = linear(rows->n, 4 * dim, dim);
     fc.a = a->ln_2;
     fc.b = p + at->c_fc_weight;
@@ -65,14 +65,59 @@ static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
     fc.c = a->fc;
     fc.epilogue = EPILOGUE_BIAS_GELU;
     fc.aux = a->fc_pre;
-    k->matmul(d, &fc);
+    d->k->matmul(d, &fc);
+}
+
+static void mlp_end(struct gpt2 *g, const struct gpt2_rows *rows,
+                    const struct gpt2_block_acts *a, const float *p)
+{
+    struct device *d = g->device;
+    const struct gpt2_block_offsets *at = &g->at;
+    int dim = g->config.model.dim;
+
     struct matmul proj = linear(rows->n, dim, 4 * dim);
     proj.a = a->fc;
     proj.b = p + at->mlp_proj_weight;
     proj.bias = p + at->mlp_proj_bias;
     proj.c = g->acts.branch;
-    k->matmul(d, &proj);
-    k->residual(d, a->out, a->mid, g->acts.branch, (size_t)rows->n * (size_t)dim);
+    d->k->matmul(d, &proj);
+    d->k->residual(d, a->out, a->mid, g->acts.branch, (size_t)rows->n * (size_t)dim);
+}
+
+static void cheap_again(struct gpt2 *g, const struct gpt2_rows *rows,
+                        const struct gpt2_block_acts *a, const float *p)
+{
+    struct device *d = g->device;
+    const struct gpt2_block_offsets *at = &g->at;
+    int dim = g->config.model.dim;
+
+    d->k->layernorm(d, a->ln_1, a->ln_1_mean, a->ln_1_rstd, a->in, p + at->ln_1_weight,
+                    p + at->ln_1_bias, rows->n, dim);
+    d->k->layernorm(d, a->ln_2, a->ln_2_mean, a->ln_2_rstd, a->mid, p + at->ln_2_weight,
+                    p + at->ln_2_bias, rows->n, dim);
+    d->k->gelu(d, a->fc, a->fc_pre, (size_t)rows->n * 4 * (size_t)dim);
+}
+
+/* What the blocks share still holds the last one's. */
+void gpt2_recompute_block(struct gpt2 *g, const struct gpt2_rows *rows, int i,
+                          const float *p)
+{
+    const struct gpt2_block_acts *a = &g->acts.block[i];
+
+    if (i == g->config.model.layers - 1) {
+        return;
+    }
+    switch (g->config.recompute) {
+    case RECOMPUTE_NONE:
+        break;
+    case RECOMPUTE_BLOCK:
+        attention_half(g, rows, a, p);
+        mlp_begin(g, rows, a, p);
+        break;
+    case RECOMPUTE_SELECTIVE:
+        cheap_again(g, rows, a, p);
+        break;
+    }
 }
 
 void gpt2_forward_body(struct gpt2 *g, const struct gpt2_rows *rows)
@@ -89,7 +134,8 @@ void gpt2_forward_body(struct gpt2 *g, const struct gpt2_rows *rows)
     for (int i = 0; i < layers; i++) {
         p = gpt2_params_begin(g, rows->params, i + 1);
         attention_half(g, rows, &acts->block[i], p);
-        mlp_half(g, rows, &acts->block[i], p);
+        mlp_begin(g, rows, &acts->block[i], p);
+        mlp_end(g, rows, &acts->block[i], p);
         gpt2_params_end(rows->params, i + 1);
     }
     p = gpt2_params_begin(g, rows->params, layers + 1);

@@ -6,21 +6,24 @@
 
 #include "worker/model/gpt2.h"
 
-/* What a block's forward keeps for its backward. Without backward all blocks share one,
- * and `in`, `mid`, `out` are one buffer each way. */
+/* What a block's forward leaves for its backward. Each block has its own `in` and
+ * `out`, and of the others those that backward does not compute again; these are one
+ * for all blocks. Without backward everything is, and `in` and `out` are the same. */
 struct gpt2_block_acts {
-    float *in;                    /* (R, C): the residual stream before the block */
+    float *in;  /* (R, C): the residual stream before the block */
+    float *out; /* (R, C): the next block's `in` */
+    /* dear: a matmul or attention made them */
+    float *qkv;    /* (R, 3C) */
+    float *lse;    /* (B, H, T) */
+    float *att;    /* (R, C): attention's output, before its projection */
+    float *mid;    /* (R, C): the residual stream after attention */
+    float *fc_pre; /* (R, 4C): before gelu */
+    /* cheap */
     float *ln_1;                  /* (R, C) */
     float *ln_1_mean, *ln_1_rstd; /* (R) */
-    float *qkv;                   /* (R, 3C) */
-    float *lse;                   /* (B, H, T) */
-    float *att;  /* (R, C): attention's output, before its projection */
-    float *mid;  /* (R, C): the residual stream after attention */
-    float *ln_2; /* (R, C) */
+    float *ln_2;                  /* (R, C) */
     float *ln_2_mean, *ln_2_rstd; /* (R) */
-    float *fc_pre;                /* (R, 4C): before gelu */
     float *fc;                    /* (R, 4C): after gelu */
-    float *out;                   /* (R, C): the next block's `in` */
 };
 
 struct gpt2_acts {
@@ -76,6 +79,11 @@ size_t gpt2_arena_layout(const struct gpt2_config *config, char *base,
 
 /* Up to the last norm: acts.ln_f is written. */
 void gpt2_forward_body(struct gpt2 *g, const struct gpt2_rows *rows);
+
+/* Makes again what block `i` does not keep, from its parameters `p` and what it keeps.
+ */
+void gpt2_recompute_block(struct gpt2 *g, const struct gpt2_rows *rows, int i,
+                          const float *p);
 
 /* Logits, losses and their sum. With `backward` also leaf->grad_head, and acts.d_branch
  * = the gradient of acts.ln_f. */

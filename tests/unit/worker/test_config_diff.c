@@ -47,6 +47,7 @@ static void keys_about_the_machine_do_not_count(void **state)
         {"{\"device.threads\": \"2\"}", ""},
         {"{\"comm.kind\": \"2\"}", ""},
         {"{\"sample.every\": \"2\"}", ""},
+        {"{\"train.activation_checkpointing\": \"block\"}", ""},
         {"{\"run.name\": \"2\", \"train.seed\": \"2\"}", "train.seed"},
         {"{\"running.name\": \"2\"}", "running.name"}, /* the whole group's name */
         {"{\"logs.x\": \"2\"}", "logs.x"},
