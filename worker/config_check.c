@@ -33,11 +33,6 @@ static int check_model(const struct train_config *c, struct errmsg *msg)
     if (!is(c->model.family, "gpt2")) {
         return refuse(msg, "model.family", c->model.family, "gpt2");
     }
-    if (c->model.dropout != 0) {
-        return errmsg_set(msg, ERR_UNSUPPORTED,
-                          "model.dropout: %g is not supported yet; use 0.0",
-                          c->model.dropout);
-    }
     if (c->model.kv_heads != c->model.heads) {
         return errmsg_set(
             msg, ERR_UNSUPPORTED,
@@ -69,12 +64,27 @@ static int check_data(const struct train_config *c, struct errmsg *msg)
     return 0;
 }
 
+/* A sequence's attention probabilities, rows of whole quarters, each with a number: see
+ * struct dropout of kernels.h. A sequence so short has no more numbers elsewhere. */
+static bool can_drop(int64_t heads, int64_t seq_len)
+{
+    return heads * seq_len * ((seq_len + 3) / 4 * 4) <= INT64_C(1) << 34;
+}
+
 static int check_train(const struct train_config *c, struct errmsg *msg)
 {
     if (c->train.seq_len > c->model.context) {
         return errmsg_set(msg, ERR_INVALID,
                           "train.seq_len (%lld) is larger than model.context (%lld)",
                           (long long)c->train.seq_len, (long long)c->model.context);
+    }
+    if (c->model.dropout > 0 && !can_drop(c->model.heads, c->train.seq_len)) {
+        return errmsg_set(msg, ERR_UNSUPPORTED,
+                          "model.dropout=%g: model.heads (%lld) times the square of "
+                          "train.seq_len (%lld) is above 2^34, more than dropout can "
+                          "number; use shorter sequences, or model.dropout=0",
+                          c->model.dropout, (long long)c->model.heads,
+                          (long long)c->train.seq_len);
     }
     if (c->train.global_batch % c->train.micro_batch != 0) {
         return errmsg_set(

@@ -42,7 +42,7 @@ static const struct config_key keys[] = {
     INT("model.context", model.context, "1024", 1, 1 << 20, "longest sequence"),
     INT("model.vocab", model.vocab, "50257", 2, 1 << 20, "number of different tokens"),
     FRACTION("model.dropout", model.dropout, "0.0",
-             "share of activations dropped; so far 0"),
+             "share of activations dropped in training"),
     TEXT("model.init_from", model.init_from, "",
          "first weights: an llm.c model file or a checkpoint; \"\": random"),
 
@@ -149,6 +149,8 @@ static const char *const other_names[][2] = {
     {"n_embd", "model.dim"},            {"hidden_size", "model.dim"},
     {"d_model", "model.dim"},           {"n_positions", "model.context"},
     {"block_size", "model.context"},    {"max_seq_len", "model.context"},
+    {"embd_pdrop", "model.dropout"},    {"attn_pdrop", "model.dropout"},
+    {"resid_pdrop", "model.dropout"},
     {"vocab_size", "model.vocab"},      {"max_steps", "train.steps"},
     {"max_iters", "train.steps"},       {"num_steps", "train.steps"},
     {"sequence_length", "train.seq_len"}, {"micro_batch_size", "train.micro_batch"},

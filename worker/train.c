@@ -66,6 +66,8 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
         .grads = {.end = on_unit, .arg = t},
         .loss_scale = (float)(1.0 / tokens),
         .loss_sum = losses_slot(t->losses, index),
+        .position = t->data_step * (uint64_t)t->config->train.global_batch +
+                    index * (uint64_t)t->config->train.micro_batch,
     };
     const int32_t *host_tokens;
     const int32_t *host_targets;

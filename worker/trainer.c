@@ -77,6 +77,8 @@ struct gpt2_config trainer_model_config(const struct train_config *config)
         .batch = (int)config->train.micro_batch,
         .seq_len = (int)config->train.seq_len,
         .recompute = recompute_kind(config->train.activation_checkpointing),
+        .dropout = config->model.dropout,
+        .seed = (uint64_t)config->train.seed,
     };
 
     (void)snprintf(ret.model.family, sizeof(ret.model.family), "%s",

@@ -135,6 +135,13 @@ static void a_leaf_gives_the_same_bits_again_and_in_another_object(void **state)
 
 static const enum gpt2_recompute recomputes[] = {RECOMPUTE_BLOCK, RECOMPUTE_SELECTIVE};
 
+static struct gpt2_config dropped(struct gpt2_config config)
+{
+    config.dropout = 0.2;
+    config.seed = 1337;
+    return config;
+}
+
 /* Spoiled before the run: nothing of an earlier one helps. */
 static struct result result_of_config(const struct gpt2_config *config, const char *isa)
 {
@@ -169,6 +176,8 @@ static void recomputing_does_not_change_a_bit(void **state)
     (void)state;
     expect_recomputing_changes_nothing(odd);
     expect_recomputing_changes_nothing(small);
+    expect_recomputing_changes_nothing(dropped(odd));
+    expect_recomputing_changes_nothing(dropped(small));
 }
 
 /* In floats of a row: the block's input is C; the rest 15 C + H + 4, of which the norms'
@@ -193,6 +202,66 @@ static void recomputing_needs_the_memory_of_what_is_kept(void **state)
     size_t block = gpt2_arena_bytes(&config);
     assert_int_equal(none - selective, others * rows * (6 * 64 + 4) * sizeof(float));
     assert_int_equal(none - block, others * rows * (15 * 64 + 4 + 4) * sizeof(float));
+}
+
+/* One leaf of `n` sequences from stream position `first` on, of the fill of `all`. */
+static double loss_at(struct gpt2_rig *r, const struct gpt2_rig *all, int first)
+{
+    struct gpt2_leaf leaf = gpt2_rig_leaf(r);
+    size_t at = (size_t)first * (size_t)r->config.seq_len;
+    leaf.tokens = all->tokens + at;
+    leaf.targets = all->targets + at;
+    leaf.params.flat = all->params;
+    leaf.position = 1000 + (uint64_t)first;
+    gpt2_forward_backward(r->model, &leaf);
+    return *r->loss_sum;
+}
+
+static void dropout_follows_the_sample_into_whatever_leaf_it_is_put(void **state)
+{
+    (void)state;
+    struct gpt2_config config = dropped(small);
+    struct gpt2_rig two;
+    struct gpt2_rig one;
+    assert_true(gpt2_rig_open(&two, &config, NULL, 1));
+    config.batch = 1;
+    assert_true(gpt2_rig_open(&one, &config, NULL, 1));
+    gpt2_rig_fill(&two, 11);
+    double together = loss_at(&two, &two, 0);
+    double apart = loss_at(&one, &two, 0) + loss_at(&one, &two, 1);
+    assert_true(fabs(together - apart) <= 1e-5 * together);
+    double first = loss_at(&one, &two, 0);
+    struct gpt2_leaf leaf = gpt2_rig_leaf(&one);
+    leaf.tokens = two.tokens;
+    leaf.targets = two.targets;
+    leaf.params.flat = two.params;
+    leaf.position = 1001; /* the same tokens, seen again later */
+    gpt2_forward_backward(one.model, &leaf);
+    assert_true(fabs(*one.loss_sum - first) > 1e-3 * first);
+    gpt2_rig_close(&two);
+    gpt2_rig_close(&one);
+}
+
+static void nothing_is_dropped_in_evaluation_and_sampling(void **state)
+{
+    (void)state;
+    struct gpt2_config config = dropped(small);
+    size_t bytes = (size_t)config.model.vocab * sizeof(float);
+    struct gpt2_rig with;
+    struct gpt2_rig without;
+    assert_true(gpt2_rig_open(&with, &config, NULL, 1));
+    assert_true(gpt2_rig_open(&without, &small, NULL, 1));
+    gpt2_rig_fill(&with, 12);
+    gpt2_rig_fill(&without, 12);
+    assert_true(gpt2_rig_run(&with) != gpt2_rig_run(&without)); /* training does */
+    struct gpt2_leaf leaf = gpt2_rig_leaf(&with);
+    gpt2_forward_loss(with.model, &leaf);
+    assert_memory_equal(with.loss_sum, without.loss_sum, sizeof(double));
+    gpt2_logits(with.model, &leaf.params, with.tokens, 5, with.logits);
+    gpt2_logits(without.model, &leaf.params, with.tokens, 5, without.logits);
+    assert_memory_equal(with.logits, without.logits, bytes);
+    gpt2_rig_close(&with);
+    gpt2_rig_close(&without);
 }
 
 struct asked {
@@ -470,6 +539,8 @@ int main(void)
         cmocka_unit_test(recomputing_does_not_change_a_bit),
         cmocka_unit_test(recomputing_needs_the_memory_of_what_is_kept),
         cmocka_unit_test(recomputing_asks_for_a_units_parameters_no_more_often),
+        cmocka_unit_test(dropout_follows_the_sample_into_whatever_leaf_it_is_put),
+        cmocka_unit_test(nothing_is_dropped_in_evaluation_and_sampling),
         cmocka_unit_test(units_are_told_from_the_last_to_the_first_when_written),
         cmocka_unit_test(first_loss_is_the_logarithm_of_the_vocabulary),
         cmocka_unit_test(a_chunked_head_gives_the_gradient_of_small_leaves),

@@ -2,6 +2,7 @@
  * double, and each backward must be the derivative of that, by central differences. */
 
 #include "tests/conformance/kernel_case.h"
+#include "worker/model/philox.h"
 
 #include <stdio.h>
 
@@ -27,6 +28,7 @@ struct model {
     size_t n_in, n_out;
     const int *dim;
     const int32_t *ids;
+    const struct dropout *drop;
 };
 
 /* loss(in) = Σ weight[i] · out[i] */
@@ -135,25 +137,51 @@ static void layernorm_forward(const struct model *m, const double *in, double *o
     }
 }
 
-/* Row t of one head, with the whole row of probabilities in memory. */
-static void attend_again(const double *q, size_t t, size_t C, size_t D, double *out)
+/* 0 or 1 / (1 − p), by kernels.h's words. */
+static double factor_again(const struct dropout *drop, size_t b, size_t element)
 {
-    const double *k = q + C, *v = q + 2 * C;
+    uint64_t position = drop->position + b;
+    struct philox counter = {{(uint32_t)(element / 4), drop->site, (uint32_t)position,
+                              (uint32_t)(position >> 32)}};
+    uint32_t word = philox_block(drop->seed, counter).word[element % 4];
+
+    return word / 4294967296.0 < drop->p ? 0 : 1 / (1 - drop->p);
+}
+
+/* What head h of sequence b multiplies its T × T probabilities by. */
+static void factors_again(const struct dropout *drop, size_t b, size_t h, size_t T,
+                          double *ret)
+{
+    size_t stride = T + 3 - (T + 3) % 4;
+
+    for (size_t i = 0; i < T * T; i++) {
+        size_t element = (h * T + i / T) * stride + i % T;
+
+        ret[i] = drop ? factor_again(drop, b, element) : 1;
+    }
+}
+
+/* Row t of one head, with the whole row of probabilities in memory. */
+static void attend_again(const double *q, size_t t, const size_t C_D[2],
+                         const double *factor, double *out)
+{
+    size_t width = C_D[0], depth = C_D[1];
+    const double *k = q + width, *v = q + 2 * width;
     double p[64], sum = 0;
 
     for (size_t j = 0; j <= t; j++) {
         double score = 0;
 
-        for (size_t d = 0; d < D; d++) {
-            score += q[t * 3 * C + d] * k[j * 3 * C + d];
+        for (size_t d = 0; d < depth; d++) {
+            score += q[t * 3 * width + d] * k[j * 3 * width + d];
         }
-        p[j] = exp(score / sqrt((double)D));
+        p[j] = exp(score / sqrt((double)depth));
         sum += p[j];
     }
-    for (size_t d = 0; d < D; d++) {
+    for (size_t d = 0; d < depth; d++) {
         out[d] = 0;
         for (size_t j = 0; j <= t; j++) {
-            out[d] += p[j] / sum * v[j * 3 * C + d];
+            out[d] += factor[j] * p[j] / sum * v[j * 3 * width + d];
         }
     }
 }
@@ -163,12 +191,28 @@ static void attention_forward(const struct model *m, const double *in, double *o
 {
     size_t n_seqs = (size_t)m->dim[0], length = (size_t)m->dim[1];
     size_t width = (size_t)m->dim[2], heads = (size_t)m->dim[3], depth = width / heads;
+    double factors[256];
 
-    for (size_t i = 0; i < n_seqs * length * heads; i++) {
-        size_t h = i % heads, t = i / heads % length, b = i / heads / length;
+    assert_true(length * length <= ARRAY_LEN(factors));
+    for (size_t i = 0; i < n_seqs * heads; i++) {
+        size_t h = i % heads, b = i / heads;
         const double *q = in + b * length * 3 * width + h * depth;
 
-        attend_again(q, t, width, depth, out + (b * length + t) * width + h * depth);
+        factors_again(m->drop, b, h, length, factors);
+        for (size_t t = 0; t < length; t++) {
+            attend_again(q, t, (size_t[]){width, depth}, factors + t * length,
+                         out + (b * length + t) * width + h * depth);
+        }
+    }
+}
+
+/* in: x (B, n) */
+static void dropout_forward(const struct model *m, const double *in, double *out)
+{
+    for (size_t i = 0; i < m->n_out; i++) {
+        size_t n = (size_t)m->dim[1];
+
+        out[i] = in[i] * factor_again(m->drop, i / n, i % n);
     }
 }
 
@@ -255,22 +299,57 @@ static void layernorm_backward_is_its_derivative(void **state)
     run_release(&r);
 }
 
-static void attention_backward_is_its_derivative(void **state)
+static const struct dropout some = {
+    .p = 0.4, .seed = 5, .position = UINT64_C(1) << 40, .site = 3};
+
+static void check_attention(const struct dropout *drop)
 {
     static const int dim[] = {2, 9, 6, 2};
     struct run r = {.d = scalar, .seed = 4};
     const size_t n = 108;
-    struct model m = {
-        .forward = attention_forward, .n_in = 3 * n, .n_out = n, .dim = dim};
+    struct model m = {.forward = attention_forward,
+                      .n_in = 3 * n,
+                      .n_out = n,
+                      .dim = dim,
+                      .drop = drop};
     float *qkv = run_input(&r, 3 * n), *weight = run_input(&r, n);
     float *out = run_output(&r, n), *lse = run_output(&r, 36);
     float *grad = run_output(&r, 3 * n);
 
-    (void)state;
-    scalar->k->attention(scalar, out, lse, qkv, 2, 9, 6, 2);
-    scalar->k->attention_backward(scalar, grad, weight, qkv, out, lse, 2, 9, 6, 2);
+    scalar->k->attention(scalar, out, lse, qkv, 2, 9, 6, 2, drop);
+    scalar->k->attention_backward(scalar, grad, weight, qkv, out, lse, 2, 9, 6, 2,
+                                  drop);
     assert_forward(&m, qkv, out);
     assert_gradient(&m, qkv, weight, grad);
+    run_release(&r);
+}
+
+static void attention_backward_is_its_derivative(void **state)
+{
+    (void)state;
+    check_attention(NULL);
+}
+
+static void attention_backward_is_its_derivative_with_dropout(void **state)
+{
+    (void)state;
+    check_attention(&some);
+}
+
+static void dropout_backward_is_its_derivative(void **state)
+{
+    static const int dim[] = {3, 7};
+    struct run r = {.d = scalar, .seed = 8};
+    struct model m = {
+        .forward = dropout_forward, .n_in = 21, .n_out = 21, .dim = dim, .drop = &some};
+    float *x = run_input(&r, 21), *weight = run_input(&r, 21);
+    float *out = run_output(&r, 21), *grad = run_output(&r, 21);
+
+    (void)state;
+    scalar->k->dropout(scalar, out, x, 3, 7, &some);
+    scalar->k->dropout(scalar, grad, weight, 3, 7, &some);
+    assert_forward(&m, x, out);
+    assert_gradient(&m, x, weight, grad);
     run_release(&r);
 }
 
@@ -392,6 +471,8 @@ int main(void)
         cmocka_unit_test(gelu_is_the_tanh_form_and_has_its_derivative),
         cmocka_unit_test(layernorm_backward_is_its_derivative),
         cmocka_unit_test(attention_backward_is_its_derivative),
+        cmocka_unit_test(attention_backward_is_its_derivative_with_dropout),
+        cmocka_unit_test(dropout_backward_is_its_derivative),
         cmocka_unit_test(cross_entropy_backward_is_its_derivative),
         cmocka_unit_test(embedding_backward_is_its_derivative),
         cmocka_unit_test(matmul_and_its_epilogues_give_the_derivative_of_a_layer),

@@ -179,10 +179,11 @@ static void check_nan_attention(struct device *d)
         float *last = &qkv[(t - 1) * 3 * c + part * c + 3], before = *last;
 
         *last = NAN;
-        d->k->attention(d, out, lse, qkv, 1, (int)t, (int)c, 1);
+        d->k->attention(d, out, lse, qkv, 1, (int)t, (int)c, 1, NULL);
         assert_true(has_nan(out + (t - 1) * c, c));
         assert_false(has_nan(out, 64 * c));
-        d->k->attention_backward(d, grad, qkv, qkv, out, lse, 1, (int)t, (int)c, 1);
+        d->k->attention_backward(d, grad, qkv, qkv, out, lse, 1, (int)t, (int)c, 1,
+                                 NULL);
         assert_true(has_nan(grad + (t - 1) * 3 * c, 3 * c));
         *last = before;
     }

@@ -131,7 +131,7 @@ static const int attention_dims[][5] =
      {2, 64, 64, 1},  {1, 65, 130, 2}, {2, 129, 36, 4},
      {1, 200, 65, 1}, {1, 70, 129, 1}, {0}};
 
-static void run_attention(struct run *r, const int *dim)
+static void attend(struct run *r, const int *dim, const struct dropout *drop)
 {
     int b = dim[0], t = dim[1], c = dim[2], h = dim[3];
     size_t n = (size_t)(b * t) * (size_t)c;
@@ -141,9 +141,39 @@ static void run_attention(struct run *r, const int *dim)
     for (size_t i = 0; i < 3 * n; i++) {
         qkv[i] *= 3.0F; /* some sharp, some flat rows */
     }
-    r->d->k->attention(r->d, out, lse, qkv, b, t, c, h);
+    r->d->k->attention(r->d, out, lse, qkv, b, t, c, h, drop);
     r->d->k->attention_backward(r->d, run_output(r, 3 * n), run_input(r, n), qkv, out,
-                                lse, b, t, c, h);
+                                lse, b, t, c, h, drop);
+}
+
+static void run_attention(struct run *r, const int *dim)
+{
+    attend(r, dim, NULL);
+}
+
+/* Every word of key and counter is in use. */
+static const struct dropout some = {.p = 0.3,
+                                    .seed = 0x123456789ABCDEF0,
+                                    .position = 0xFFFFFFFF, /* the next has a carry */
+                                    .site = 77};
+
+static void run_attention_dropped(struct run *r, const int *dim)
+{
+    attend(r, dim, &some);
+}
+
+static const int dropout_dims[][5] = {/* B, elements of a sequence */
+                                      {1, 1},    {3, 7},    {2, 63},    {2, 1023},
+                                      {3, 1024}, {2, 1025}, {1, 40003}, {0}};
+
+static void run_dropout(struct run *r, const int *dim)
+{
+    size_t n = (size_t)dim[1], all = (size_t)dim[0] * n;
+    float *x = run_input(r, all);
+
+    r->d->k->dropout(r->d, run_output(r, all), x, dim[0], n, &some);
+    run_declare(r, x, all); /* in place */
+    r->d->k->dropout(r->d, x, x, dim[0], n, &some);
 }
 
 static const int xent_dims[][5] = {/* rows, V */
@@ -255,6 +285,8 @@ static const struct kernel_case cases[] = {
     {"layernorm", run_layernorm, rows_dims, 5e-6},
     {"column_sum", run_column_sum, rows_dims, 1e-6},
     {"attention", run_attention, attention_dims, 5e-6},
+    {"attention_dropped", run_attention_dropped, attention_dims, 5e-6},
+    {"dropout", run_dropout, dropout_dims, 0},
     {"xent", run_xent, xent_dims, 1e-6},
     {"flat", run_flat, flat_dims, 1e-6},
     {"sums", run_sums, flat_dims, 1e-6},

@@ -35,6 +35,17 @@ struct matmul {
     float *aux;        /* (m, ldc); written by BIAS_GELU, read by DGELU */
 };
 
+/* Who is dropped: a function of the element alone, so that backward, a recomputation and
+ * any other rank see the same. Element e of sequence b has word e % 4 of the Philox block
+ * with key `seed` and counter {e / 4, site, position + b: low, high}. Below p · 2³² it is
+ * multiplied by 0, else by 1 / (1 − p). A sequence has at most 2³⁴ elements. */
+struct dropout {
+    double p; /* in [0, 1) */
+    uint64_t seed;
+    uint64_t position; /* of sequence 0 in the stream of samples */
+    uint32_t site;     /* which of the model's dropouts */
+};
+
 /* One step of a fixed summation tree: buf[dst] += buf[src], element by element. */
 struct addition {
     int dst;
@@ -75,12 +86,18 @@ struct kernels {
 
     /* Causal self-attention, scale 1/√(C/H). qkv (B, T, 3C): q, k, v side by side,
      * heads contiguous inside each. out (B, T, C); lse (B, H, T) = log-sum-exp of each
-     * row. */
+     * row, nothing dropped. With `drop` (NULL: none) the probabilities are dropped; that
+     * of key k for query t of head h is element (h·T + t)·T4 + k, where T4 is T rounded
+     * up to a multiple of 4. */
     void (*attention)(struct device *d, float *out, float *lse, const float *qkv, int B,
-                      int T, int C, int H);
+                      int T, int C, int H, const struct dropout *drop);
     void (*attention_backward)(struct device *d, float *dqkv, const float *dout,
                                const float *qkv, const float *out, const float *lse,
-                               int B, int T, int C, int H);
+                               int B, int T, int C, int H, const struct dropout *drop);
+
+    /* out (B, n) = x (B, n), dropped; out may be x. Backward is the same. */
+    void (*dropout)(struct device *d, float *out, const float *x, int B, size_t n,
+                    const struct dropout *drop);
 
     /* tanh approximation, as "gelu_new" */
     void (*gelu)(struct device *d, float *out, const float *x, size_t n);

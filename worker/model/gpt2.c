@@ -111,6 +111,8 @@ void gpt2_forward_backward(struct gpt2 *g, const struct gpt2_leaf *leaf)
 {
     ASSERT(!g->config.inference_only);
     struct gpt2_rows rows = rows_of(g, leaf);
+    rows.dropout = g->config.dropout;
+    rows.position = leaf->position;
     gpt2_forward_body(g, &rows);
     gpt2_head_loss(g, &rows, leaf, true);
     gpt2_backward_body(g, &rows, &leaf->grads);

@@ -28,6 +28,8 @@ struct gpt2_config {
     int seq_len;         /* ≤ model.context */
     bool inference_only; /* no backward: fewer activations */
     enum gpt2_recompute recompute;
+    double dropout; /* in [0, 1): of gpt2_forward_backward alone */
+    uint64_t seed;  /* of dropout */
 };
 
 /* How the passes come by a unit's parameters: asked for when its work is about to be
@@ -57,9 +59,10 @@ struct gpt2_leaf {
     const int32_t *targets; /* (batch, seq_len) */
     struct unit_params params;
     struct unit_grads grads; /* written */
-    float *grad_head; /* (V, C); written: the tied weight's gradient as the head */
-    float loss_scale; /* 1 / (global_batch · seq_len): scales dlogits, once */
-    double *loss_sum; /* device: sum of the token losses of the leaf */
+    float *grad_head;  /* (V, C); written: the tied weight's gradient as the head */
+    float loss_scale;  /* 1 / (global_batch · seq_len): scales dlogits, once */
+    double *loss_sum;  /* device: sum of the token losses of the leaf */
+    uint64_t position; /* of its first sequence in the stream of samples: for dropout */
 };
 
 size_t gpt2_arena_bytes(const struct gpt2_config *config);

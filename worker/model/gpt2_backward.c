@@ -68,7 +68,8 @@ static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
 
     linear_backward(g, rows,
                     &(struct linear_grad){
-                        .d_out = acts->d_stream,
+                        .d_out = gpt2_dropped(g, rows, gpt2_site_of(g, a, SITE_MLP_OUT),
+                                              acts->branch, acts->d_stream),
                         .input = a->fc,
                         .weight = p + at->mlp_proj_weight,
                         .d_weight = grad + at->mlp_proj_weight,
@@ -101,21 +102,25 @@ static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
     const struct gpt2_block_offsets *at = &g->at;
     const struct gpt2_acts *acts = &g->acts;
     struct device *d = g->device;
+    struct dropout drop = gpt2_dropout(g, rows, gpt2_site_of(g, a, SITE_PROBABILITIES));
     int dim = g->config.model.dim;
 
-    linear_backward(g, rows,
-                    &(struct linear_grad){
-                        .d_out = acts->d_stream,
-                        .input = a->att,
-                        .weight = p + at->attn_proj_weight,
-                        .d_weight = grad + at->attn_proj_weight,
-                        .d_bias = grad + at->attn_proj_bias,
-                        .d_input = acts->d_branch,
-                        .n = dim,
-                        .k = dim,
-                    });
+    linear_backward(
+        g, rows,
+        &(struct linear_grad){
+            .d_out = gpt2_dropped(g, rows, gpt2_site_of(g, a, SITE_ATTENTION_OUT),
+                                  acts->branch, acts->d_stream),
+            .input = a->att,
+            .weight = p + at->attn_proj_weight,
+            .d_weight = grad + at->attn_proj_weight,
+            .d_bias = grad + at->attn_proj_bias,
+            .d_input = acts->d_branch,
+            .n = dim,
+            .k = dim,
+        });
     d->k->attention_backward(d, acts->d_wide, acts->d_branch, a->qkv, a->att, a->lse,
-                             rows->batch, rows->seq_len, dim, g->config.model.heads);
+                             rows->batch, rows->seq_len, dim, g->config.model.heads,
+                             drop.p > 0 ? &drop : NULL);
     linear_backward(g, rows,
                     &(struct linear_grad){
                         .d_out = acts->d_wide,
@@ -181,8 +186,9 @@ void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
         grads_end(to, i + 1);
     }
     grad = grads_begin(g, to, 0);
-    d->k->embedding_backward(d, grad + g->wte, grad + g->wpe, acts->d_stream,
-                             rows->tokens, rows->batch, rows->seq_len, m->dim, m->vocab,
-                             m->context);
+    d->k->embedding_backward(
+        d, grad + g->wte, grad + g->wpe,
+        gpt2_dropped(g, rows, SITE_EMBEDDING, acts->branch, acts->d_stream),
+        rows->tokens, rows->batch, rows->seq_len, m->dim, m->vocab, m->context);
     grads_end(to, 0);
 }

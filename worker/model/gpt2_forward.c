@@ -2,7 +2,9 @@
  *
  * Happy path of a block (in, mid, out = the residual stream):
  *   in  → ln_1 → c_attn → attention → c_proj → mid = in + it
- *   mid → ln_2 → c_fc, gelu         → c_proj → out = mid + it */
+ *   mid → ln_2 → c_fc, gelu         → c_proj → out = mid + it
+ * In training, what is added, the attention's probabilities and the embedding are
+ * dropped in part. */
 
 #include "worker/model/gpt2_internal.h"
 
@@ -21,12 +23,37 @@ static struct matmul linear(int rows, int n, int k)
     };
 }
 
+const float *gpt2_dropped(struct gpt2 *g, const struct gpt2_rows *rows, int site,
+                          float *to, const float *x)
+{
+    size_t n = (size_t)rows->seq_len * (size_t)g->config.model.dim;
+    struct dropout drop = gpt2_dropout(g, rows, site);
+
+    if (!(drop.p > 0)) {
+        return x;
+    }
+    g->device->k->dropout(g->device, to, x, rows->batch, n, &drop);
+    return to;
+}
+
+/* out = in + branch, dropped */
+static void add_branch(struct gpt2 *g, const struct gpt2_rows *rows, int site,
+                       float *out, const float *in)
+{
+    float *branch = g->acts.branch;
+
+    g->device->k->residual(g->device, out, in,
+                           gpt2_dropped(g, rows, site, branch, branch),
+                           (size_t)rows->n * (size_t)g->config.model.dim);
+}
+
 static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
                            const struct gpt2_block_acts *a, const float *p)
 {
     struct device *d = g->device;
     const struct kernels *k = d->k;
     const struct gpt2_block_offsets *at = &g->at;
+    struct dropout drop = gpt2_dropout(g, rows, gpt2_site_of(g, a, SITE_PROBABILITIES));
     int dim = g->config.model.dim;
 
     k->layernorm(d, a->ln_1, a->ln_1_mean, a->ln_1_rstd, a->in, p + at->ln_1_weight,
@@ -38,14 +65,14 @@ static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
     qkv.c = a->qkv;
     k->matmul(d, &qkv);
     k->attention(d, a->att, a->lse, a->qkv, rows->batch, rows->seq_len, dim,
-                 g->config.model.heads);
+                 g->config.model.heads, drop.p > 0 ? &drop : NULL);
     struct matmul proj = linear(rows->n, dim, dim);
     proj.a = a->att;
     proj.b = p + at->attn_proj_weight;
     proj.bias = p + at->attn_proj_bias;
     proj.c = g->acts.branch;
     k->matmul(d, &proj);
-    k->residual(d, a->mid, a->in, g->acts.branch, (size_t)rows->n * (size_t)dim);
+    add_branch(g, rows, gpt2_site_of(g, a, SITE_ATTENTION_OUT), a->mid, a->in);
 }
 
 /* Up to gelu: what is left is not needed to go back. */
@@ -81,7 +108,7 @@ static void mlp_end(struct gpt2 *g, const struct gpt2_rows *rows,
     proj.bias = p + at->mlp_proj_bias;
     proj.c = g->acts.branch;
     d->k->matmul(d, &proj);
-    d->k->residual(d, a->out, a->mid, g->acts.branch, (size_t)rows->n * (size_t)dim);
+    add_branch(g, rows, gpt2_site_of(g, a, SITE_MLP_OUT), a->out, a->mid);
 }
 
 static void cheap_again(struct gpt2 *g, const struct gpt2_rows *rows,
@@ -130,6 +157,7 @@ void gpt2_forward_body(struct gpt2 *g, const struct gpt2_rows *rows)
 
     d->k->embedding(d, acts->block[0].in, rows->tokens, p + g->wte, p + g->wpe,
                     rows->batch, rows->seq_len, dim);
+    (void)gpt2_dropped(g, rows, SITE_EMBEDDING, acts->block[0].in, acts->block[0].in);
     gpt2_params_end(rows->params, 0);
     for (int i = 0; i < layers; i++) {
         p = gpt2_params_begin(g, rows->params, i + 1);

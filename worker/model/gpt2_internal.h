@@ -29,7 +29,8 @@ struct gpt2_block_acts {
 struct gpt2_acts {
     struct gpt2_block_acts
         *block;    /* one per layer; mem_array'ed, NULL while only sizing */
-    float *branch; /* (R, C): what is about to be added to the stream */
+    float *branch; /* (R, C): what is about to be added to the stream; in backward,
+                      the stream's gradient, dropped */
     float *ln_f;   /* (R, C) */
     float *ln_f_mean, *ln_f_rstd; /* (R) */
     float *logits;                /* (head_rows, V) */
@@ -68,6 +69,17 @@ struct gpt2_rows {
     const struct unit_params *params;
     int batch, seq_len;
     int n; /* batch · seq_len */
+    double dropout;
+    uint64_t position; /* of the first sequence in the stream of samples */
+};
+
+/* Where something is dropped, as Hugging Face's GPT-2 does: embd_pdrop, attn_pdrop, and
+ * resid_pdrop twice. Block i's are 3·i more. Part of the numerics: they never change. */
+enum gpt2_site {
+    SITE_EMBEDDING = 1, /* 0 is not used: init's counters may have it */
+    SITE_PROBABILITIES,
+    SITE_ATTENTION_OUT,
+    SITE_MLP_OUT,
 };
 
 /* Rows of the head that are worked on at once: a function of the shape alone. */
@@ -97,6 +109,29 @@ void gpt2_head_logits(struct gpt2 *g, const struct unit_params *params, int row,
 /* From acts.d_branch down to the embedding. */
 void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
                         const struct unit_grads *to);
+
+/* x (R, C) with a site's dropout: x itself where nothing is dropped, else `to`, which
+ * may be x. Its own backward. */
+const float *gpt2_dropped(struct gpt2 *g, const struct gpt2_rows *rows, int site,
+                          float *to, const float *x);
+
+/* A site of the block that has `a`. */
+static inline int gpt2_site_of(const struct gpt2 *g, const struct gpt2_block_acts *a,
+                               enum gpt2_site site)
+{
+    return 3 * (int)(a - g->acts.block) + (int)site;
+}
+
+static inline struct dropout gpt2_dropout(const struct gpt2 *g,
+                                          const struct gpt2_rows *rows, int site)
+{
+    return (struct dropout){
+        .p = rows->dropout,
+        .seed = g->config.seed,
+        .position = rows->position,
+        .site = (uint32_t)site,
+    };
+}
 
 static inline const float *gpt2_params_begin(const struct gpt2 *g,
                                              const struct unit_params *p, int unit)

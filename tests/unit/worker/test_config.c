@@ -420,8 +420,11 @@ static void checks_name_keys_values_and_remedies(void **state)
     } cases[] = {
         {"model.family=llama", ERR_UNSUPPORTED,
          "model.family: \"llama\" is not supported yet; use gpt2"},
-        {"model.dropout=0.1", ERR_UNSUPPORTED,
-         "model.dropout: 0.1 is not supported yet; use 0.0"},
+        {"model.dropout=0.1|model.heads=16|model.dim=1024|model.context=32769",
+         ERR_UNSUPPORTED,
+         "model.dropout=0.1: model.heads (16) times the square of train.seq_len "
+         "(32769) is above 2^34, more than dropout can number; use shorter sequences, "
+         "or model.dropout=0"},
         {"model.kv_heads=4", ERR_UNSUPPORTED,
          "model.kv_heads: 4 is not supported yet; use model.heads (12), or 0"},
         {"model.dim=100", ERR_INVALID,

@@ -49,7 +49,7 @@ static const struct {
     NAMED(attention),   NAMED(attention_grad), NAMED(gelu),
     NAMED(gelu_grad),   NAMED(residual),       NAMED(scale),
     NAMED(column_sum),  NAMED(xent),           NAMED(sumsq),
-    NAMED(sum_ordered), NAMED(adamw),
+    NAMED(sum_ordered), NAMED(adamw),          NAMED(dropout),
 };
 
 const char *cpu_tile_name(const struct cpu *c, tile_fn fn)

@@ -147,8 +147,14 @@ static void layernorm_backward(struct device *d, float *dx, float *dgamma, float
     cpu_spread(d, tiles->layernorm_dx, &a, a.rows, rows_of(a.C));
 }
 
+/* The counter has 32 bits for a quarter of the element. */
+static bool can_drop(size_t elements)
+{
+    return elements <= (size_t)1 << 34;
+}
+
 static void attention(struct device *d, float *out, float *lse, const float *qkv, int B,
-                      int T, int C, int H)
+                      int T, int C, int H, const struct dropout *drop)
 {
     struct attention_args a = {.out = out,
                                .lse = lse,
@@ -156,16 +162,18 @@ static void attention(struct device *d, float *out, float *lse, const float *qkv
                                .B = (size_t)B,
                                .T = (size_t)T,
                                .C = (size_t)C,
-                               .H = (size_t)H};
+                               .H = (size_t)H,
+                               .drop = drop};
     size_t blocks = (a.T + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
 
     ASSERT(B > 0 && T > 0 && C > 0 && H > 0 && C % H == 0);
+    ASSERT(!drop || can_drop(dropout_row(a.H, 0, a.T)));
     cpu_spread(d, cpu_of(d)->tiles->attention, &a, a.B * a.H * blocks, 1);
 }
 
 static void attention_backward(struct device *d, float *dqkv, const float *dout,
                                const float *qkv, const float *out, const float *lse,
-                               int B, int T, int C, int H)
+                               int B, int T, int C, int H, const struct dropout *drop)
 {
     struct attention_grad_args a = {.dqkv = dqkv,
                                     .dout = dout,
@@ -175,10 +183,23 @@ static void attention_backward(struct device *d, float *dqkv, const float *dout,
                                     .B = (size_t)B,
                                     .T = (size_t)T,
                                     .C = (size_t)C,
-                                    .H = (size_t)H};
+                                    .H = (size_t)H,
+                                    .drop = drop};
 
     ASSERT(B > 0 && T > 0 && C > 0 && H > 0 && C % H == 0);
+    ASSERT(!drop || can_drop(dropout_row(a.H, 0, a.T)));
     cpu_spread(d, cpu_of(d)->tiles->attention_grad, &a, a.B * a.H, 1);
+}
+
+static void dropout(struct device *d, float *out, const float *x, int B, size_t n,
+                    const struct dropout *drop)
+{
+    struct dropout_args a = {.out = out, .x = x, .n = n, .drop = drop};
+    size_t chunks = (n + DROPOUT_CHUNK - 1) / DROPOUT_CHUNK;
+
+    ASSERT(B > 0 && can_drop(n));
+    cpu_spread(d, cpu_of(d)->tiles->dropout, &a, (size_t)B * chunks,
+               PIECE / DROPOUT_CHUNK);
 }
 
 static void softmax_xent(struct device *d, float *logits, float *loss,
@@ -329,6 +350,7 @@ const struct kernels cpu_kernels = {
     .layernorm_backward = layernorm_backward,
     .attention = attention,
     .attention_backward = attention_backward,
+    .dropout = dropout,
     .gelu = gelu,
     .gelu_backward = gelu_backward,
     .residual = residual,

@@ -3,6 +3,7 @@
  * this one, and this one with finite differences. */
 
 #include "worker/device/cpu/tiles.h"
+#include "worker/model/philox.h"
 
 #include <math.h>
 #include <string.h>
@@ -193,6 +194,32 @@ static void scalar_layernorm_dparam(const void *args, size_t begin, size_t end)
     }
 }
 
+static double drop_factor(const struct dropout *drop, size_t b, uint64_t element)
+{
+    uint64_t position = drop->position + b;
+    struct philox counter = {{(uint32_t)(element / 4), drop->site, (uint32_t)position,
+                              (uint32_t)(position >> 32)}};
+    struct philox block = philox_block(drop->seed, counter);
+
+    return block.word[element % 4] < dropout_limit(drop) ? 0.0 : dropout_scale(drop);
+}
+
+static void scalar_dropout(const void *args, size_t begin, size_t end)
+{
+    const struct dropout_args *a = args;
+    size_t chunks = (a->n + DROPOUT_CHUNK - 1) / DROPOUT_CHUNK;
+
+    for (size_t i = begin; i < end; i++) {
+        size_t b = i / chunks, first = i % chunks * DROPOUT_CHUNK;
+
+        for (size_t e = first; e < MIN(first + DROPOUT_CHUNK, a->n); e++) {
+            float factor = (float)drop_factor(a->drop, b, e);
+
+            a->out[b * a->n + e] = a->x[b * a->n + e] * factor;
+        }
+    }
+}
+
 /* One head of one sequence: row t of q, k, v, out begins at [t · stride]. */
 struct head {
     const float *q, *k, *v;
@@ -243,16 +270,31 @@ static double log_sum_exp(const struct head *h, size_t t)
     return max + log(sum);
 }
 
-static void attend(const struct head *h, size_t t, double lse, float *out)
+/* What the probability is multiplied by. */
+static double kept(const struct dropout *drop, const size_t b_h_T[3], size_t t,
+                   size_t key)
 {
-    for (size_t d = 0; d < h->D; d++) {
+    return drop ? drop_factor(drop, b_h_T[0], dropout_row(b_h_T[1], t, b_h_T[2]) + key)
+                : 1.0;
+}
+
+static void attend(const struct attention_args *a, size_t b, size_t h, size_t t)
+{
+    struct head head = head_of(a->qkv, b, h, a->T, a->C, a->H);
+    double lse = log_sum_exp(&head, t);
+    float *out = a->out + (b * a->T + t) * a->C + h * head.D;
+
+    for (size_t d = 0; d < head.D; d++) {
         double sum = 0;
 
         for (size_t key = 0; key <= t; key++) {
-            sum += exp(score(h, t, key) - lse) * h->v[key * h->stride + d];
+            sum += exp(score(&head, t, key) - lse) *
+                   kept(a->drop, (size_t[]){b, h, a->T}, t, key) *
+                   head.v[key * head.stride + d];
         }
         out[d] = (float)sum;
     }
+    a->lse[(b * a->H + h) * a->T + t] = (float)lse;
 }
 
 static void scalar_attention(const void *args, size_t begin, size_t end)
@@ -263,14 +305,9 @@ static void scalar_attention(const void *args, size_t begin, size_t end)
 
     for (size_t i = begin; i < end; i++) {
         size_t first = (blocks - 1 - i / heads) * ATTENTION_BLOCK;
-        size_t b = i % heads / a->H, h = i % a->H;
-        struct head head = head_of(a->qkv, b, h, a->T, a->C, a->H);
 
         for (size_t t = first; t < MIN(first + ATTENTION_BLOCK, a->T); t++) {
-            double lse = log_sum_exp(&head, t);
-
-            attend(&head, t, lse, a->out + (b * a->T + t) * a->C + h * head.D);
-            a->lse[(b * a->H + h) * a->T + t] = (float)lse;
+            attend(a, i % heads / a->H, i % a->H, t);
         }
     }
 }
@@ -285,13 +322,14 @@ static void attend_back(const struct attention_grad_args *a, const struct head *
     float *dv = dk + a->C;
     size_t lse_at = (b * a->H + offset / h->D) * a->T + t;
     double p = exp(score(h, t, key) - a->lse[lse_at]);
-    double dp = dot(a->dout + at, h->v + key * h->stride, h->D);
+    double keep = kept(a->drop, (size_t[]){b, offset / h->D, a->T}, t, key);
+    double dp = dot(a->dout + at, h->v + key * h->stride, h->D) * keep;
     double ds = p * (dp - dot(a->dout + at, a->out + at, h->D)) * h->scale;
 
     for (size_t d = 0; d < h->D; d++) {
         dq[d] = (float)(dq[d] + ds * h->k[key * h->stride + d]);
         dk[d] = (float)(dk[d] + ds * h->q[t * h->stride + d]);
-        dv[d] = (float)(dv[d] + p * a->dout[at + d]);
+        dv[d] = (float)(dv[d] + p * keep * a->dout[at + d]);
     }
 }
 
@@ -459,6 +497,7 @@ const struct tiles cpu_tiles_scalar = {
     .layernorm_dparam = scalar_layernorm_dparam,
     .attention = scalar_attention,
     .attention_grad = scalar_attention_grad,
+    .dropout = scalar_dropout,
     .gelu = scalar_gelu,
     .gelu_grad = scalar_gelu_grad,
     .residual = scalar_residual,

@@ -14,8 +14,8 @@
 /* Any change of a kernel's bits raises it: part of the device's signature. */
 enum { KERNELS_VERSION = 1 };
 
-/* Queries and keys of one block of attention. */
-enum { ATTENTION_BLOCK = 64 };
+/* Queries and keys of one block of attention; elements of one item of dropout. */
+enum { ATTENTION_BLOCK = 64, DROPOUT_CHUNK = 1024 };
 
 struct embedding_args {
     float *out;
@@ -48,12 +48,21 @@ struct attention_args {
     float *out, *lse;
     const float *qkv;
     size_t B, T, C, H;
+    const struct dropout *drop; /* NULL: none */
 };
 
 struct attention_grad_args {
     float *dqkv;
     const float *dout, *qkv, *out, *lse;
     size_t B, T, C, H;
+    const struct dropout *drop; /* NULL: none */
+};
+
+struct dropout_args {
+    float *out;
+    const float *x;
+    size_t n; /* elements of a sequence */
+    const struct dropout *drop;
 };
 
 /* out[i] = f(a[i], b[i], factor), as far as the kernel uses them */
@@ -117,6 +126,7 @@ struct tiles {
     tile_fn layernorm_dparam; /* columns */
     tile_fn attention;        /* (b, h, block of queries), the last blocks first */
     tile_fn attention_grad;   /* (b, h) */
+    tile_fn dropout;          /* chunks of each sequence */
     tile_fn gelu;             /* elements, here and below */
     tile_fn gelu_grad;
     tile_fn residual;
@@ -144,5 +154,22 @@ struct adamw_coefficients {
 };
 
 struct adamw_coefficients adamw_coefficients(const struct adamw_args *a);
+
+/* Words below it are dropped. */
+static inline uint32_t dropout_limit(const struct dropout *drop)
+{
+    return (uint32_t)(drop->p * 4294967296.0); /* p ≤ 1 − 2⁻⁵³: it fits */
+}
+
+static inline float dropout_scale(const struct dropout *drop)
+{
+    return (float)(1.0 / (1.0 - drop->p));
+}
+
+/* The first element of query t of head h: rows of probabilities begin with a block. */
+static inline uint64_t dropout_row(size_t h, size_t t, size_t T)
+{
+    return (uint64_t)(h * T + t) * ((T + 3) / 4 * 4);
+}
 
 #endif
