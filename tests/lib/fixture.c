@@ -54,6 +54,11 @@ void fixture_close(struct fixture *f)
     *f = (struct fixture){0};
 }
 
+bool fixture_has(const struct fixture *f, const char *key)
+{
+    return json_object_get(json_object_get(f->header, "__metadata__"), key) != NULL;
+}
+
 const char *fixture_text(const struct fixture *f, const char *key)
 {
     const char *text = json_string_value(

@@ -5,6 +5,7 @@
  * hostile files: a wrong one fails the test, with its name and what is missing. */
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ void fixture_open(struct fixture *f, const char *path);
 void fixture_close(struct fixture *f);
 
 /* Settings of the generator ("__metadata__"). */
+bool fixture_has(const struct fixture *f, const char *key);
 const char *fixture_text(const struct fixture *f, const char *key);
 double fixture_number(const struct fixture *f, const char *key);
 int fixture_int(const struct fixture *f, const char *key);

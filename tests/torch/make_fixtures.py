@@ -8,12 +8,16 @@ The model is plain PyTorch, written here and nowhere else. Each file holds a mod
 parameters (init.*), tokens and targets of every step, and of the first step logits and all
 gradients (grad.*); of all steps loss and gradient norm; and after the last AdamW step the
 parameters (final.*) and, for small files, the moments. The metadata are the settings.
+
+With dropout, its masks come from the engine's generator, written here again, where the first
+sample of step s stands at position (s - 1) * batch of the stream; the logits have none.
 """
 
 import argparse
 import math
 import pathlib
 
+import numpy
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
@@ -41,6 +45,8 @@ SMALL = {
     ),
 }
 
+SMALL["dropout"] = dict(SMALL["odd"], dim=24, dropout=0.2, seed=0x123456789)
+
 LARGE = {
     # the head's rows in more than one chunk
     "wide-vocab": dict(
@@ -53,6 +59,48 @@ LARGE = {
         steps=1, spread=0.0,
     ),
 }
+
+
+def philox(key, counter):
+    """Philox 4x32-10 of an array of counters, [..., 4], which are numbers below 2^32."""
+    x = [counter[..., i].astype(numpy.uint64) for i in range(4)]
+    low = numpy.uint64(0xFFFFFFFF)
+    half = numpy.uint64(32)
+    keys = [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        p0, p1 = x[0] * numpy.uint64(0xD2511F53), x[2] * numpy.uint64(0xCD9E8D57)
+        x = [
+            (p1 >> half) ^ x[1] ^ numpy.uint64(keys[0]), p1 & low,
+            (p0 >> half) ^ x[3] ^ numpy.uint64(keys[1]), p0 & low,
+        ]
+        keys = [(keys[0] + 0x9E3779B9) & 0xFFFFFFFF, (keys[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return numpy.stack(x, axis=-1)
+
+
+class Dropout(nn.Module):
+    """The engine's: element e of a sample takes word e % 4 of block e // 4 of its site. Rows of
+    probabilities [head, query, key] are as long as the next multiple of 4."""
+
+    def __init__(self, c, site):
+        super().__init__()
+        self.share, self.seed, self.site = c.get("dropout", 0), c["seed"], site
+        self.position = 0
+
+    def forward(self, x):
+        if not self.training or self.share == 0:
+            return x
+        *rows, width = x.shape[1:]
+        stride = (width + 3) // 4 * 4 if x.dim() == 4 else width
+        counter = numpy.zeros((x.shape[0], (math.prod(rows) * stride + 3) // 4, 4), numpy.uint64)
+        counter[..., 0] = numpy.arange(counter.shape[1])
+        counter[..., 1] = self.site
+        for i in range(x.shape[0]):
+            counter[i, :, 2] = (self.position + i) % 2**32
+            counter[i, :, 3] = (self.position + i) >> 32
+        words = philox(self.seed, counter).reshape(x.shape[0], -1)
+        words = words[:, : math.prod(rows) * stride].reshape(x.shape[0], *rows, stride)[..., :width]
+        kept = torch.from_numpy(words >= int(self.share * 2**32))
+        return x * kept * (1 / (1 - self.share))
 
 
 class Conv1D(nn.Module):
@@ -68,11 +116,13 @@ class Conv1D(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, first_site):
         super().__init__()
         self.heads = c["heads"]
         self.c_attn = Conv1D(c["dim"], 3 * c["dim"])
         self.c_proj = Conv1D(c["dim"], c["dim"])
+        self.attn_dropout = Dropout(c, first_site)
+        self.resid_dropout = Dropout(c, first_site + 1)
 
     def forward(self, x):
         batch, time, dim = x.shape
@@ -80,27 +130,33 @@ class Attention(nn.Module):
             part.view(batch, time, self.heads, dim // self.heads).transpose(1, 2)
             for part in self.c_attn(x).split(dim, dim=2)
         )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.c_proj(y.transpose(1, 2).reshape(batch, time, dim))
+        if self.training and self.attn_dropout.share > 0:
+            scores = q @ k.transpose(2, 3) / math.sqrt(dim // self.heads)
+            future = torch.ones(time, time, dtype=torch.bool).triu(1)
+            y = self.attn_dropout(scores.masked_fill(future, -math.inf).softmax(3)) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.resid_dropout(self.c_proj(y.transpose(1, 2).reshape(batch, time, dim)))
 
 
 class MLP(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, site):
         super().__init__()
         self.c_fc = Conv1D(c["dim"], 4 * c["dim"])
         self.c_proj = Conv1D(4 * c["dim"], c["dim"])
+        self.dropout = Dropout(c, site)
 
     def forward(self, x):
-        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+        return self.dropout(self.c_proj(F.gelu(self.c_fc(x), approximate="tanh")))
 
 
 class Block(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, index):
         super().__init__()
         self.ln_1 = nn.LayerNorm(c["dim"])
-        self.attn = Attention(c)
+        self.attn = Attention(c, 3 * index + 2)
         self.ln_2 = nn.LayerNorm(c["dim"])
-        self.mlp = MLP(c)
+        self.mlp = MLP(c, 3 * index + 4)
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -112,11 +168,15 @@ class GPT2(nn.Module):
         super().__init__()
         self.wte = nn.Embedding(c["vocab"], c["dim"])
         self.wpe = nn.Embedding(c["context"], c["dim"])
-        self.h = nn.ModuleList(Block(c) for _ in range(c["layers"]))
+        self.drop = Dropout(c, 1)
+        self.h = nn.ModuleList(Block(c, i) for i in range(c["layers"]))
         self.ln_f = nn.LayerNorm(c["dim"])
 
-    def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+    def forward(self, tokens, position=0):
+        for module in self.modules():
+            if isinstance(module, Dropout):
+                module.position = position
+        x = self.drop(self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1])))
         for block in self.h:
             x = block(x)
         return self.ln_f(x) @ self.wte.weight.T
@@ -173,13 +233,15 @@ def make(c, path):
     losses, norms = [], []
     for step in range(1, c["steps"] + 1):
         batch = tokens[step - 1]
-        logits = model(batch[:, :-1])
+        logits = model(batch[:, :-1], (step - 1) * c["batch"])
         loss = F.cross_entropy(logits.reshape(-1, c["vocab"]), batch[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
         losses.append(loss.item())
         if step == 1:
-            out["logits"] = logits.detach()
+            with torch.no_grad():
+                out["logits"] = model.eval()(batch[:, :-1])
+            model.train()
             for name, p in model.named_parameters():
                 out["grad." + name] = p.grad.clone()
         clip = c["grad_clip"] if c["grad_clip"] > 0 else math.inf
