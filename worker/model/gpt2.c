@@ -75,8 +75,8 @@ int gpt2_new(const struct gpt2_config *config, const struct layout *layout,
         mem_free(g);
         return errmsg_set(
             msg, rc,
-            "no memory for %zu MiB of activations: lower train.micro_batch "
-            "or train.seq_len",
+            "no memory for %zu MiB of activations: lower train.micro_batch or "
+            "train.seq_len, or set train.activation_checkpointing=block",
             bytes >> 20);
     }
     g->acts.block = mem_array((size_t)config->model.layers, sizeof(*g->acts.block));
