@@ -164,14 +164,24 @@ static void clear_optimizer(const struct trainer *t)
     memset(adamw_exp_avg_sq(t->optimizer), 0, t->layout.size * sizeof(float));
 }
 
-static int load_given(const char *path, const struct share *state,
+/* The cuts of a share's boxes; owned by the caller. */
+static struct cut *cuts_of(const struct share *share)
+{
+    struct cut *cuts = mem_array(share->n_boxes, sizeof(*cuts));
+
+    for (size_t i = 0; i < share->n_boxes; i++) {
+        cuts[i] = cut_of_box(&share->box[i]);
+    }
+    return cuts;
+}
+
+static int load_given(const char *path, const struct cut *cuts, size_t n_cuts,
                       struct checkpoint_entry *entry, struct checkpoint_meta *meta,
                       struct errmsg *msg)
 {
     int rv = given_is_checkpoint(path, msg);
 
-    rv = rv < 0 ? rv
-                : checkpoint_load_verified(path, state->box, state->n_boxes, meta, msg);
+    rv = rv < 0 ? rv : checkpoint_load_verified(path, cuts, n_cuts, meta, msg);
     (void)snprintf(entry->path, sizeof(entry->path), "%s", path);
     return rv < 0 ? errmsg_wrap(msg, rv, "checkpoint.resume=%s", path) : 0;
 }
@@ -191,18 +201,21 @@ static int find_checkpoint(const struct trainer *t, const struct control *start,
         .on_rejected = on_rejected,
         .arg = &has_garbage,
     };
+    struct cut *cuts;
     struct share state;
     int rv = ERR_MISSING;
 
     bind_state(t, false, &state);
-    search.boxes = state.box;
-    search.n_boxes = state.n_boxes;
+    cuts = cuts_of(&state);
+    search.cuts = cuts;
+    search.n_cuts = state.n_boxes;
     if (is_auto || start->hash[0] != '\0') {
         rv = checkpoint_newest(&search, entry, meta, msg);
     }
     if (rv == ERR_MISSING && !is_auto && strcmp(resume, "never") != 0) {
-        rv = load_given(resume, &state, entry, meta, msg);
+        rv = load_given(resume, cuts, state.n_boxes, entry, meta, msg);
     }
+    mem_free(cuts);
     share_release(&state);
     if (rv == ERR_MISSING && has_garbage) {
         clear_optimizer(t);
@@ -376,11 +389,14 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
     if (is_llmc > 0) {
         rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
     } else {
+        struct cut *cuts;
+
         rv = given_is_weights(from, msg);
         bind_state(t, true, &params);
+        cuts = cuts_of(&params);
         rv = rv < 0 ? rv
-                    : checkpoint_load_verified(from, params.box, params.n_boxes, NULL,
-                                               msg);
+                    : checkpoint_load_verified(from, cuts, params.n_boxes, NULL, msg);
+        mem_free(cuts);
         share_release(&params);
     }
     return rv < 0 ? errmsg_wrap(msg, rv, "model.init_from=%s", from) : 0;

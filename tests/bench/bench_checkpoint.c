@@ -89,11 +89,18 @@ static int write_all(struct bench *b, struct errmsg *msg)
 
 static int load_all(struct bench *b, struct errmsg *msg)
 {
+    struct cut *cuts = mem_array(b->n_boxes, sizeof(*cuts));
     char path[CHECKPOINT_PATH_MAX];
+    int rv;
 
     checkpoint_path(path, sizeof(path), b->folder, STEP, RUN, false);
     point_boxes(b, b->back);
-    return checkpoint_load_verified(path, b->box, b->n_boxes, NULL, msg);
+    for (size_t i = 0; i < b->n_boxes; i++) {
+        cuts[i] = cut_of_box(&b->box[i]);
+    }
+    rv = checkpoint_load_verified(path, cuts, b->n_boxes, NULL, msg);
+    mem_free(cuts);
+    return rv;
 }
 
 /* The name is then not a committed one, so the sweep takes it. */

@@ -1,5 +1,6 @@
 #include "tests/lib/saver_rig.h"
 
+#include "tests/lib/checkpoint_rig.h"
 #include "worker/shares.h"
 
 #include "common/mem.h"
@@ -209,7 +210,8 @@ void saver_rig_check(struct saver_rig *r, uint64_t step)
     share_make(&r->layout, 0, 1, &here);
     share_bind(&there, &r->layout, 0, loaded);
     share_bind(&here, &r->layout, 0, r->state);
-    RANK_CHECK(checkpoint_load(path, there.box, there.n_boxes, &r->msg) == 0);
+    RANK_CHECK(checkpoint_rig_load(path, there.box, there.n_boxes, false, &r->msg) ==
+               0);
     for (size_t i = 0; i < there.n_boxes; i++) {
         const struct box *b = &there.box[i];
         size_t n = b->n_rows * (b->n_dims == 2 ? b->shape[1] : 1);

@@ -10,7 +10,7 @@
  *                       per file: bytes, xxh3_128; its own bytes are covered too
  *
  * A *box* is a run of rows of one logical tensor; no element is in two boxes. Any mesh
- * loads any other's checkpoint by intersecting boxes. Writing: every rank writes and
+ * loads any other's checkpoint: its *cuts* intersected with the boxes. Writing: every rank writes and
  * fsyncs its shard into `step-N-gR.tmp/`; rank 0 writes and fsyncs the manifest and the
  * directory; when the commit is accepted, rank 0 renames and fsyncs the parent. Exactly
  * `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are rubbish of a crash.
@@ -34,6 +34,19 @@ struct box {
     size_t row, n_rows; /* rows [row, row + n_rows) of dimension 0 */
     float *data;        /* n_rows × (shape[1] or 1) fp32 */
 };
+
+/* What is loaded: a run of elements of one tensor, in C order. A rank's block may begin
+ * and end inside a row. */
+struct cut {
+    char name[96];
+    size_t shape[2]; /* of the whole tensor */
+    int n_dims;
+    size_t first, n; /* elements [first, first + n) */
+    float *data;     /* n of them */
+};
+
+/* All elements of a box. */
+struct cut cut_of_box(const struct box *box);
 
 struct checkpoint_file {
     char name[96];
@@ -98,32 +111,33 @@ int checkpoint_verify(const char *path, struct checkpoint_meta *ret_meta,
                       struct errmsg *msg) MUST_CHECK;
 
 /* checkpoint_verify and checkpoint_load in one: every byte is read once. ERR_CORRUPT or
- * -errno, and the boxes' data are garbage; ERR_INVALID when all is well but a box does
- * not fit, with the meta all the same. `ret_meta` may be NULL, `n_boxes` 0. */
-int checkpoint_load_verified(const char *path, const struct box *boxes, size_t n_boxes,
+ * -errno, and the cuts' data are garbage; ERR_INVALID when all is well but a cut does
+ * not fit, with the meta all the same. `ret_meta` may be NULL, `n_cuts` 0. */
+int checkpoint_load_verified(const char *path, const struct cut *cuts, size_t n_cuts,
                              struct checkpoint_meta *ret_meta,
                              struct errmsg *msg) MUST_CHECK;
 
 struct checkpoint_search {
     const char *dir;
     int lowest_run_generation;                        /* older ones do not count */
-    const struct box *boxes;                          /* to be loaded on the way */
-    size_t n_boxes;                                   /* 0: only verified */
+    const struct cut *cuts;                           /* to be loaded on the way */
+    size_t n_cuts;                                    /* 0: only verified */
     void (*on_rejected)(void *arg, const char *line); /* may be NULL */
     void *arg;
 };
 
 /* The newest entry that verifies, loaded; `on_rejected` gets one line for each newer
- * one that is damaged. ERR_MISSING when there is none: the boxes' data may be garbage
+ * one that is damaged. ERR_MISSING when there is none: the cuts' data may be garbage
  * then. ERR_INVALID as above, with *ret and *ret_meta. -errno when one could not be
  * read: it may be good, so no older one is taken in its place. */
 int checkpoint_newest(const struct checkpoint_search *search,
                       struct checkpoint_entry *ret, struct checkpoint_meta *ret_meta,
                       struct errmsg *msg) MUST_CHECK;
 
-/* Fills the boxes' data from the checkpoint, reading only the bytes needed. ERR_MISSING
- * names a tensor that is not there, ERR_INVALID a shape that differs. */
-int checkpoint_load(const char *path, const struct box *boxes, size_t n_boxes,
+/* Fills the cuts' data from the checkpoint, reading only the bytes needed (and the
+ * shards' tables). ERR_MISSING names a tensor that is not there, ERR_INVALID a shape
+ * that differs. */
+int checkpoint_load(const char *path, const struct cut *cuts, size_t n_cuts,
                     struct errmsg *msg) MUST_CHECK;
 
 /* XXH3-128 over every logical tensor's bytes in name order, parameters then

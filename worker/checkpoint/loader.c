@@ -1,7 +1,7 @@
 /* Reading a checkpoint: choosing, loading by intersection, and the hash of the state.
  *
  * Happy path of a load: manifest → headers of all shards (index) → for every wanted
- * box, the pieces that its rows touch, as a list of runs of bytes in the order of the
+ * cut, the pieces that its elements touch, as a list of runs of bytes in the order of the
  * files. checkpoint_load reads just these; where the checkpoint is verified as well,
  * every byte is read once, hashed, and copied to where the list wants it. */
 
@@ -21,17 +21,30 @@ enum { HASH_BLOCK = 1 << 20 };
 
 /* --- loading --- */
 
-static int check_shape(const struct box *b, const struct piece *p, struct errmsg *msg)
+struct cut cut_of_box(const struct box *box)
 {
-    if (b->n_dims == p->n_dims && b->shape[0] == p->shape[0] &&
-        (b->n_dims == 1 || b->shape[1] == p->shape[1])) {
+    size_t width = box->n_dims == 2 ? box->shape[1] : 1;
+    struct cut c = {.n_dims = box->n_dims,
+                    .first = box->row * width,
+                    .n = box->n_rows * width,
+                    .data = box->data};
+
+    memcpy(c.name, box->name, sizeof(c.name));
+    memcpy(c.shape, box->shape, sizeof(c.shape));
+    return c;
+}
+
+static int check_shape(const struct cut *c, const struct piece *p, struct errmsg *msg)
+{
+    if (c->n_dims == p->n_dims && c->shape[0] == p->shape[0] &&
+        (c->n_dims == 1 || c->shape[1] == p->shape[1])) {
         return 0;
     }
     return errmsg_set(msg, ERR_INVALID,
                       "tensor '%s' is [%zu, %zu] in the checkpoint and "
                       "[%zu, %zu] in the model",
-                      b->name, p->shape[0], p->shape[1], b->shape[0],
-                      b->n_dims == 2 ? b->shape[1] : 0);
+                      c->name, p->shape[0], p->shape[1], c->shape[0],
+                      c->n_dims == 2 ? c->shape[1] : 0);
 }
 
 /* A run of bytes of a file and where it goes. */
@@ -53,37 +66,37 @@ static void add_segment(struct load_plan *l, const struct segment *segment)
     l->segment[l->n++] = *segment;
 }
 
-/* The index has every row once, so walking the pieces upwards fills the box whole. */
-static int plan_box(struct load_plan *l, const struct index *x, const struct box *b,
+/* The index has every row once, so walking the pieces upwards fills the cut whole. */
+static int plan_cut(struct load_plan *l, const struct index *x, const struct cut *c,
                     struct errmsg *msg)
 {
-    const struct piece *p = index_find(x, b->name);
-    const size_t end = b->row + b->n_rows;
-    size_t row = b->row;
+    const struct piece *p = index_find(x, c->name);
+    const size_t end = c->first + c->n;
+    size_t at = c->first;
     int rv;
 
     if (!p) {
         return errmsg_set(msg, ERR_MISSING, "the checkpoint has no tensor '%s'",
-                          b->name);
+                          c->name);
     }
-    rv = check_shape(b, p, msg);
-    ASSERT(rv < 0 || (end <= b->shape[0] && end >= row));
-    while (row < end && rv == 0) {
-        size_t row_bytes = piece_row_bytes(p);
-        size_t stop = MIN(end, p->row + p->n_rows);
+    rv = check_shape(c, p, msg);
+    for (; at < end && rv == 0; p++) {
+        size_t width = piece_row_bytes(p) / sizeof(float);
+        size_t begin = p->row * width;
+        size_t stop = MIN(end, begin + p->n_rows * width);
 
-        if (stop > row) {
+        ASSERT(end <= p->shape[0] * width);
+        if (stop > at) {
             const struct segment segment = {
                 .file = p->file,
-                .offset = p->offset + (row - p->row) * row_bytes,
-                .size = (stop - row) * row_bytes,
-                .to = (uint8_t *)b->data + (row - b->row) * row_bytes,
+                .offset = p->offset + (at - begin) * sizeof(float),
+                .size = (stop - at) * sizeof(float),
+                .to = (uint8_t *)(c->data + (at - c->first)),
             };
 
             add_segment(l, &segment);
-            row = stop;
+            at = stop;
         }
-        p++;
     }
     return rv;
 }
@@ -99,13 +112,13 @@ static int compare_segments(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int plan_boxes(struct load_plan *l, const struct index *x,
-                      const struct box *boxes, size_t n_boxes, struct errmsg *msg)
+static int plan_cuts(struct load_plan *l, const struct index *x, const struct cut *cuts,
+                     size_t n_cuts, struct errmsg *msg)
 {
     int rv = 0;
 
-    for (size_t i = 0; i < n_boxes && rv == 0; i++) {
-        rv = plan_box(l, x, &boxes[i], msg);
+    for (size_t i = 0; i < n_cuts && rv == 0; i++) {
+        rv = plan_cut(l, x, &cuts[i], msg);
     }
     if (l->n > 0) {
         qsort(l->segment, l->n, sizeof(*l->segment), compare_segments);
@@ -113,11 +126,11 @@ static int plan_boxes(struct load_plan *l, const struct index *x,
     return rv;
 }
 
-static int load_boxes(struct index *x, const struct box *boxes, size_t n_boxes,
-                      struct errmsg *msg)
+static int load_cuts(struct index *x, const struct cut *cuts, size_t n_cuts,
+                     struct errmsg *msg)
 {
     struct load_plan l = {0};
-    int rv = plan_boxes(&l, x, boxes, n_boxes, msg);
+    int rv = plan_cuts(&l, x, cuts, n_cuts, msg);
 
     for (size_t i = 0; i < l.n && rv == 0; i++) {
         const struct segment *s = &l.segment[i];
@@ -128,7 +141,7 @@ static int load_boxes(struct index *x, const struct box *boxes, size_t n_boxes,
     return rv;
 }
 
-int checkpoint_load(const char *path, const struct box *boxes, size_t n_boxes,
+int checkpoint_load(const char *path, const struct cut *cuts, size_t n_cuts,
                     struct errmsg *msg)
 {
     struct manifest m;
@@ -140,7 +153,7 @@ int checkpoint_load(const char *path, const struct box *boxes, size_t n_boxes,
     }
     rv = index_open(&x, path, &m, msg);
     if (rv == 0) {
-        rv = load_boxes(&x, boxes, n_boxes, msg);
+        rv = load_cuts(&x, cuts, n_cuts, msg);
         index_release(&x);
     }
     manifest_release(&m);
@@ -150,8 +163,8 @@ int checkpoint_load(const char *path, const struct box *boxes, size_t n_boxes,
 /* --- loading while verifying --- */
 
 struct load {
-    const struct box *boxes;
-    size_t n_boxes;
+    const struct cut *cuts;
+    size_t n_cuts;
     struct load_plan plan;
     size_t next; /* the first segment that ends past the bytes so far */
     int outcome; /* of the planning */
@@ -167,7 +180,7 @@ static void on_manifest(void *arg, const char *path, const struct manifest *m)
 
     l->outcome = index_open(&x, path, m, &l->msg);
     if (l->outcome == 0) {
-        l->outcome = plan_boxes(&l->plan, &x, l->boxes, l->n_boxes, &l->msg);
+        l->outcome = plan_cuts(&l->plan, &x, l->cuts, l->n_cuts, &l->msg);
         index_release(&x);
     }
     if (l->outcome < 0) {
@@ -198,10 +211,10 @@ static void on_bytes(void *arg, size_t file, uint64_t offset, const uint8_t *dat
     }
 }
 
-int checkpoint_load_verified(const char *path, const struct box *boxes, size_t n_boxes,
+int checkpoint_load_verified(const char *path, const struct cut *cuts, size_t n_cuts,
                              struct checkpoint_meta *ret_meta, struct errmsg *msg)
 {
-    struct load l = {.boxes = boxes, .n_boxes = n_boxes};
+    struct load l = {.cuts = cuts, .n_cuts = n_cuts};
     const struct verify_sink sink = {on_manifest, on_bytes, &l};
     int rv = verify_and_tell(path, &sink, ret_meta, msg);
 
@@ -338,8 +351,8 @@ int checkpoint_newest(const struct checkpoint_search *search,
         if (entry[i].run_generation < search->lowest_run_generation) {
             break; /* newest first */
         }
-        outcome = checkpoint_load_verified(entry[i].path, search->boxes,
-                                           search->n_boxes, ret_meta, &why);
+        outcome = checkpoint_load_verified(entry[i].path, search->cuts, search->n_cuts,
+                                           ret_meta, &why);
         if (outcome == ERR_CORRUPT) {
             reject(search, &entry[i], &why);
             continue;

@@ -248,11 +248,11 @@ static void rows_that_are_nowhere_are_seen(void **state)
 static void a_missing_last_row_is_seen(void **state)
 {
     struct fixture *f = *state;
-    struct box box = f->tiny.whole[0];
+    struct cut cut = cut_of_box(&f->tiny.whole[0]);
 
     commit_two_boxes(f, 4, 2, 7);
     assert_names(f, SHARD_2, "lacks rows from 6");
-    assert_int_equal(checkpoint_load(f->path, &box, 1, &f->msg), ERR_CORRUPT);
+    assert_int_equal(checkpoint_load(f->path, &cut, 1, &f->msg), ERR_CORRUPT);
 }
 
 static void shards_that_differ_about_a_shape_are_seen(void **state)
