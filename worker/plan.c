@@ -90,6 +90,7 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     struct parallel_config parallel = parallel_of(t, rank);
     struct adamw_config adamw = trainer_adamw_config(t);
     struct loader_config loader = trainer_loader_config(t);
+    struct holder holder = trainer_holder(t, rank);
     const struct launch *l = t->launch;
 
     *p = (struct rank_plan){.rank = rank};
@@ -101,7 +102,7 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "losses of all micro-batches", all_losses_bytes(t));
     add_arena(p, "batches read ahead", loader_bytes(&loader));
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
-    add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, rank, l->world_size));
+    add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, &holder));
     add_arena(p, "checkpoint file", DIRECT_IO_BYTES);
     add_arena(p, "collectives", comm_bytes(t->config->comm.kind, l->local_world_size));
     if (t->profile) {

@@ -3,14 +3,14 @@
  * Rank 0: finish the rename of the last commit that the service knows; sweep the
  * rubbish of other generations; choose the newest that verifies (one line for each that
  * does not), which loads it: each byte is read once in the whole job. It tells the
- * other ranks, and they get the state from its memory. Rank 0: prepare metrics.jsonl,
+ * other ranks, and they get the state from its memory; or, where the state is sharded,
+ * each reads what it holds. Rank 0: prepare metrics.jsonl,
  * ask the service, take it over. */
 
 #include "worker/config_diff.h"
 #include "worker/given.h"
-#include "worker/model/init.h"
 #include "worker/model/llmc_model.h"
-#include "worker/shares.h"
+#include "worker/restore.h"
 #include "worker/trainer.h"
 
 #include "common/log.h"
@@ -140,39 +140,22 @@ static int check_meta(const struct trainer *t, const struct checkpoint_meta *met
     return 0;
 }
 
-/* The whole state as boxes; parameters alone: the first third of each three. */
-static void bind_state(const struct trainer *t, bool params_only, struct share *ret)
+static struct own_block own_of(const struct trainer *t)
 {
-    float *state[] = {t->params, adamw_exp_avg(t->optimizer),
-                      adamw_exp_avg_sq(t->optimizer)};
-    size_t n = 0;
-
-    share_make(&t->layout, 0, 1, ret);
-    share_bind(ret, &t->layout, 0, state);
-    for (size_t i = 0; i < ret->n_boxes; i++) {
-        if (!params_only || i % ARRAY_LEN(state) == 0) {
-            ret->box[n++] = ret->box[i];
-        }
-    }
-    ret->n_boxes = n;
+    return (struct own_block){.layout = &t->layout,
+                              .map = t->own,
+                              .state = {t->params, adamw_exp_avg(t->optimizer),
+                                        adamw_exp_avg_sq(t->optimizer)}};
 }
 
 /* The optimizer's state as it was made; the weights are initialized anyway. */
 static void clear_optimizer(const struct trainer *t)
 {
-    memset(adamw_exp_avg(t->optimizer), 0, t->layout.size * sizeof(float));
-    memset(adamw_exp_avg_sq(t->optimizer), 0, t->layout.size * sizeof(float));
-}
+    const struct own_block own = own_of(t);
 
-/* The cuts of a share's boxes; owned by the caller. */
-static struct cut *cuts_of(const struct share *share)
-{
-    struct cut *cuts = mem_array(share->n_boxes, sizeof(*cuts));
-
-    for (size_t i = 0; i < share->n_boxes; i++) {
-        cuts[i] = cut_of_box(&share->box[i]);
+    for (int i = 1; i < OWN_STATES; i++) {
+        memset(own.state[i], 0, own_size(&own) * sizeof(float));
     }
-    return cuts;
 }
 
 static int load_given(const char *path, const struct cut *cuts, size_t n_cuts,
@@ -201,22 +184,19 @@ static int find_checkpoint(const struct trainer *t, const struct control *start,
         .on_rejected = on_rejected,
         .arg = &has_garbage,
     };
+    const struct own_block own = own_of(t);
     struct cut *cuts;
-    struct share state;
     int rv = ERR_MISSING;
 
-    bind_state(t, false, &state);
-    cuts = cuts_of(&state);
+    own_cuts(&own, OWN_STATES, &cuts, &search.n_cuts);
     search.cuts = cuts;
-    search.n_cuts = state.n_boxes;
     if (is_auto || start->hash[0] != '\0') {
         rv = checkpoint_newest(&search, entry, meta, msg);
     }
     if (rv == ERR_MISSING && !is_auto && strcmp(resume, "never") != 0) {
-        rv = load_given(resume, cuts, state.n_boxes, entry, meta, msg);
+        rv = load_given(resume, cuts, search.n_cuts, entry, meta, msg);
     }
     mem_free(cuts);
-    share_release(&state);
     if (rv == ERR_MISSING && has_garbage) {
         clear_optimizer(t);
     }
@@ -343,19 +323,30 @@ static int broadcast_array(struct trainer *t, float *array, struct errmsg *msg)
 /* From rank 0's memory: the storage is read once, however many ranks there are. */
 static int broadcast_state(struct trainer *t, struct errmsg *msg)
 {
-    float *state[3];
+    struct own_block own;
     int rv = 0;
 
     if (!t->comm) {
         return 0;
     }
-    state[0] = t->params;
-    state[1] = adamw_exp_avg(t->optimizer);
-    state[2] = adamw_exp_avg_sq(t->optimizer);
-    for (size_t i = 0; i < ARRAY_LEN(state) && rv == 0; i++) {
-        rv = broadcast_array(t, state[i], msg);
+    own = own_of(t);
+    for (size_t i = 0; i < OWN_STATES && rv == 0; i++) {
+        rv = broadcast_array(t, own.state[i], msg);
     }
     return rv;
+}
+
+/* Rank 0 has its part by now, and has verified the rest. */
+static int get_state(struct trainer *t, const struct choice *choice, struct errmsg *msg)
+{
+    struct own_block own;
+
+    if (!t->own) {
+        return broadcast_state(t, msg);
+    }
+    own = own_of(t);
+    return trainer_leads(t) ? 0
+                            : restore_own_block(choice->path, &own, OWN_STATES, msg);
 }
 
 enum { INIT_PIECE = 1 << 20 };
@@ -363,11 +354,32 @@ enum { INIT_PIECE = 1 << 20 };
 static void init_piece(void *arg, int piece)
 {
     const struct trainer *t = arg;
+    const struct own_block own = own_of(t);
     size_t begin = (size_t)piece * INIT_PIECE;
 
-    init_range(&t->layout, (uint64_t)t->config->train.seed,
-               (int)t->config->model.layers, t->params, begin,
-               MIN(begin + INIT_PIECE, t->layout.size));
+    init_own_block(&own, (uint64_t)t->config->train.seed, (int)t->config->model.layers,
+                   begin, MIN(begin + INIT_PIECE, own_size(&own)));
+}
+
+/* Where every rank holds all, each verifies what it reads; where each holds a part,
+ * rank 0 does it for all: the job ends when it finds damage. */
+static int load_weights(struct trainer *t, const char *from, struct errmsg *msg)
+{
+    const struct own_block own = own_of(t);
+    struct cut *cuts;
+    size_t n;
+    int rv = given_is_weights(from, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    if (t->own && !trainer_leads(t)) {
+        return restore_own_block(from, &own, 1, msg);
+    }
+    own_cuts(&own, 1, &cuts, &n);
+    rv = checkpoint_load_verified(from, cuts, n, NULL, msg);
+    mem_free(cuts);
+    return rv;
 }
 
 /* A file has every element of every tensor, so what is read from one is not made
@@ -376,29 +388,17 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
 {
     struct model_config model = trainer_model_config(t->config).model;
     const char *from = t->config->model.init_from;
-    struct share params;
-    int is_llmc;
+    const struct own_block own = own_of(t);
     int rv;
 
     if (from[0] == '\0') {
-        device_spread(t->device, (int)((t->layout.size + INIT_PIECE - 1) / INIT_PIECE),
+        device_spread(t->device, (int)((own_size(&own) + INIT_PIECE - 1) / INIT_PIECE),
                       init_piece, t);
         return 0;
     }
-    is_llmc = llmc_model_is(from);
-    if (is_llmc > 0) {
-        rv = llmc_model_load(from, &model, &t->layout, t->params, msg);
-    } else {
-        struct cut *cuts;
-
-        rv = given_is_weights(from, msg);
-        bind_state(t, true, &params);
-        cuts = cuts_of(&params);
-        rv = rv < 0 ? rv
-                    : checkpoint_load_verified(from, cuts, params.n_boxes, NULL, msg);
-        mem_free(cuts);
-        share_release(&params);
-    }
+    rv = llmc_model_is(from) > 0
+             ? llmc_model_load(from, &model, &t->layout, t->own, t->params, msg)
+             : load_weights(t, from, msg);
     return rv < 0 ? errmsg_wrap(msg, rv, "model.init_from=%s", from) : 0;
 }
 
@@ -495,6 +495,9 @@ static int open_saver(struct trainer *t, struct errmsg *msg)
         .keep = (size_t)t->config->checkpoint.keep,
         .timeout_ms = t->timeout_ms,
         .metrics = t->metrics,
+        .holder = trainer_holder(t, t->launch->rank),
+        .comm = t->shard_comm,
+        .comm_queue = QUEUE_GATHER,
     };
 
     t->meta.run_generation = t->run_dir.run_generation;
@@ -552,7 +555,7 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
     }
     rv = rv < 0 ? rv : share_choice(t, &choice, msg);
     if (rv == 0) {
-        rv = choice.path[0] != '\0' ? broadcast_state(t, msg) : init_weights(t, msg);
+        rv = choice.path[0] != '\0' ? get_state(t, &choice, msg) : init_weights(t, msg);
     }
     if (rv < 0) {
         return rv;

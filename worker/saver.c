@@ -1,6 +1,6 @@
 #include "worker/saver.h"
 
-#include "worker/shares.h"
+#include "worker/regroup.h"
 #include "worker/store_client.h"
 
 #include "common/log.h"
@@ -21,8 +21,11 @@ enum {
 struct saver {
     struct saver_config config;
     struct store_client *store; /* owned; NULL for one rank */
-    struct share share;         /* this rank's boxes, bound to the staging memory */
-    float *staging;             /* owned: STATES × (share.end − share.begin) */
+    int n_writers;
+    struct share share;        /* this rank's boxes, bound to the staging memory */
+    struct regroup regroup;    /* from the own blocks to there */
+    struct piece *send, *recv; /* owned: the tails of all states */
+    float *staging;            /* owned: STATES × share.spans.size */
     size_t staging_bytes;
     struct ticket snapshot;
 
@@ -37,15 +40,20 @@ struct saver {
     struct errmsg outcome_msg;
 };
 
-size_t saver_bytes(const struct layout *layout, int rank, int world)
+size_t saver_bytes(const struct layout *layout, const struct holder *holder)
 {
-    struct share share;
+    struct shard_map spans;
     size_t n;
 
-    share_make(layout, rank, world, &share);
-    n = share.end - share.begin;
-    share_release(&share);
+    share_spans(layout, holder, &spans);
+    n = spans.size;
+    shard_map_release(&spans);
     return STATES * n * sizeof(float);
+}
+
+static bool writes(const struct saver *s)
+{
+    return s->config.launch->rank < s->n_writers;
 }
 
 /* --- what ranks tell each other --- */
@@ -116,7 +124,7 @@ static int write_shard(struct saver *s, const char *tmp, struct checkpoint_file 
                                            s->share.n_boxes, ret, msg);
 }
 
-/* All ranks' files, in rank order. Waits for every rank, also after an error: those
+/* All writers' files, in rank order. Waits for each, also after an error: those
  * that still write would make the folder anew. The first error of any. */
 static int collect_files(struct saver *s, struct checkpoint_file *files,
                          struct errmsg *msg)
@@ -125,7 +133,7 @@ static int collect_files(struct saver *s, struct checkpoint_file *files,
     char key[64];
     int first = 0;
 
-    for (int rank = 1; rank < s->config.launch->world_size; rank++) {
+    for (int rank = 1; rank < s->n_writers; rank++) {
         int rv;
 
         format_key(key, sizeof(key), s->meta.step, "shard", rank);
@@ -152,8 +160,8 @@ static int commit(struct saver *s, const char *tmp, const struct checkpoint_file
     if (rv < 0) {
         return rv;
     }
-    rv = checkpoint_write_manifest(tmp, &s->meta, files,
-                                   (size_t)s->config.launch->world_size, hash, msg);
+    rv = checkpoint_write_manifest(tmp, &s->meta, files, (size_t)s->n_writers, hash,
+                                   msg);
     rv = rv < 0 ? rv : metrics_sync(s->config.metrics, msg);
     rv = rv < 0
              ? rv
@@ -178,8 +186,7 @@ static void prune(const struct saver *s)
 static int lead(struct saver *s, const char *tmp, const struct checkpoint_file *own,
                 int rv, struct errmsg *msg)
 {
-    int world = s->config.launch->world_size;
-    struct checkpoint_file *files = mem_array((size_t)world, sizeof(*files));
+    struct checkpoint_file *files = mem_array((size_t)s->n_writers, sizeof(*files));
     struct errmsg other = {""};
     bool is_accepted = false;
     int others;
@@ -215,7 +222,7 @@ static int follow(struct saver *s, int rv, struct checkpoint_file *file,
     int outcome;
 
     format_key(key, sizeof(key), s->meta.step, "shard", s->config.launch->rank);
-    if (publish(s, key, rv, file, msg, &other) < 0) {
+    if (writes(s) && publish(s, key, rv, file, msg, &other) < 0) {
         return errmsg_set(msg, ERR_PEER_LOST, "%s", other.text);
     }
     format_key(key, sizeof(key), s->meta.step, "done", 0);
@@ -237,7 +244,7 @@ static int save(struct saver *s, struct errmsg *msg)
 
     checkpoint_path(tmp, sizeof(tmp), s->config.dir, s->meta.step,
                     s->meta.run_generation, true);
-    rv = write_shard(s, tmp, &file, msg);
+    rv = writes(s) ? write_shard(s, tmp, &file, msg) : 0;
     if (rank != 0) {
         return follow(s, rv, &file, msg);
     }
@@ -283,36 +290,51 @@ static void *run_thread(void *arg)
 
 /* --- the training thread's side --- */
 
+static int alloc_staging(struct saver *s, struct errmsg *msg)
+{
+    size_t n = s->share.spans.size;
+    float *state[STATES];
+    void *staging = NULL;
+    int rv;
+
+    s->staging_bytes = STATES * n * sizeof(float);
+    rv = device_alloc(s->config.device, MAX(s->staging_bytes, 1), &staging);
+    s->staging = staging;
+    if (rv < 0) {
+        return errmsg_set(msg, rv, "no memory for the checkpoint's snapshot");
+    }
+    for (size_t i = 0; i < STATES; i++) {
+        state[i] = s->staging + i * n;
+    }
+    share_bind(&s->share, state);
+    return 0;
+}
+
+static void plan(struct saver *s)
+{
+    const struct holder *holder = &s->config.holder;
+
+    ASSERT(holder->rank == s->config.launch->rank &&
+           holder->world_size == s->config.launch->world_size);
+    s->n_writers = holder_writers(holder);
+    ASSERT(!holder_is_sharded(holder) || !writes(s) || s->config.comm);
+    share_make(s->config.layout, holder, &s->share);
+    regroup_init(&s->regroup, s->config.layout, holder);
+    s->send = mem_array(STATES * s->regroup.n_sends, sizeof(*s->send));
+    s->recv = mem_array(STATES * s->regroup.n_recvs, sizeof(*s->recv));
+}
+
 static int open_parts(struct saver *s, struct errmsg *msg)
 {
     const struct launch *launch = s->config.launch;
-    float *state[STATES];
-    size_t n;
     int rv = 0;
 
-    share_make(s->config.layout, launch->rank, launch->world_size, &s->share);
-    n = s->share.end - s->share.begin;
-    s->staging_bytes = STATES * n * sizeof(float);
+    plan(s);
     if (launch->world_size > 1) {
         rv = store_client_open(launch->master_addr, launch->master_port,
                                s->config.timeout_ms, &s->store, msg);
     }
-    if (rv == 0) {
-        void *staging = NULL;
-
-        rv = device_alloc(s->config.device, MAX(s->staging_bytes, 1), &staging);
-        s->staging = staging;
-        if (rv < 0) {
-            (void)errmsg_set(msg, rv, "no memory for the checkpoint's snapshot");
-        }
-    }
-    if (rv == 0) {
-        for (size_t i = 0; i < STATES; i++) {
-            state[i] = s->staging + i * n;
-        }
-        share_bind(&s->share, s->config.layout, s->share.begin, state);
-    }
-    return rv;
+    return rv < 0 ? rv : alloc_staging(s, msg);
 }
 
 static void release_parts(struct saver *s)
@@ -324,6 +346,9 @@ static void release_parts(struct saver *s)
         device_free(s->config.device, s->staging, MAX(s->staging_bytes, 1));
     }
     share_release(&s->share);
+    regroup_release(&s->regroup);
+    mem_free(s->send);
+    mem_free(s->recv);
     checkpoint_meta_release(&s->meta);
     mem_free(s);
 }
@@ -391,22 +416,55 @@ static void copy_meta(struct checkpoint_meta *to, const struct checkpoint_meta *
     to->data_json = mem_strdup(from->data_json);
 }
 
+/* What others write of the own blocks, and the other way round. */
+static void exchange_tails(struct saver *s, const float *const state[3])
+{
+    const struct regroup *r = &s->regroup;
+    struct device *d = s->config.device;
+    enum queue q = s->config.comm_queue;
+
+    for (size_t i = 0; i < STATES; i++) {
+        regroup_sends(r, state[i], s->send + i * r->n_sends);
+        regroup_recvs(r, s->staging + i * s->share.spans.size,
+                      s->recv + i * r->n_recvs);
+    }
+    device_wait(d, q, device_mark(d, QUEUE_COMPUTE));
+    comm_all_to_all(s->config.comm, q, s->send, STATES * r->n_sends, s->recv,
+                    STATES * r->n_recvs);
+    device_wait(d, QUEUE_COPY, device_mark(d, q));
+}
+
+static void copy_own(struct saver *s, const float *const state[3])
+{
+    const struct regroup *r = &s->regroup;
+    struct device *d = s->config.device;
+
+    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
+    for (size_t i = 0; i < STATES; i++) {
+        float *staging = s->staging + i * s->share.spans.size;
+
+        for (size_t k = 0; k < r->n_copies; k++) {
+            const struct regroup_copy *c = &r->copy[k];
+
+            device_copy(d, QUEUE_COPY, staging + c->share, state[i] + c->own,
+                        c->n * sizeof(float));
+        }
+    }
+}
+
 int saver_begin(struct saver *s, const float *const state[3],
                 const struct checkpoint_meta *meta, struct errmsg *msg)
 {
-    size_t n = s->share.end - s->share.begin;
-    struct device *d = s->config.device;
     int rv = saver_wait(s, msg);
 
     if (rv == ERR_REFUSED) {
         return rv;
     }
-    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
-    for (size_t i = 0; i < STATES; i++) {
-        device_copy(d, QUEUE_COPY, s->staging + i * n, state[i] + s->share.begin,
-                    n * sizeof(float));
+    copy_own(s, state);
+    if (holder_is_sharded(&s->config.holder) && writes(s)) {
+        exchange_tails(s, state);
     }
-    s->snapshot = device_mark(d, QUEUE_COPY);
+    s->snapshot = device_mark(s->config.device, QUEUE_COPY);
     (void)pthread_mutex_lock(&s->lock);
     copy_meta(&s->meta, meta);
     s->has_work = true;

@@ -13,18 +13,24 @@
  *                                                         rename, fsync, prune
  *                        ◄─────────────────────────────── publish the outcome
  *
+ * Where the state is sharded, the rows that begin in one shard and end in others are put
+ * together for the snapshot (regroup.h), by a collective of the writers; the ranks of
+ * other replicas only wait for the outcome.
+ *
  * One checkpoint is in work at a time: a second saver_begin waits for the first (the
  * trainer asks saver_is_busy before). A checkpoint that cannot be written (disk full …)
  * costs one line and its own temporary, never the last good one, and training goes on;
  * a refused commit means that this process is fenced. */
 
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/comm/comm.h"
 #include "worker/control_client.h"
 #include "worker/device/device.h"
 #include "worker/launch.h"
 #include "worker/model/unit.h"
 #include "worker/report/metrics.h"
 #include "worker/run_dir.h"
+#include "worker/shares.h"
 
 struct saver;
 
@@ -38,17 +44,24 @@ struct saver_config {
     size_t keep;
     int timeout_ms;          /* for what the other ranks publish */
     struct metrics *metrics; /* rank 0; NULL elsewhere */
+
+    struct holder holder;  /* what the rank holds; `groups` is needed until saver_open
+                             returns */
+    struct comm *comm;     /* where sharded, on the writers: among the holders of a
+                             replica, shard s being its rank s; else NULL */
+    enum queue comm_queue; /* that nothing else of `comm` uses meanwhile */
 };
 
-size_t saver_bytes(const struct layout *layout, int rank, int world);
+/* What the snapshot takes, exact. */
+size_t saver_bytes(const struct layout *layout, const struct holder *holder);
 int saver_open(const struct saver_config *config, struct saver **ret,
                struct errmsg *msg) MUST_CHECK;
 
 /* Finishes the work in hand. NULL allowed. */
 void saver_close(struct saver *s);
 
-/* Takes the snapshot of params, exp_avg, exp_avg_sq (flat, device memory) after what is
- * on the compute queue now. `meta` is copied. The compute queue must not change the
+/* Takes the snapshot of params, exp_avg, exp_avg_sq (the own block of each, device
+ * memory) after what is on the compute queue now; collective. `meta` is copied. The compute queue must not change the
  * state before saver_snapshot_ticket's ticket. Returns the outcome of the save before,
  * as saver_wait does; after ERR_REFUSED nothing is begun. */
 int saver_begin(struct saver *s, const float *const state[3],

@@ -7,6 +7,16 @@
 
 static const char *const suffixes[] = {"", ".exp_avg", ".exp_avg_sq"};
 
+bool holder_is_sharded(const struct holder *h)
+{
+    return h->n_shards > 1;
+}
+
+int holder_writers(const struct holder *h)
+{
+    return holder_is_sharded(h) ? h->n_shards : h->world_size;
+}
+
 static size_t row_elements(const struct tensor *t)
 {
     return t->n_dims == 2 ? t->shape[1] : 1;
@@ -24,29 +34,33 @@ static size_t first_row(const struct tensor *t, size_t tensor_begin, size_t at)
     return MIN((at - tensor_begin + width - 1) / width, t->shape[0]);
 }
 
-static void add_boxes(struct share *s, const struct tensor *t, size_t row,
+static void add_boxes(struct share *s, const struct tensor *t, size_t flat, size_t row,
                       size_t n_rows)
 {
-    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
-        struct box *box = &s->box[s->n_boxes++];
+    for (size_t i = 0; i < ARRAY_LEN(suffixes) && s->box; i++) {
+        struct box *box = &s->box[s->n_boxes];
 
         *box = (struct box){.n_dims = t->n_dims, .row = row, .n_rows = n_rows};
         (void)snprintf(box->name, sizeof(box->name), "%s%s", t->name, suffixes[i]);
         memcpy(box->shape, t->shape, sizeof(box->shape));
+        s->flat[s->n_boxes++] = flat;
     }
 }
 
-/* The rank's rows of one tensor that begins at flat element `at`. */
-static void add_tensor(struct share *s, const struct tensor *t, size_t at, size_t begin,
-                       size_t end)
+/* The rows of one tensor, that begins at flat element `at`, that begin in `own`; the
+ * span grows by them. */
+static void add_tensor(struct share *s, const struct tensor *t, size_t at,
+                       const struct shard_range *own, struct shard_range *span)
 {
-    size_t row = first_row(t, at, begin);
-    size_t stop = first_row(t, at, end);
+    size_t row = first_row(t, at, own->begin);
+    size_t stop = first_row(t, at, own->end);
 
     if (row < stop) {
-        add_boxes(s, t, row, stop - row);
-        s->begin = MIN(s->begin, at + row * row_elements(t));
-        s->end = MAX(s->end, at + stop * row_elements(t));
+        size_t flat = at + row * row_elements(t);
+
+        add_boxes(s, t, flat, row, stop - row);
+        span->begin = span->begin == span->end ? flat : span->begin;
+        span->end = at + stop * row_elements(t);
     }
 }
 
@@ -60,42 +74,101 @@ static size_t count_tensors(const struct layout *layout)
     return n;
 }
 
-void share_make(const struct layout *layout, int rank, int world, struct share *ret)
+/* The rows that begin in `own`, which lies in units [first, end). */
+static void add_span(struct share *s, const struct layout *layout, int first, int end,
+                     const struct shard_range *own)
 {
-    size_t part = layout->size / (size_t)world;
-    size_t begin = part * (size_t)rank;
-    size_t end = rank == world - 1 ? layout->size : begin + part;
+    struct shard_range *span = &s->spans.range[s->spans.n_ranges++];
 
-    *ret = (struct share){.begin = layout->size};
-    ret->box = mem_array(count_tensors(layout) * ARRAY_LEN(suffixes), sizeof(*ret->box));
-    for (int u = 0; u < layout->n_units; u++) {
+    *span = (struct shard_range){.at = s->spans.size};
+    for (int u = first; u < end; u++) {
         const struct unit *unit = &layout->unit[u];
 
         for (int i = 0; i < unit->n_tensors; i++) {
-            add_tensor(ret, &unit->tensor[i], unit->offset + unit->tensor[i].offset,
-                       begin, end);
+            add_tensor(s, &unit->tensor[i], unit->offset + unit->tensor[i].offset, own,
+                       span);
         }
     }
-    ret->begin = MIN(ret->begin, ret->end);
+    s->spans.size += span->end - span->begin;
+}
+
+static void add_equal_part(struct share *s, const struct layout *layout, int rank,
+                           int world)
+{
+    size_t part = layout->size / (size_t)world;
+    size_t begin = part * (size_t)rank;
+    const struct shard_range own = {
+        .begin = begin, .end = rank == world - 1 ? layout->size : begin + part};
+
+    add_span(s, layout, 0, layout->n_units, &own);
+}
+
+static void add_shard(struct share *s, const struct layout *layout,
+                      const struct holder *h)
+{
+    struct shard_map map;
+
+    if (h->rank >= h->n_shards) { /* of another replica */
+        return;
+    }
+    shard_map_init(&map, layout, h->groups, h->n_shards, h->rank);
+    for (int g = 0; g < map.n_ranges; g++) {
+        add_span(s, layout, h->groups->first[g], h->groups->first[g + 1],
+                 &map.range[g]);
+    }
+    shard_map_release(&map);
+}
+
+static void add_all(struct share *s, const struct layout *layout,
+                    const struct holder *holder)
+{
+    if (holder_is_sharded(holder)) {
+        s->spans.range = mem_array((size_t)holder->groups->n, sizeof(*s->spans.range));
+        add_shard(s, layout, holder);
+    } else {
+        s->spans.range = mem_array(1, sizeof(*s->spans.range));
+        add_equal_part(s, layout, holder->rank, holder->world_size);
+    }
+}
+
+void share_make(const struct layout *layout, const struct holder *holder,
+                struct share *ret)
+{
+    size_t n = count_tensors(layout) * ARRAY_LEN(suffixes);
+
+    *ret = (struct share){0};
+    ret->box = mem_array(n, sizeof(*ret->box));
+    ret->flat = mem_array(n, sizeof(*ret->flat));
+    add_all(ret, layout, holder);
+}
+
+void share_spans(const struct layout *layout, const struct holder *holder,
+                 struct shard_map *ret)
+{
+    struct share s = {0}; /* without room for boxes */
+
+    add_all(&s, layout, holder);
+    *ret = s.spans;
 }
 
 void share_release(struct share *s)
 {
+    shard_map_release(&s->spans);
     mem_free(s->box);
+    mem_free(s->flat);
     *s = (struct share){0};
 }
 
-void share_bind(struct share *s, const struct layout *layout, size_t base,
-                float *const state[3])
+/* Boxes and spans both go upwards in the flat block. */
+void share_bind(struct share *s, float *const state[3])
 {
-    for (size_t i = 0; i < s->n_boxes; i++) {
-        struct box *box = &s->box[i];
-        const struct box *first = &s->box[i - i % ARRAY_LEN(suffixes)];
-        const struct unit *unit = NULL;
-        const struct tensor *t = layout_find(layout, first->name, &unit);
+    const struct shard_range *span = s->spans.range;
 
-        ASSERT(t && unit);
-        box->data = state[i % ARRAY_LEN(suffixes)] + unit->offset + t->offset +
-                    box->row * row_elements(t) - base;
+    for (size_t i = 0; i < s->n_boxes; i++) {
+        while (s->flat[i] >= span->end) {
+            span++;
+        }
+        s->box[i].data =
+            state[i % ARRAY_LEN(suffixes)] + span->at + (s->flat[i] - span->begin);
     }
 }

@@ -49,8 +49,12 @@ struct trainer {
     struct gpt2 *model;
     const struct parallel_ops *strategy;
     struct parallel *parallel;
-    struct adamw *optimizer;
-    float *params;             /* the whole flat block */
+    struct adamw *optimizer;     /* its state is of the own block, too */
+    int n_shards;                /* of the state; 0 and 1: every rank holds all of it */
+    const struct shard_map *own; /* NULL: all of the flat block */
+    const struct unit_groups *groups; /* that are cut into shards; NULL without */
+    struct comm *shard_comm;   /* among a replica's holders; NULL without shards */
+    float *params;             /* the own block: the flat block, or what `own` says */
     int32_t *tokens, *targets; /* one leaf, device memory */
     struct losses *losses;     /* of a step */
     struct losses *val_losses;
@@ -88,6 +92,15 @@ struct gpt2_config trainer_model_config(const struct train_config *config);
 struct parallel_config trainer_parallel_config(const struct trainer *t);
 struct adamw_config trainer_adamw_config(const struct trainer *t);
 struct loader_config trainer_loader_config(const struct trainer *t);
+
+/* What rank `rank` holds of the state. */
+static inline struct holder trainer_holder(const struct trainer *t, int rank)
+{
+    return (struct holder){.rank = rank,
+                           .world_size = t->launch->world_size,
+                           .n_shards = t->n_shards,
+                           .groups = t->groups};
+}
 
 /* True on the rank that speaks. */
 static inline bool trainer_leads(const struct trainer *t)

@@ -1,7 +1,6 @@
 #include "tests/lib/saver_rig.h"
 
-#include "tests/lib/checkpoint_rig.h"
-#include "worker/shares.h"
+#include "worker/restore.h"
 
 #include "common/mem.h"
 
@@ -92,15 +91,17 @@ static void open_leader(struct saver_rig *r)
 
 static void open_saver(struct saver_rig *r)
 {
-    struct saver_config config = {.launch = &r->launch,
-                                  .layout = &r->layout,
-                                  .device = r->device,
-                                  .control = r->control,
-                                  .run_dir = &r->run_dir,
-                                  .dir = r->ckpt,
-                                  .keep = SAVER_RIG_KEEP,
-                                  .timeout_ms = RANK_TIMEOUT_MS,
-                                  .metrics = r->metrics};
+    struct saver_config config = {
+        .launch = &r->launch,
+        .layout = &r->layout,
+        .device = r->device,
+        .control = r->control,
+        .run_dir = &r->run_dir,
+        .dir = r->ckpt,
+        .keep = SAVER_RIG_KEEP,
+        .timeout_ms = RANK_TIMEOUT_MS,
+        .metrics = r->metrics,
+        .holder = {.rank = r->launch.rank, .world_size = r->launch.world_size}};
 
     RANK_CHECK(saver_open(&config, &r->saver, &r->msg) == 0);
 }
@@ -194,8 +195,9 @@ void saver_rig_check(struct saver_rig *r, uint64_t step)
     char path[CHECKPOINT_PATH_MAX];
     struct checkpoint_meta meta = {0};
     float *loaded[SAVER_RIG_STATES];
-    struct share there;
-    struct share here;
+    struct own_block there = {.layout = &r->layout};
+    struct cut *cuts;
+    size_t n;
 
     checkpoint_path(path, sizeof(path), r->ckpt, step, SAVER_RIG_RUN, false);
     RANK_CHECK(checkpoint_verify(path, &meta, &r->msg) == 0);
@@ -205,21 +207,17 @@ void saver_rig_check(struct saver_rig *r, uint64_t step)
     checkpoint_meta_release(&meta);
     for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
         loaded[k] = mem_array(r->layout.size, sizeof(float));
+        there.state[k] = loaded[k];
     }
-    share_make(&r->layout, 0, 1, &there);
-    share_make(&r->layout, 0, 1, &here);
-    share_bind(&there, &r->layout, 0, loaded);
-    share_bind(&here, &r->layout, 0, r->state);
-    RANK_CHECK(checkpoint_rig_load(path, there.box, there.n_boxes, false, &r->msg) ==
-               0);
-    for (size_t i = 0; i < there.n_boxes; i++) {
-        const struct box *b = &there.box[i];
-        size_t n = b->n_rows * (b->n_dims == 2 ? b->shape[1] : 1);
+    RANK_CHECK(restore_own_block(path, &there, SAVER_RIG_STATES, &r->msg) == 0);
+    own_cuts(&there, SAVER_RIG_STATES, &cuts, &n);
+    for (size_t i = 0; i < n; i++) {
+        size_t k = i % SAVER_RIG_STATES;
+        const float *here = r->state[k] + (cuts[i].data - loaded[k]);
 
-        RANK_CHECK(memcmp(b->data, here.box[i].data, n * sizeof(float)) == 0);
+        RANK_CHECK(memcmp(cuts[i].data, here, cuts[i].n * sizeof(float)) == 0);
     }
-    share_release(&there);
-    share_release(&here);
+    mem_free(cuts);
     for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
         mem_free(loaded[k]);
     }

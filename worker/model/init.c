@@ -77,7 +77,7 @@ static bool overlap(size_t begin, size_t end, size_t at, size_t size, size_t *re
 
 /* The unit's tensors and the padding behind them, as far as they lie in [begin, end).
  */
-static void init_unit(const struct unit *u, uint64_t seed, int layers, float *params,
+static void init_unit(const struct unit *u, uint64_t seed, int layers, float *out,
                       size_t begin, size_t end)
 {
     size_t at = u->offset;
@@ -87,20 +87,20 @@ static void init_unit(const struct unit *u, uint64_t seed, int layers, float *pa
         const struct tensor *t = &u->tensor[j];
         at = u->offset + t->offset;
         if (overlap(begin, end, at, t->size, &first, &n)) {
-            init_tensor(t, seed, layers, params + at + first, first, n);
+            init_tensor(t, seed, layers, out + (at + first - begin), first, n);
         }
         at += t->size;
     }
     if (overlap(begin, end, at, u->offset + u->size - at, &first, &n)) {
-        memset(params + at + first, 0, n * sizeof(float));
+        memset(out + (at + first - begin), 0, n * sizeof(float));
     }
 }
 
-void init_range(const struct layout *layout, uint64_t seed, int layers, float *params,
+void init_range(const struct layout *layout, uint64_t seed, int layers, float *out,
                 size_t begin, size_t end)
 {
     for (int i = 0; i < layout->n_units; i++) {
-        init_unit(&layout->unit[i], seed, layers, params, begin, end);
+        init_unit(&layout->unit[i], seed, layers, out, begin, end);
     }
 }
 

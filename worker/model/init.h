@@ -15,9 +15,9 @@
 void init_tensor(const struct tensor *tensor, uint64_t seed, int layers, float *out,
                  size_t first, size_t n);
 
-/* Elements [begin, end) of the flat block, layout order; padding becomes zero. Ranges
- * can be made on several threads at once. */
-void init_range(const struct layout *layout, uint64_t seed, int layers, float *params,
+/* Elements [begin, end) of the flat block, layout order, into out[0 … end − begin);
+ * padding becomes zero. Ranges can be made on several threads at once. */
+void init_range(const struct layout *layout, uint64_t seed, int layers, float *out,
                 size_t begin, size_t end);
 
 /* The whole flat block. */

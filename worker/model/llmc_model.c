@@ -29,6 +29,15 @@ struct reader {
     uint8_t *raw;    /* one row as stored */
     float *row;      /* one row as fp32 */
     uint32_t padded; /* rows of wte */
+    const struct layout *layout;
+    const struct shard_map *own; /* NULL: the whole flat block */
+    float *params;               /* the own block */
+};
+
+/* What the rank holds of a tensor: elements [first, end), at out[0 …). */
+struct part {
+    size_t first, end;
+    float *out;
 };
 
 /* In file order; every one is there for all layers before the next one begins. */
@@ -69,97 +78,125 @@ static int read_row(struct reader *r, size_t n, struct errmsg *msg)
     return 0;
 }
 
+/* A tensor lies in one group, so the rank holds one run of it. */
+static struct part part_of(const struct reader *r, const struct tensor *t, size_t at)
+{
+    const struct shard_range whole = {.end = r->layout->size};
+    int n = r->own ? r->own->n_ranges : 1;
+    struct part p = {0};
+
+    for (int i = 0; i < n && p.first == p.end; i++) {
+        const struct shard_range *range = r->own ? &r->own->range[i] : &whole;
+        size_t begin = MAX(at, range->begin);
+        size_t end = MIN(at + t->size, range->end);
+
+        if (begin < end) {
+            p = (struct part){.first = begin - at,
+                              .end = end - at,
+                              .out = r->params + range->at + (begin - range->begin)};
+        }
+    }
+    return p;
+}
+
+static int skip(struct reader *r, size_t n, struct errmsg *msg)
+{
+    if (fseeko(r->file, (off_t)(n * r->element), SEEK_CUR) != 0) {
+        return errmsg_set(msg, -errno, "%s: cannot be read", r->path);
+    }
+    return 0;
+}
+
 /* (rows, columns) as they are stored. */
-static int read_plain(struct reader *r, float *out, size_t rows, size_t columns,
-                      struct errmsg *msg)
+static int read_plain(struct reader *r, const struct part *p, size_t rows,
+                      size_t columns, struct errmsg *msg)
 {
     for (size_t i = 0; i < rows; i++) {
         int rc = read_row(r, columns, msg);
         if (rc != 0) {
             return rc;
         }
-        memcpy(out + i * columns, r->row, columns * sizeof(float));
+        size_t begin = MAX(p->first, i * columns);
+        size_t end = MIN(p->end, (i + 1) * columns);
+        if (begin < end) {
+            memcpy(p->out + (begin - p->first), r->row + (begin - i * columns),
+                   (end - begin) * sizeof(float));
+        }
     }
     return 0;
 }
 
-/* Stored (out, in), wanted [in, out]. */
-static int read_transposed(struct reader *r, const struct tensor *t, float *out,
-                           struct errmsg *msg)
+/* The first j with j·outputs + i at or after element `at`. */
+static size_t first_input(size_t at, size_t i, size_t outputs)
 {
-    size_t inputs = t->shape[0];
-    size_t outputs = t->shape[1];
+    return at <= i ? 0 : (at - i + outputs - 1) / outputs;
+}
+
+/* Stored (out, in), wanted [in, out]. */
+static int read_transposed(struct reader *r, const struct part *p, size_t inputs,
+                           size_t outputs, struct errmsg *msg)
+{
     for (size_t i = 0; i < outputs; i++) {
         int rc = read_row(r, inputs, msg);
         if (rc != 0) {
             return rc;
         }
-        for (size_t j = 0; j < inputs; j++) {
-            out[j * outputs + i] = r->row[j];
+        size_t end = first_input(p->end, i, outputs);
+        for (size_t j = first_input(p->first, i, outputs); j < end; j++) {
+            p->out[j * outputs + i - p->first] = r->row[j];
         }
     }
     return 0;
 }
 
-static const struct tensor *find(const struct layout *layout, const char *name,
-                                 size_t *ret_offset)
+static int read_named(struct reader *r, const char *name, bool transposed,
+                      struct errmsg *msg)
 {
     const struct unit *u;
-    const struct tensor *t = layout_find(layout, name, &u);
+    const struct tensor *t = layout_find(r->layout, name, &u);
     ASSERT(t != NULL);
-    *ret_offset = u->offset + t->offset;
-    return t;
-}
-
-static int read_named(struct reader *r, const struct layout *layout, const char *name,
-                      float *params, struct errmsg *msg)
-{
-    size_t offset;
-    const struct tensor *t = find(layout, name, &offset);
-    if (t->n_dims == 1) {
-        return read_plain(r, params + offset, 1, t->size, msg);
+    struct part p = part_of(r, t, u->offset + t->offset);
+    if (p.first == p.end) {
+        return skip(r, t->size, msg);
     }
-    return read_plain(r, params + offset, t->shape[0], t->shape[1], msg);
+    if (t->n_dims == 1) {
+        return read_plain(r, &p, 1, t->size, msg);
+    }
+    return transposed ? read_transposed(r, &p, t->shape[0], t->shape[1], msg)
+                      : read_plain(r, &p, t->shape[0], t->shape[1], msg);
 }
 
 static int read_embedding(struct reader *r, const struct model_config *config,
-                          const struct layout *layout, float *params,
                           struct errmsg *msg)
 {
-    int rc = read_named(r, layout, "wte.weight", params, msg);
-    for (uint32_t i = (uint32_t)config->vocab; i < r->padded && rc == 0; i++) {
-        rc = read_row(r, (size_t)config->dim, msg);
-    }
-    return rc != 0 ? rc : read_named(r, layout, "wpe.weight", params, msg);
+    size_t padding = r->padded - (uint32_t)config->vocab;
+    int rc = read_named(r, "wte.weight", false, msg);
+    rc = rc != 0 ? rc : skip(r, padding * (size_t)config->dim, msg);
+    return rc != 0 ? rc : read_named(r, "wpe.weight", false, msg);
 }
 
 static int read_block_tensor(struct reader *r, const struct llmc_tensor *which,
-                             const struct model_config *config,
-                             const struct layout *layout, float *params,
-                             struct errmsg *msg)
+                             const struct model_config *config, struct errmsg *msg)
 {
     int rc = 0;
     for (int layer = 0; layer < config->layers && rc == 0; layer++) {
         char name[64];
         bool fits = str_format(name, sizeof(name), "h.%d.%s", layer, which->name);
         ASSERT(fits);
-        size_t offset;
-        const struct tensor *t = find(layout, name, &offset);
-        rc = which->transposed ? read_transposed(r, t, params + offset, msg)
-                               : read_named(r, layout, name, params, msg);
+        rc = read_named(r, name, which->transposed, msg);
     }
     return rc;
 }
 
 static int read_body(struct reader *r, const struct model_config *config,
-                     const struct layout *layout, float *params, struct errmsg *msg)
+                     struct errmsg *msg)
 {
-    int rc = read_embedding(r, config, layout, params, msg);
+    int rc = read_embedding(r, config, msg);
     for (size_t i = 0; i < ARRAY_LEN(block_tensors) && rc == 0; i++) {
-        rc = read_block_tensor(r, &block_tensors[i], config, layout, params, msg);
+        rc = read_block_tensor(r, &block_tensors[i], config, msg);
     }
-    rc = rc != 0 ? rc : read_named(r, layout, "ln_f.weight", params, msg);
-    return rc != 0 ? rc : read_named(r, layout, "ln_f.bias", params, msg);
+    rc = rc != 0 ? rc : read_named(r, "ln_f.weight", false, msg);
+    return rc != 0 ? rc : read_named(r, "ln_f.bias", false, msg);
 }
 
 static int check_dim(const struct reader *r, const char *key, int want, uint32_t got,
@@ -210,7 +247,7 @@ static int check_header(struct reader *r, const struct model_config *config,
 
 /* The dimensions are the layout's by now; padded·dim stays below 2^51. */
 static int check_size(const struct reader *r, const struct model_config *config,
-                      const struct layout *layout, struct errmsg *msg)
+                      struct errmsg *msg)
 {
     struct stat st;
     if (fstat(fileno(r->file), &st) != 0) {
@@ -218,7 +255,7 @@ static int check_size(const struct reader *r, const struct model_config *config,
     }
     uint64_t padding =
         (uint64_t)(r->padded - (uint32_t)config->vocab) * (uint64_t)config->dim;
-    uint64_t want = HEADER_BYTES + (layout->n_params + padding) * r->element;
+    uint64_t want = HEADER_BYTES + (r->layout->n_params + padding) * r->element;
     if ((uint64_t)st.st_size == want) {
         return 0;
     }
@@ -228,14 +265,13 @@ static int check_size(const struct reader *r, const struct model_config *config,
         (unsigned long long)st.st_size, (unsigned long long)want);
 }
 
-static int load(struct reader *r, const struct model_config *config,
-                const struct layout *layout, float *params, struct errmsg *msg)
+static int load(struct reader *r, const struct model_config *config, struct errmsg *msg)
 {
     if (setvbuf(r->file, NULL, _IOFBF, BUFFER_BYTES) != 0) {
         return errmsg_set(msg, -ENOMEM, "%s: no memory for a buffer", r->path);
     }
     int rc = check_header(r, config, msg);
-    rc = rc != 0 ? rc : check_size(r, config, layout, msg);
+    rc = rc != 0 ? rc : check_size(r, config, msg);
     if (rc != 0) {
         return rc;
     }
@@ -243,21 +279,26 @@ static int load(struct reader *r, const struct model_config *config,
     size_t longest = 4 * (size_t)config->dim;
     r->raw = mem_array(longest, r->element);
     r->row = mem_array(longest, sizeof(*r->row));
-    rc = read_body(r, config, layout, params, msg);
+    rc = read_body(r, config, msg);
     mem_free(r->raw);
     mem_free(r->row);
     return rc;
 }
 
 int llmc_model_load(const char *path, const struct model_config *config,
-                    const struct layout *layout, float *params, struct errmsg *msg)
+                    const struct layout *layout, const struct shard_map *own,
+                    float *params, struct errmsg *msg)
 {
-    struct reader r = {.path = path, .file = fopen(path, "rbe")};
+    struct reader r = {.path = path,
+                       .file = fopen(path, "rbe"),
+                       .layout = layout,
+                       .own = own,
+                       .params = params};
     if (r.file == NULL) {
         int rc = -errno;
         return errmsg_set(msg, rc, "%s: %s", path, err_text(rc));
     }
-    int rc = load(&r, config, layout, params, msg);
+    int rc = load(&r, config, msg);
     (void)fclose(r.file); /* only read: nothing can be lost */
     return rc;
 }

@@ -1,7 +1,7 @@
 #ifndef WORKER_MODEL_LLMC_MODEL_H
 #define WORKER_MODEL_LLMC_MODEL_H
 
-/* Reads an llm.c model file into the flat parameter block.
+/* Reads an llm.c model file into what a rank holds of the flat parameter block.
  *
  *   256 × int32, little-endian: 20240326, version (3 = fp32, 5 = bf16), context, vocab,
  *                               layers, heads, dim, padded vocab, 0 …
@@ -14,17 +14,17 @@
  * Weights are (out, in) there and become [in, out]; rows of wte from vocab on are
  * padding and are left out. bf16 becomes fp32, exactly. Blocks; host memory. */
 
-#include "worker/model/unit.h"
+#include "worker/parallel/shards.h"
 
 /* 1 when the file begins with the magic number, to tell it from a checkpoint; 0 when
  * not, or it is not there; -errno when it cannot be read. */
 int llmc_model_is(const char *path) MUST_CHECK;
 
-/* `params` is the whole flat block, layout order; its padding is left as it is.
- * ERR_INVALID when a dimension is not model.*'s, ERR_CORRUPT when the size is not
+/* `params` is the own block of `own` (NULL: the flat block); its padding is left as it
+ * is. Tensors of which the rank holds nothing are not read. ERR_INVALID when a dimension is not model.*'s, ERR_CORRUPT when the size is not
  * exactly right. */
 int llmc_model_load(const char *path, const struct model_config *config,
-                    const struct layout *layout, float *params,
-                    struct errmsg *msg) MUST_CHECK;
+                    const struct layout *layout, const struct shard_map *own,
+                    float *params, struct errmsg *msg) MUST_CHECK;
 
 #endif

@@ -198,7 +198,7 @@ static void the_block_can_be_made_in_ranges(void **state)
     for (size_t step = 1021; step < l.size; step += 4093) {
         memset(parts, 0xFF, l.size * sizeof(float));
         for (size_t at = 0; at < l.size; at += step) {
-            init_range(&l, SEED, LAYERS, parts, at, MIN(at + step, l.size));
+            init_range(&l, SEED, LAYERS, parts + at, at, MIN(at + step, l.size));
         }
         assert_memory_equal(parts, whole, l.size * sizeof(float));
     }

@@ -158,7 +158,7 @@ static void expect_params(const struct rig *r)
 static int load(struct rig *r, struct errmsg *msg)
 {
     *msg = (struct errmsg){0};
-    return llmc_model_load(r->path, &model, &r->layout, r->params, msg);
+    return llmc_model_load(r->path, &model, &r->layout, NULL, r->params, msg);
 }
 
 static void fp32_files_fill_the_block_transposed(void **state)
@@ -249,9 +249,9 @@ static void missing_files_are_named(void **state)
 {
     struct rig *r = *state;
     struct errmsg msg;
-    assert_int_equal(
-        llmc_model_load("/nowhere/model.bin", &model, &r->layout, r->params, &msg),
-        -2 /* ENOENT */);
+    assert_int_equal(llmc_model_load("/nowhere/model.bin", &model, &r->layout, NULL,
+                                     r->params, &msg),
+                     -2 /* ENOENT */);
     assert_non_null(strstr(msg.text, "/nowhere/model.bin"));
     assert_int_equal(llmc_model_is("/nowhere/model.bin"), 0);
     assert_int_equal(llmc_model_is("/"), 0);

@@ -91,6 +91,12 @@ static size_t width(const struct tensor *t)
     return t->n_dims == 2 ? t->shape[1] : 1;
 }
 
+/* Where every rank holds the whole state. */
+static void make(const struct layout *l, int rank, int world, struct share *ret)
+{
+    share_make(l, &(struct holder){.rank = rank, .world_size = world}, ret);
+}
+
 /* --- every element once --- */
 
 static void count_share(const struct layout *l, const struct share *s, uint8_t *count)
@@ -134,7 +140,7 @@ static void count_all(const struct layout *l, int world)
     for (int rank = 0; rank < world; rank++) {
         struct share s;
 
-        share_make(l, rank, world, &s);
+        make(l, rank, world, &s);
         count_share(l, &s, count);
         share_release(&s);
     }
@@ -162,7 +168,7 @@ static void check_owner(const struct layout *l, int world)
         size_t end = rank == world - 1 ? l->size : begin + part;
         struct share s;
 
-        share_make(l, rank, world, &s);
+        make(l, rank, world, &s);
         for (size_t i = 0; i < s.n_boxes; i++) {
             size_t at;
             const struct tensor *t = tensor_of(l, &s.box[i], i, &at);
@@ -188,7 +194,7 @@ static void check_span(const struct layout *l, int world)
         size_t high = 0;
         struct share s;
 
-        share_make(l, rank, world, &s);
+        make(l, rank, world, &s);
         for (size_t i = 0; i < s.n_boxes; i++) {
             size_t at;
             const struct tensor *t = tensor_of(l, &s.box[i], i, &at);
@@ -196,8 +202,10 @@ static void check_span(const struct layout *l, int world)
             low = MIN(low, at + s.box[i].row * width(t));
             high = MAX(high, at + (s.box[i].row + s.box[i].n_rows) * width(t));
         }
-        assert_int_equal(s.begin, MIN(low, high));
-        assert_int_equal(s.end, high);
+        assert_int_equal(s.spans.n_ranges, 1);
+        assert_int_equal(s.spans.range[0].begin, low < high ? low : 0);
+        assert_int_equal(s.spans.range[0].end, high);
+        assert_int_equal(s.spans.size, low < high ? high - low : 0);
         share_release(&s);
     }
 }
@@ -220,9 +228,9 @@ static void a_rank_without_a_rows_begin_has_nothing(void **state)
     (void)state;
     assert_int_equal(layout_gpt2(&wide, &l, &msg), 0);
     for (int rank = 0; rank < 16 * 4096; rank += 4096) { /* parts far below a row */
-        share_make(&l, rank, 16 * 4096, &s);
+        make(&l, rank, 16 * 4096, &s);
         some_have_nothing = some_have_nothing || s.n_boxes == 0;
-        assert_int_equal(s.n_boxes == 0, s.begin == s.end);
+        assert_int_equal(s.n_boxes == 0, s.spans.size == 0);
         total += s.n_boxes;
         share_release(&s);
     }
@@ -239,21 +247,22 @@ static void fill(float *values, size_t n, size_t k)
     }
 }
 
-/* Bound into buffers that begin at `base`, each box starts at its own element. */
-static void check_bound(const struct layout *l, struct share *s, size_t base,
+/* Each box starts at its own element of a buffer of the span alone. */
+static void check_bound(const struct layout *l, struct share *s,
                         float *const whole[STATES])
 {
     float *state[STATES];
 
     for (size_t k = 0; k < STATES; k++) {
-        state[k] = whole[k] + base;
+        state[k] = whole[k] + s->spans.range[0].begin;
     }
-    share_bind(s, l, base, state);
+    share_bind(s, state);
     for (size_t i = 0; i < s->n_boxes; i++) {
         size_t at;
         const struct tensor *t = tensor_of(l, &s->box[i], i, &at);
 
         at += s->box[i].row * width(t);
+        assert_int_equal(s->flat[i], at);
         assert_ptr_equal(s->box[i].data, whole[i % STATES] + at);
         assert_true(s->box[i].data[0] == (float)((at * STATES + i % STATES) % 1000003));
     }
@@ -270,9 +279,8 @@ static void bind_all(const struct layout *l, int world)
     for (int rank = 0; rank < world; rank++) {
         struct share s;
 
-        share_make(l, rank, world, &s);
-        check_bound(l, &s, 0, whole);
-        check_bound(l, &s, s.begin, whole); /* buffers of the span alone */
+        make(l, rank, world, &s);
+        check_bound(l, &s, whole);
         share_release(&s);
     }
     for (size_t k = 0; k < STATES; k++) {
