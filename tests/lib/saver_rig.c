@@ -1,7 +1,5 @@
 #include "tests/lib/saver_rig.h"
 
-#include "worker/restore.h"
-
 #include "common/mem.h"
 
 #include <string.h>
@@ -75,6 +73,12 @@ void saver_rig_fill(struct saver_rig *r, unsigned salt)
         for (size_t i = 0; i < r->layout.size; i++) {
             r->state[k][i] = (float)((i * 7 + k * 1009 + (size_t)salt * 31) % 65536);
         }
+        for (int g = 0; g < r->map.n_ranges; g++) {
+            const struct shard_range *range = &r->map.range[g];
+
+            memcpy(r->own.state[k] + range->at, r->state[k] + range->begin,
+                   (range->end - range->begin) * sizeof(float));
+        }
     }
 }
 
@@ -91,25 +95,60 @@ static void open_leader(struct saver_rig *r)
 
 static void open_saver(struct saver_rig *r)
 {
-    struct saver_config config = {
-        .launch = &r->launch,
-        .layout = &r->layout,
-        .device = r->device,
-        .control = r->control,
-        .run_dir = &r->run_dir,
-        .dir = r->ckpt,
-        .keep = SAVER_RIG_KEEP,
-        .timeout_ms = RANK_TIMEOUT_MS,
-        .metrics = r->metrics,
-        .holder = {.rank = r->launch.rank, .world_size = r->launch.world_size}};
+    struct saver_config config = {.launch = &r->launch,
+                                  .layout = &r->layout,
+                                  .device = r->device,
+                                  .control = r->control,
+                                  .run_dir = &r->run_dir,
+                                  .dir = r->ckpt,
+                                  .keep = SAVER_RIG_KEEP,
+                                  .timeout_ms = RANK_TIMEOUT_MS,
+                                  .metrics = r->metrics,
+                                  .holder = r->holder,
+                                  .comm = r->comm,
+                                  .comm_queue = QUEUE_GATHER};
 
     RANK_CHECK(saver_open(&config, &r->saver, &r->msg) == 0);
 }
 
-void saver_rig_open(struct saver_rig *r, const struct rank *self,
-                    enum saver_answer answer)
+static void open_state(struct saver_rig *r, int n_shards)
 {
-    static const struct model_config model = {"gpt2", 1, 1, 7, 5, 11};
+    int rank = r->launch.rank;
+
+    unit_groups_each(&r->groups, &r->layout);
+    r->holder = (struct holder){.rank = rank,
+                                .world_size = r->launch.world_size,
+                                .n_shards = n_shards,
+                                .groups = &r->groups};
+    shard_map_init(&r->map, &r->layout, &r->groups, n_shards, rank % n_shards);
+    r->own = (struct own_block){.layout = &r->layout, .map = &r->map};
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        r->state[k] = mem_array(r->layout.size, sizeof(float));
+        r->own.state[k] = mem_array(r->map.size, sizeof(float));
+    }
+    saver_rig_fill(r, 0);
+}
+
+static void open_comm(struct saver_rig *r)
+{
+    char group[32];
+    int n = r->holder.n_shards;
+    struct comm_config config = {.group = group,
+                                 .rank = r->launch.rank % n,
+                                 .world_size = n,
+                                 .store = r->store,
+                                 .timeout_ms = RANK_TIMEOUT_MS};
+
+    (void)snprintf(group, sizeof(group), "shards-%d", r->launch.rank / n);
+    if (n > 1) {
+        RANK_CHECK(comm_open("tcp", &config, r->device, &r->comm, &r->msg) == 0);
+    }
+}
+
+static void open_all(struct saver_rig *r, const struct rank *self,
+                     enum saver_answer answer, const struct model_config *model,
+                     int n_shards)
+{
     struct device_config device = {.local_world_size = 1, .threads = 1};
     bool leads = self->rank == 0;
 
@@ -124,17 +163,31 @@ void saver_rig_open(struct saver_rig *r, const struct rank *self,
     if (leads) {
         open_leader(r);
     }
-    RANK_CHECK(layout_gpt2(&model, &r->layout, &r->msg) == 0);
+    RANK_CHECK(layout_gpt2(model, &r->layout, &r->msg) == 0);
     RANK_CHECK(device_open("cpu", &device, &r->device, &r->msg) == 0);
     RANK_CHECK(store_client_open("127.0.0.1", self->store_port, RANK_TIMEOUT_MS,
                                  &r->store, &r->msg) == 0);
     RANK_CHECK(control_client_open(leads ? agent_start(&r->agent) : -1, &r->control,
                                    &r->msg) == 0);
+    open_state(r, n_shards);
+    open_comm(r);
     open_saver(r);
-    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
-        r->state[k] = mem_array(r->layout.size, sizeof(float));
-    }
-    saver_rig_fill(r, 0);
+}
+
+void saver_rig_open(struct saver_rig *r, const struct rank *self,
+                    enum saver_answer answer)
+{
+    static const struct model_config model = {"gpt2", 1, 1, 7, 5, 11};
+
+    open_all(r, self, answer, &model, 1);
+}
+
+void saver_rig_open_sharded(struct saver_rig *r, const struct rank *self,
+                            enum saver_answer answer, int n_shards)
+{
+    static const struct model_config model = {"gpt2", 2, 3, 48, 16, 101};
+
+    open_all(r, self, answer, &model, n_shards);
 }
 
 void saver_rig_close(struct saver_rig *r)
@@ -144,13 +197,17 @@ void saver_rig_close(struct saver_rig *r)
     if (r->launch.rank == 0) {
         agent_join(&r->agent);
     }
+    comm_close(r->comm);
     store_client_close(r->store);
     device_close(r->device);
+    shard_map_release(&r->map);
+    unit_groups_release(&r->groups);
     layout_release(&r->layout);
     metrics_close(r->metrics);
     run_dir_close(&r->run_dir);
     for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
         mem_free(r->state[k]);
+        mem_free(r->own.state[k]);
     }
 }
 
@@ -168,7 +225,7 @@ int saver_rig_begin(struct saver_rig *r, uint64_t step)
                                          .model_json = model,
                                          .config_json = config,
                                          .data_json = data};
-    const float *const state[] = {r->state[0], r->state[1], r->state[2]};
+    const float *const state[] = {r->own.state[0], r->own.state[1], r->own.state[2]};
     int rv = saver_begin(r->saver, state, &meta, &r->msg);
 
     memset(model, 'x', sizeof(model) - 1); /* the texts were copied */

@@ -2,10 +2,11 @@
 #define TESTS_LIB_SAVER_RIG_H
 
 /* A forked rank (tests/lib/ranks.h; its `arg` is a scratch folder) with a saver and all
- * it needs: a small layout and its state, a device, rank 0's run directory and metrics,
- * and an agent that answers commits. What fails here ends the rank. */
+ * it needs: a layout and its state (of which a shard may be the rank's), a device, rank
+ * 0's run directory and metrics, and an agent that answers commits. What fails here ends the rank. */
 
 #include "tests/lib/rank_ends.h"
+#include "worker/restore.h"
 #include "worker/saver.h"
 
 #include <pthread.h>
@@ -38,15 +39,24 @@ struct saver_rig {
     struct saver_agent agent;
     struct control_client *control;
     struct saver *saver;
-    float *state[SAVER_RIG_STATES];
+    struct holder holder;
+    struct unit_groups groups;
+    struct shard_map map;           /* of the own block */
+    struct comm *comm;              /* among the replica's shards; NULL for one */
+    struct own_block own;           /* what is saved */
+    float *state[SAVER_RIG_STATES]; /* whole: what it should be */
     struct errmsg msg;
 };
 
 void saver_rig_open(struct saver_rig *r, const struct rank *self,
                     enum saver_answer answer);
+
+/* With a layout of several shards; self->world_size is a multiple of `n_shards`. */
+void saver_rig_open_sharded(struct saver_rig *r, const struct rank *self,
+                            enum saver_answer answer, int n_shards);
 void saver_rig_close(struct saver_rig *r);
 
-/* Gives every element another value, the same for each salt. */
+/* Gives every element another value, the same for each salt, in whole and own. */
 void saver_rig_fill(struct saver_rig *r, unsigned salt);
 
 /* saver_begin with a checkpoint of that step; `save` waits for it as well. */

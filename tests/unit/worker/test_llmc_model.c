@@ -181,6 +181,35 @@ static void bf16_files_are_widened_exactly(void **state)
     expect_params(r);
 }
 
+/* Parts that begin and end anywhere, one of each unit. */
+static void a_rank_reads_what_it_holds(void **state)
+{
+    struct rig *r = *state;
+    struct shard_range ranges[L + 2];
+    struct shard_map own = {.range = ranges, .n_ranges = L + 2};
+    struct errmsg msg = {0};
+    write_file(r, 0);
+    assert_int_equal(load(r, &msg), 0);
+    for (size_t part = 0; part < 7; part++) {
+        own.size = 0;
+        for (int u = 0; u < L + 2; u++) {
+            const struct unit *unit = &r->layout.unit[u];
+            ranges[u] = (struct shard_range){unit->offset + unit->size * part / 7,
+                                             unit->offset + unit->size * (part + 1) / 7,
+                                             own.size};
+            own.size += ranges[u].end - ranges[u].begin;
+        }
+        float *got = mem_array(own.size, sizeof(float));
+        assert_int_equal(llmc_model_load(r->path, &model, &r->layout, &own, got, &msg),
+                         0);
+        for (int u = 0; u < L + 2; u++) {
+            assert_memory_equal(got + ranges[u].at, r->params + ranges[u].begin,
+                                (ranges[u].end - ranges[u].begin) * sizeof(float));
+        }
+        mem_free(got);
+    }
+}
+
 static void expect_refused(struct rig *r, int err, const char *text)
 {
     struct errmsg msg;
@@ -285,6 +314,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(bf16_files_are_widened_exactly, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_rank_reads_what_it_holds, setup, teardown),
         cmocka_unit_test_setup_teardown(other_dimensions_are_refused_with_both_numbers,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(sizes_that_are_not_exact_are_damage, setup,

@@ -15,23 +15,49 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void run(int n, rank_body body)
-{
-    int status[RANKS_MAX];
-    struct scratch scratch;
+/* How the ranks at hand hold the state. */
+static struct shape {
+    int n_shards, n_replicas;
+} shape = {1, 1};
 
-    scratch_open(&scratch);
-    assert_true(ranks_run(n, body, scratch.dir, status));
+static void run_in(const char *dir, const struct shape *how, rank_body body)
+{
+    int n = how->n_shards * how->n_replicas;
+    int status[RANKS_MAX];
+
+    shape = *how;
+    assert_true(ranks_run(n, body, dir, status));
     for (int rank = 0; rank < n; rank++) {
         assert_int_equal(status[rank], 0);
     }
+}
+
+static void run(int n_shards, int n_replicas, rank_body body)
+{
+    struct scratch scratch;
+
+    scratch_open(&scratch);
+    run_in(scratch.dir, &(struct shape){n_shards, n_replicas}, body);
     scratch_close(&scratch);
 }
 
-static void run_on_one_to_three(rank_body body)
+static void run_on_all_shapes(rank_body body)
 {
-    for (int n = 1; n <= 3; n++) {
-        run(n, body);
+    static const struct shape shapes[] = {{1, 1}, {1, 2}, {1, 3},
+                                          {2, 1}, {3, 1}, {2, 2}};
+
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        run(shapes[i].n_shards, shapes[i].n_replicas, body);
+    }
+}
+
+static void open_rig(struct saver_rig *r, const struct rank *self,
+                     enum saver_answer answer)
+{
+    if (shape.n_shards > 1) {
+        saver_rig_open_sharded(r, self, answer, shape.n_shards);
+    } else {
+        saver_rig_open(r, self, answer);
     }
 }
 
@@ -40,13 +66,39 @@ static bool leads(const struct saver_rig *r)
     return r->launch.rank == 0;
 }
 
+static void say(struct saver_rig *r, const char *key)
+{
+    RANK_CHECK(store_client_set(r->store, key, "x", 1, &r->msg) == 0);
+}
+
+static void hear(struct saver_rig *r, const char *key)
+{
+    size_t size;
+    char byte;
+
+    RANK_CHECK(store_client_get(r->store, key, &byte, 1, &size, &r->msg) == 0);
+}
+
+/* Nobody goes on before all are here. */
+static void meet(struct saver_rig *r, unsigned where)
+{
+    char key[32];
+
+    (void)snprintf(key, sizeof(key), "here/%u/%d", where, r->launch.rank);
+    say(r, key);
+    for (int rank = 0; rank < r->launch.world_size; rank++) {
+        (void)snprintf(key, sizeof(key), "here/%u/%d", where, rank);
+        hear(r, key);
+    }
+}
+
 /* --- committed --- */
 
 static int save_three(const struct rank *self)
 {
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     RANK_CHECK(!saver_is_busy(r.saver) && saver_wait(r.saver, &r.msg) == 0);
     for (unsigned step = 1; step <= SAVER_RIG_KEEP + 1; step++) {
         saver_rig_fill(&r, step);
@@ -69,14 +121,14 @@ static int save_three(const struct rank *self)
 static void an_accepted_checkpoint_is_complete_on_any_number_of_ranks(void **state)
 {
     (void)state;
-    run_on_one_to_three(save_three);
+    run_on_all_shapes(save_three);
 }
 
 static int change_after_the_ticket(const struct rank *self)
 {
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     for (unsigned step = 1; step <= 3; step++) {
         saver_rig_fill(&r, step);
         RANK_CHECK(saver_rig_begin(&r, step) == 0);
@@ -85,6 +137,7 @@ static int change_after_the_ticket(const struct rank *self)
         RANK_CHECK(saver_wait(r.saver, &r.msg) == 0);
         saver_rig_fill(&r, step);
         saver_rig_check(&r, step);
+        meet(&r, step); /* the next one prunes */
     }
     saver_rig_close(&r);
     return 0;
@@ -93,14 +146,15 @@ static int change_after_the_ticket(const struct rank *self)
 static void the_state_may_change_after_the_snapshots_ticket(void **state)
 {
     (void)state;
-    run(1, change_after_the_ticket);
+    run(1, 1, change_after_the_ticket);
+    run(3, 1, change_after_the_ticket);
 }
 
 static int close_at_once(const struct rank *self)
 {
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     RANK_CHECK(saver_rig_begin(&r, 5) == 0);
     saver_close(r.saver);
     r.saver = NULL;
@@ -114,7 +168,81 @@ static int close_at_once(const struct rank *self)
 static void closing_finishes_the_work_in_hand(void **state)
 {
     (void)state;
-    run_on_one_to_three(close_at_once);
+    run_on_all_shapes(close_at_once);
+}
+
+/* --- from one number of shards to another --- */
+
+static uint64_t chain_step; /* of this link */
+
+static bool has_shard(const struct saver_rig *r, int rank)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    char file[CHECKPOINT_PATH_MAX + 64];
+
+    checkpoint_path(path, sizeof(path), r->ckpt, chain_step, SAVER_RIG_RUN, false);
+    (void)snprintf(file, sizeof(file), "%s/shard-%05d-model-00001-of-00001.safetensors",
+                   path, rank + 1);
+    return access(file, F_OK) == 0;
+}
+
+static void hash_of(struct saver_rig *r, uint64_t step, char hash[CHECKPOINT_HASH_HEX])
+{
+    char path[CHECKPOINT_PATH_MAX];
+
+    checkpoint_path(path, sizeof(path), r->ckpt, step, SAVER_RIG_RUN, false);
+    RANK_CHECK(checkpoint_state_hash(path, hash, &r->msg) == 0);
+}
+
+static void load_own(struct saver_rig *r, uint64_t step)
+{
+    char path[CHECKPOINT_PATH_MAX];
+
+    checkpoint_path(path, sizeof(path), r->ckpt, step, SAVER_RIG_RUN, false);
+    for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
+        memset(r->own.state[k], 0xff, r->map.size * sizeof(float));
+    }
+    RANK_CHECK(restore_own_block(path, &r->own, SAVER_RIG_STATES, &r->msg) == 0);
+}
+
+/* Loads what the link before has saved, and saves that. */
+static int pass_on(const struct rank *self)
+{
+    char before[CHECKPOINT_HASH_HEX];
+    char after[CHECKPOINT_HASH_HEX];
+    struct saver_rig r;
+
+    saver_rig_open_sharded(&r, self, SAVER_ACCEPT, shape.n_shards);
+    if (chain_step > 1) {
+        load_own(&r, chain_step - 1);
+    }
+    RANK_CHECK(saver_rig_save(&r, chain_step) == 0);
+    if (leads(&r)) {
+        int n = holder_writers(&r.holder);
+
+        saver_rig_check(&r, chain_step);
+        hash_of(&r, MAX(chain_step, 2) - 1, before);
+        hash_of(&r, chain_step, after);
+        RANK_CHECK(strcmp(before, after) == 0);
+        RANK_CHECK(has_shard(&r, n - 1) && !has_shard(&r, n));
+    }
+    saver_rig_close(&r);
+    return 0;
+}
+
+static void no_bit_changes_from_one_number_of_shards_to_another(void **state)
+{
+    static const struct shape chain[] = {{1, 1}, {8, 1}, {3, 1}, {1, 1}, {2, 2},
+                                         {1, 3}, {9, 1}, {4, 2}, {1, 1}};
+    struct scratch scratch;
+
+    (void)state;
+    scratch_open(&scratch);
+    for (size_t i = 0; i < ARRAY_LEN(chain); i++) {
+        chain_step = i + 1;
+        run_in(scratch.dir, &chain[i], pass_on);
+    }
+    scratch_close(&scratch);
 }
 
 /* --- refused, unanswered --- */
@@ -123,7 +251,7 @@ static int be_refused(const struct rank *self)
 {
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_REFUSE);
+    open_rig(&r, self, SAVER_REFUSE);
     RANK_CHECK(saver_rig_begin(&r, 5) == 0);
     RANK_CHECK(saver_rig_begin(&r, 6) ==
                ERR_REFUSED); /* the outcome of the one before */
@@ -140,27 +268,12 @@ static int be_refused(const struct rank *self)
 static void a_refused_commit_leaves_nothing_and_fences_every_rank(void **state)
 {
     (void)state;
-    run_on_one_to_three(be_refused);
-}
-
-static void say(struct saver_rig *r, const char *key)
-{
-    RANK_CHECK(store_client_set(r->store, key, "x", 1, &r->msg) == 0);
-}
-
-static void hear(struct saver_rig *r, const char *key)
-{
-    size_t size;
-    char byte;
-
-    RANK_CHECK(store_client_get(r->store, key, &byte, 1, &size, &r->msg) == 0);
+    run_on_all_shapes(be_refused);
 }
 
 /* Nobody goes on before all have looked. */
 static void look_while_pending(struct saver_rig *r)
 {
-    char key[32];
-
     if (leads(r)) {
         RANK_CHECK(sem_wait(&r->agent.asked) == 0);
         say(r, "asked");
@@ -168,19 +281,14 @@ static void look_while_pending(struct saver_rig *r)
     hear(r, "asked");
     RANK_CHECK(saver_is_busy(r->saver) && !saver_is_fenced(r->saver));
     RANK_CHECK(saver_rig_has(r, 5, true) && !saver_rig_has(r, 5, false));
-    (void)snprintf(key, sizeof(key), "looked/%d", r->launch.rank);
-    say(r, key);
-    for (int rank = 0; rank < r->launch.world_size; rank++) {
-        (void)snprintf(key, sizeof(key), "looked/%d", rank);
-        hear(r, key);
-    }
+    meet(r, 0);
 }
 
 static int be_unanswered(const struct rank *self)
 {
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_KEEP_WAITING);
+    open_rig(&r, self, SAVER_KEEP_WAITING);
     RANK_CHECK(saver_rig_begin(&r, 5) == 0);
     look_while_pending(&r);
     if (leads(&r)) {
@@ -198,7 +306,7 @@ static int be_unanswered(const struct rank *self)
 static void an_unanswered_commit_is_pending_on_every_rank(void **state)
 {
     (void)state;
-    run_on_one_to_three(be_unanswered);
+    run_on_all_shapes(be_unanswered);
 }
 
 /* --- what cannot be written --- */
@@ -207,7 +315,7 @@ static int fail_once(const struct rank *self)
 {
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     if (leads(&r)) { /* a file where the folder belongs */
         FILE *file = fopen(r.ckpt, "we");
 
@@ -237,7 +345,7 @@ static int fail_once(const struct rank *self)
 static void a_storage_failure_is_told_once_and_the_next_save_goes_on(void **state)
 {
     (void)state;
-    run_on_one_to_three(fail_once);
+    run_on_all_shapes(fail_once);
 }
 
 /* A folder where rank 1's shard belongs. */
@@ -258,7 +366,7 @@ static int fail_on_one(const struct rank *self)
     struct saver_rig r;
     int rv;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     if (leads(&r)) {
         block_shard(&r, 5);
         say(&r, "blocked");
@@ -279,7 +387,9 @@ static int fail_on_one(const struct rank *self)
 static void one_ranks_failure_is_every_ranks_and_names_it(void **state)
 {
     (void)state;
-    run(3, fail_on_one);
+    run(1, 3, fail_on_one);
+    run(3, 1, fail_on_one);
+    run(2, 2, fail_on_one);
 }
 
 static int lose_the_run_directory(const struct rank *self)
@@ -287,7 +397,7 @@ static int lose_the_run_directory(const struct rank *self)
     struct saver_rig r;
     char away[160];
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     (void)snprintf(away, sizeof(away), "%s.away", r.run);
     RANK_CHECK(rename(r.run, away) == 0);
     RANK_CHECK(saver_rig_save(&r, 5) == ERR_STALE);
@@ -301,7 +411,7 @@ static int lose_the_run_directory(const struct rank *self)
 static void nothing_is_committed_beside_a_run_directory_that_was_moved(void **state)
 {
     (void)state;
-    run(1, lose_the_run_directory);
+    run(1, 1, lose_the_run_directory);
 }
 
 /* A rank 0 of the job that was stopped with the lock in its hands. */
@@ -334,7 +444,7 @@ static int inherit_the_lock(const struct rank *self)
     struct run_dir other;
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     RANK_CHECK(saver_rig_save(&r, 5) == 0 && !r.run_dir.lock.is_held);
     RANK_CHECK(kill(fenced, SIGKILL) == 0 && waitpid(fenced, NULL, 0) == fenced);
     RANK_CHECK(saver_rig_save(&r, 6) == 0 && r.run_dir.lock.is_held);
@@ -346,7 +456,7 @@ static int inherit_the_lock(const struct rank *self)
 static void a_commit_takes_the_lock_that_a_fenced_rank_0_let_go(void **state)
 {
     (void)state;
-    run(1, inherit_the_lock);
+    run(1, 1, inherit_the_lock);
 }
 
 #ifdef FAULTS
@@ -382,7 +492,7 @@ static int fail_everywhere(const struct rank *self)
     uint64_t step = 1;
     struct saver_rig r;
 
-    saver_rig_open(&r, self, SAVER_ACCEPT);
+    open_rig(&r, self, SAVER_ACCEPT);
     for (size_t i = 0; i < ARRAY_LEN(points); i++) {
         uint64_t next = fail_each(&r, points[i], step);
 
@@ -396,7 +506,7 @@ static int fail_everywhere(const struct rank *self)
 static void a_full_disk_costs_the_temporary_unless_the_commit_was_accepted(void **state)
 {
     (void)state;
-    run(1, fail_everywhere);
+    run(1, 1, fail_everywhere);
 }
 
 #endif
@@ -407,6 +517,7 @@ int main(void)
         cmocka_unit_test(an_accepted_checkpoint_is_complete_on_any_number_of_ranks),
         cmocka_unit_test(the_state_may_change_after_the_snapshots_ticket),
         cmocka_unit_test(closing_finishes_the_work_in_hand),
+        cmocka_unit_test(no_bit_changes_from_one_number_of_shards_to_another),
         cmocka_unit_test(a_refused_commit_leaves_nothing_and_fences_every_rank),
         cmocka_unit_test(an_unanswered_commit_is_pending_on_every_rank),
         cmocka_unit_test(a_storage_failure_is_told_once_and_the_next_save_goes_on),
