@@ -501,6 +501,10 @@ static int open_saver(struct trainer *t, struct errmsg *msg)
     };
 
     t->meta.run_generation = t->run_dir.run_generation;
+    t->meta.mesh.dp_shard = MAX(t->n_shards, 1);
+    t->meta.mesh.dp_replicate = t->launch->world_size / t->meta.mesh.dp_shard;
+    memcpy(t->meta.mesh.strategy, t->config->parallel.strategy,
+           sizeof(t->meta.mesh.strategy));
     return saver_open(&config, &t->saver, msg);
 }
 

@@ -71,6 +71,7 @@ static int write_all(struct bench *b, struct errmsg *msg)
     const struct checkpoint_meta meta = {.step = STEP,
                                          .run_generation = RUN,
                                          .world_size = 1,
+                                         .mesh = {1, 1, "ddp"},
                                          .signature = "bench",
                                          .model_json = text,
                                          .config_json = text,

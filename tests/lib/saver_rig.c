@@ -216,15 +216,18 @@ int saver_rig_begin(struct saver_rig *r, uint64_t step)
     char model[] = "{\"family\": \"gpt2\"}";
     char config[] = "{}";
     char data[] = "[]";
-    const struct checkpoint_meta meta = {.step = step,
-                                         .run_generation = SAVER_RIG_RUN,
-                                         .position = step * 8,
-                                         .seed = 42,
-                                         .world_size = r->launch.world_size,
-                                         .signature = "scalar",
-                                         .model_json = model,
-                                         .config_json = config,
-                                         .data_json = data};
+    int n_shards = r->holder.n_shards;
+    const struct checkpoint_meta meta = {
+        .step = step,
+        .run_generation = SAVER_RIG_RUN,
+        .position = step * 8,
+        .seed = 42,
+        .world_size = r->launch.world_size,
+        .mesh = {r->launch.world_size / n_shards, n_shards, "rig"},
+        .signature = "scalar",
+        .model_json = model,
+        .config_json = config,
+        .data_json = data};
     const float *const state[] = {r->own.state[0], r->own.state[1], r->own.state[2]};
     int rv = saver_begin(r->saver, state, &meta, &r->msg);
 
@@ -260,6 +263,7 @@ void saver_rig_check(struct saver_rig *r, uint64_t step)
     RANK_CHECK(checkpoint_verify(path, &meta, &r->msg) == 0);
     RANK_CHECK(meta.step == step && meta.position == step * 8 && meta.seed == 42);
     RANK_CHECK(meta.world_size == r->launch.world_size);
+    RANK_CHECK(meta.mesh.dp_shard == r->holder.n_shards);
     RANK_CHECK(strstr(meta.model_json, "gpt2"));
     checkpoint_meta_release(&meta);
     for (size_t k = 0; k < SAVER_RIG_STATES; k++) {

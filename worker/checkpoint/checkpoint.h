@@ -54,6 +54,12 @@ struct checkpoint_file {
     char hash[CHECKPOINT_HASH_HEX]; /* XXH3-128, lower-case hex */
 };
 
+/* How the ranks that wrote a checkpoint held the state. Any other mesh loads it. */
+struct checkpoint_mesh {
+    int dp_replicate, dp_shard;
+    char strategy[16]; /* of a-z, 0-9 and _ */
+};
+
 /* What the manifest says beside its files. Texts are JSON, owned by the holder. */
 struct checkpoint_meta {
     uint64_t step;
@@ -61,8 +67,9 @@ struct checkpoint_meta {
     uint64_t position; /* samples consumed */
     uint64_t seed;
     int world_size;
-    char signature[128]; /* numerics signature */
-    char *model_json;    /* the model.* keys, as a JSON object */
+    struct checkpoint_mesh mesh; /* dp_replicate × dp_shard divides world_size */
+    char signature[128];         /* numerics signature */
+    char *model_json;            /* the model.* keys, as a JSON object */
     char *config_json; /* the resolved configuration, flat: {"model.dim": "64", …} */
     char *data_json;   /* file list with sizes and a hash of each head */
 };

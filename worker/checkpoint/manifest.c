@@ -105,9 +105,23 @@ static int put_files(struct buf *b, const struct checkpoint_file *files, size_t 
     return 0;
 }
 
+static bool mesh_ok(const struct checkpoint_mesh *m, int world_size)
+{
+    size_t len = strnlen(m->strategy, sizeof(m->strategy));
+
+    return m->dp_replicate >= 1 && m->dp_shard >= 1 && len > 0 &&
+           len < sizeof(m->strategy) && world_size % m->dp_replicate == 0 &&
+           world_size / m->dp_replicate % m->dp_shard == 0 &&
+           strspn(m->strategy, "abcdefghijklmnopqrstuvwxyz0123456789_") == len;
+}
+
 static int check_meta(const struct checkpoint_meta *meta, size_t n_files,
                       struct errmsg *msg)
 {
+    if (!mesh_ok(&meta->mesh, meta->world_size)) {
+        return errmsg_set(msg, ERR_INVALID, "the manifest's mesh is none of %d ranks",
+                          meta->world_size);
+    }
     if (meta->step > INT64_MAX || meta->position > INT64_MAX ||
         meta->run_generation < 1 || meta->world_size < 1 || n_files == 0 ||
         n_files > MANIFEST_FILES_MAX) {
@@ -128,7 +142,11 @@ static int put_all(struct buf *b, const struct checkpoint_meta *meta,
                      meta->step, meta->run_generation);
     (void)buf_printf(b, "  \"position\": %" PRIu64 ",\n  \"seed\": %" PRId64 ",\n",
                      meta->position, (int64_t)meta->seed);
-    (void)buf_printf(b, "  \"world_size\": %d,\n  \"signature\": ", meta->world_size);
+    (void)buf_printf(b, "  \"world_size\": %d,\n", meta->world_size);
+    (void)buf_printf(b,
+                     "  \"mesh\": {\"dp_replicate\": %d, \"dp_shard\": %d, "
+                     "\"strategy\": \"%s\"},\n  \"signature\": ",
+                     meta->mesh.dp_replicate, meta->mesh.dp_shard, meta->mesh.strategy);
     safetensors_quote(b, meta->signature);
     (void)buf_printf(b, ",\n");
     rv = put_json(b, "model", meta->model_json, msg);
@@ -255,6 +273,27 @@ static char *get_json(const json_t *json, const char *data, size_t size,
     return line;
 }
 
+static int get_mesh(const json_t *json, struct checkpoint_meta *meta)
+{
+    const json_t *mesh = json_object_get(json, "mesh");
+    int64_t dp_replicate;
+    int64_t dp_shard;
+
+    if (!mesh) {
+        meta->mesh = (struct checkpoint_mesh){meta->world_size, 1, "ddp"};
+        return 0;
+    }
+    if (get_int(mesh, "dp_replicate", 1, INT32_MAX, &dp_replicate) < 0 ||
+        get_int(mesh, "dp_shard", 1, INT32_MAX, &dp_shard) < 0 ||
+        get_text(mesh, "strategy", meta->mesh.strategy, sizeof(meta->mesh.strategy)) <
+            0) {
+        return ERR_CORRUPT;
+    }
+    meta->mesh.dp_replicate = (int)dp_replicate;
+    meta->mesh.dp_shard = (int)dp_shard;
+    return mesh_ok(&meta->mesh, meta->world_size) ? 0 : ERR_CORRUPT;
+}
+
 static int get_meta(const json_t *json, struct checkpoint_meta *meta)
 {
     int64_t format;
@@ -277,6 +316,9 @@ static int get_meta(const json_t *json, struct checkpoint_meta *meta)
     meta->position = (uint64_t)position;
     meta->seed = (uint64_t)seed;
     meta->world_size = (int)world_size;
+    if (get_mesh(json, meta) < 0) {
+        return ERR_CORRUPT;
+    }
     return get_text(json, "signature", meta->signature, sizeof(meta->signature));
 }
 

@@ -13,6 +13,8 @@
  *     "position": 3200,
  *     "seed": 1337,              as the signed number that the configuration has
  *     "world_size": 2,
+ *     "mesh": {"dp_replicate": 1, "dp_shard": 2, "strategy": "fsdp"},
+ *                                missing in old ones: all held everything, as ddp
  *     "signature": "…",
  *     "model": {…},              verbatim, in one line; so are the next two
  *     "config": {…},

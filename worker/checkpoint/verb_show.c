@@ -84,6 +84,10 @@ static void print_json(const struct ckpt_view *v)
                   "position", (json_int_t)meta->position, "seed",
                   (json_int_t)meta->seed, "signature", meta->signature);
 
+    (void)json_object_set_new(
+        json, "mesh",
+        json_pack("{s:i, s:i, s:s}", "dp_replicate", meta->mesh.dp_replicate,
+                  "dp_shard", meta->mesh.dp_shard, "strategy", meta->mesh.strategy));
     (void)json_object_set_new(json, "model", parse(meta->model_json));
     (void)json_object_set_new(json, "config", parse(meta->config_json));
     (void)json_object_set_new(json, "data", parse(meta->data_json));
@@ -148,8 +152,8 @@ static void print_table(const struct ckpt_view *v, bool with_tensors)
     (void)printf("%s\n", v->name);
     (void)printf("  %-15s %" PRIu64 "\n", "step", meta->step);
     (void)printf("  %-15s %d\n", "run generation", meta->run_generation);
-    (void)printf("  %-15s dp_replicate=%d dp_shard=1 tp=1 pp=1\n", "mesh",
-                 meta->world_size);
+    (void)printf("  %-15s %s, dp_replicate=%d dp_shard=%d tp=1 pp=1\n", "mesh",
+                 meta->mesh.strategy, meta->mesh.dp_replicate, meta->mesh.dp_shard);
     (void)printf("  %-15s %" PRIu64 "\n", "samples", meta->position);
     (void)printf("  %-15s %" PRId64 "\n", "seed", (int64_t)meta->seed);
     (void)printf("  %-15s %s\n", "signature", meta->signature);

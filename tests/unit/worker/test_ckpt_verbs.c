@@ -269,6 +269,7 @@ static void show_has_step_and_state_hash_at_the_top(void **state)
     assert_string_equal(text_of(json, "state_hash"), hash);
     assert_int_equal(number_of(json, "run_generation"), 2);
     assert_int_equal(number_of(json, "world_size"), 3);
+    assert_int_equal(number_of(json_object_get(json, "mesh"), "dp_replicate"), 3);
     assert_int_equal(number_of(json, "seed"), -1);
     assert_string_equal(text_of(json_object_get(json, "model"), "family"), "gpt2");
     assert_string_equal(text_of(json_object_get(json, "config"), "model.dim"), "3");
@@ -300,7 +301,7 @@ static void show_ends_with_the_state_hash(void **state)
         assert_ptr_equal(strchr(last + 1, '\n'), f->out + strlen(f->out) - 1);
         assert_non_null(strstr(last, hash));
         assert_non_null(strstr(f->out, "\n  step            20\n"));
-        assert_non_null(strstr(f->out, "dp_replicate=3"));
+        assert_non_null(strstr(f->out, "ddp, dp_replicate=3 dp_shard=1"));
         assert_int_equal(strstr(f->out, "h.0.ln_1.weight") != NULL, i);
     }
     assert_int_equal(RUN(f, "list", f->dir, "--tensors"), 2);

@@ -28,6 +28,7 @@ static void encode(struct buf *b)
                                          .position = 9,
                                          .seed = 1337,
                                          .world_size = 2,
+                                         .mesh = {1, 2, "zero_2"},
                                          .signature = "a \"b\" \\ \xc3\xa9",
                                          .model_json = model,
                                          .config_json = config,
@@ -88,12 +89,31 @@ static void what_is_written_comes_back(void **state)
     assert_int_equal(m.meta.step, 7);
     assert_int_equal(m.meta.seed, 1337);
     assert_string_equal(m.meta.signature, "a \"b\" \\ \xc3\xa9");
+    assert_int_equal(m.meta.mesh.dp_replicate, 1);
+    assert_int_equal(m.meta.mesh.dp_shard, 2);
+    assert_string_equal(m.meta.mesh.strategy, "zero_2");
     assert_string_equal(m.meta.model_json, "{\"dim\": 3}");
     assert_string_equal(m.meta.config_json, "{\"a.b\":\"c\"}");
     assert_string_equal(m.meta.data_json, "[]");
     assert_int_equal(m.n_files, 2);
     assert_string_equal(m.files[0].name, "shard-a.safetensors"); /* by name */
     assert_int_equal(m.files[1].bytes, 10);
+    manifest_release(&m);
+}
+
+#define MESH \
+    "\"mesh\": {\"dp_replicate\": 1, \"dp_shard\": 2, \"strategy\": \"zero_2\"}"
+
+static void
+an_old_manifest_without_a_mesh_is_of_ranks_that_held_everything(void **state)
+{
+    struct manifest m;
+
+    (void)state;
+    assert_int_equal(decode_forged("  " MESH ",\n", "", &m), 0);
+    assert_int_equal(m.meta.mesh.dp_replicate, 2);
+    assert_int_equal(m.meta.mesh.dp_shard, 1);
+    assert_string_equal(m.meta.mesh.strategy, "ddp");
     manifest_release(&m);
 }
 
@@ -108,6 +128,15 @@ static const char *const forged[][2] = {
     {"\"run_generation\": 2", "\"run_generation\": 0"},
     {"\"run_generation\": 2", "\"run_generation\": 2147483648"},
     {"\"world_size\": 2", "\"world_size\": 0"},
+    {"\"world_size\": 2", "\"world_size\": 3"}, /* not of this mesh */
+    {MESH, "\"mesh\": 1"},
+    {MESH, "\"mesh\": {}"},
+    {"\"dp_replicate\": 1", "\"dp_replicate\": 0"},
+    {"\"dp_shard\": 2", "\"dp_shard\": 4294967297"},
+    {"\"dp_shard\": 2", "\"dp_shard\": 2, \"dp_shard\": 1"},
+    {"zero_2", ""},
+    {"zero_2", "zero 2"},
+    {"zero_2", "zero_222222222222"},
     {"\"position\": 9,", ""},
     {"\"seed\": 1337", "\"seed\": 18446744073709551615"},
     {"\"signature\": \"a", "\"signature\": \"\\u0000a"},
@@ -161,6 +190,7 @@ static void what_cannot_be_said_is_refused(void **state)
     char broken[] = "{";
     struct checkpoint_meta meta = {.run_generation = 1,
                                    .world_size = 1,
+                                   .mesh = {1, 1, "ddp"},
                                    .model_json = json,
                                    .config_json = json,
                                    .data_json = json};
@@ -183,6 +213,11 @@ static void what_cannot_be_said_is_refused(void **state)
     bad = files[0];
     assert_true(str_format(bad.name, sizeof(bad.name), "a/b"));
     assert_int_equal(manifest_encode(&meta, &bad, 1, &b, hash, &msg), ERR_INVALID);
+    meta.mesh.dp_shard = 0;
+    assert_int_equal(manifest_encode(&meta, files, 1, &b, hash, &msg), ERR_INVALID);
+    meta.mesh = (struct checkpoint_mesh){1, 1, "\n"};
+    assert_int_equal(manifest_encode(&meta, files, 1, &b, hash, &msg), ERR_INVALID);
+    meta.mesh = (struct checkpoint_mesh){1, 1, "ddp"};
     meta.run_generation = 0;
     assert_int_equal(manifest_encode(&meta, files, 1, &b, hash, &msg), ERR_INVALID);
     buf_release(&b);
@@ -192,6 +227,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_comes_back),
+        cmocka_unit_test(
+            an_old_manifest_without_a_mesh_is_of_ranks_that_held_everything),
         cmocka_unit_test(forged_members_are_rejected),
         cmocka_unit_test(short_texts_are_rejected),
         cmocka_unit_test(what_cannot_be_said_is_refused),
