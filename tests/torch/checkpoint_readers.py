@@ -1,5 +1,6 @@
 """Reads checkpoints with the format's own readers: the safetensors package and torch's
-distributed checkpoint.  Run where torch is: checkpoint_readers.py safetensors|dcp|bytes PATH…"""
+distributed checkpoint.  Run where torch is:
+checkpoint_readers.py safetensors|dcp|bytes|same PATH…"""
 
 import json
 import pathlib
@@ -23,12 +24,21 @@ def expected():
     return state
 
 
-def read_by_safetensors(path):
-    """Every file loads with the format's own strict reader; the rows make up the whole."""
+def blank(shapes):
     import torch
+
+    return {name: torch.full(shape, float("nan")) for name, shape in shapes.items()}
+
+
+def expected_shapes():
+    return {name: t.shape for name, t in expected().items()}
+
+
+def read_by_safetensors(path, shapes):
+    """Every file loads with the format's own strict reader; the rows make up the whole."""
     from safetensors import safe_open
 
-    state = {name: torch.full_like(t, float("nan")) for name, t in expected().items()}
+    state = blank(shapes)
     for file in sorted(path.glob("*.safetensors")):
         with safe_open(file, framework="pt") as f:
             assert f.metadata()["format"] == "pt"
@@ -42,11 +52,10 @@ def read_by_safetensors(path):
     return state
 
 
-def read_by_dcp(path):
-    import torch
+def read_by_dcp(path, shapes):
     import torch.distributed.checkpoint as dcp
 
-    state = {name: torch.full_like(t, float("nan")) for name, t in expected().items()}
+    state = blank(shapes)
     dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(str(path)), no_dist=True)
     return state
 
@@ -73,12 +82,40 @@ def bytes_equal(path):
 def check(reader, path):
     import torch
 
-    state = reader(path)
+    state = reader(path, expected_shapes())
     for name, tensor in expected().items():
         assert torch.equal(state[name], tensor), name
 
 
+def shapes_of(path):
+    """The whole tensors', as the files themselves say."""
+    from safetensors import safe_open
+
+    shapes = {}
+    for file in sorted(path.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as f:
+            shapes.update(json.loads(f.metadata()["CTRUN_SHAPES"]))
+    return shapes
+
+
+def all_the_same(first, *others):
+    """Both readers find one state in checkpoints of any shards."""
+    import torch
+
+    shapes = shapes_of(first)
+    wanted = read_by_safetensors(first, shapes)
+    assert len(wanted) > 30 and not any(t.isnan().any() for t in wanted.values())
+    for path in others:
+        assert shapes_of(path) == shapes
+        for reader in read_by_safetensors, read_by_dcp:
+            state = reader(path, shapes)
+            for name, tensor in wanted.items():
+                assert torch.equal(state[name], tensor), (path, reader, name)
+
+
 def main(what, *paths):
+    if what == "same":
+        return all_the_same(*map(pathlib.Path, paths))
     for path in map(pathlib.Path, paths):
         if what == "bytes":
             bytes_equal(path)

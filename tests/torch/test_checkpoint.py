@@ -1,5 +1,5 @@
 """Our checkpoints through the format's own readers: the safetensors package and torch's
-distributed checkpoint.  They are written by the unit test's binary (CTRUN_CKPT_OUT)."""
+distributed checkpoint.  They are written by the unit tests' binaries (CTRUN_CKPT_OUT)."""
 
 import os
 import pathlib
@@ -10,6 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("CTRUN_BUILD", "build/release")
 WRITER = BUILD / "tests/unit/worker/test_checkpoint"
+SAVER = BUILD / "tests/unit/worker/test_saver"
 TORCH = os.environ.get(
     "CTRUN_TORCH_PYTHON", os.path.expanduser("~/.cache/ctrun/torch/bin/python"))
 READERS = pathlib.Path(__file__).with_name("checkpoint_readers.py")
@@ -41,3 +42,11 @@ def test_torch_distributed_checkpoint_loads_any_sharding(checkpoints):
 
 def test_our_writer_and_theirs_agree_on_every_byte(checkpoints):
     under_torch("bytes", checkpoints[:1])
+
+
+def test_both_readers_put_the_shards_of_any_mesh_together(tmp_path):
+    """Of 8, 3, 2 x 2 and 9 shards, one of which is empty, beside a single rank's."""
+    subprocess.run([SAVER], env={**os.environ, "CTRUN_CKPT_OUT": str(tmp_path)}, check=True)
+    paths = sorted(tmp_path.glob("*/ckpt/step-*"))
+    assert [len(list(p.glob("shard-*"))) for p in paths] == [1, 8, 3, 2, 9]
+    under_torch("same", paths)

@@ -1,5 +1,6 @@
 /* Saving in the background, by one process and by several; each case runs in processes
- * of its own, with an agent that accepts, refuses or keeps silent. */
+ * of its own, with an agent that accepts, refuses or keeps silent. With CTRUN_CKPT_OUT
+ * set it writes checkpoints into that folder instead of testing, for tests/torch. */
 
 #include "tests/lib/cmocka.h"
 #include "tests/lib/saver_rig.h"
@@ -9,6 +10,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -511,6 +513,32 @@ static void a_full_disk_costs_the_temporary_unless_the_commit_was_accepted(void 
 
 #endif
 
+static int save_once(const struct rank *self)
+{
+    struct saver_rig r;
+
+    saver_rig_open_sharded(&r, self, SAVER_ACCEPT, shape.n_shards);
+    RANK_CHECK(saver_rig_save(&r, 1) == 0);
+    saver_rig_close(&r);
+    return 0;
+}
+
+/* One state, held in several ways; one shard of the nine has nothing. */
+static int write_samples(const char *out)
+{
+    static const struct shape shapes[] = {{1, 1}, {8, 1}, {3, 1}, {2, 2}, {9, 1}};
+    char dir[128];
+
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        (void)snprintf(dir, sizeof(dir), "%s/%zu", out, i);
+        if (mkdir(dir, 0777) < 0) {
+            return 1;
+        }
+        run_in(dir, &shapes[i], save_once);
+    }
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +557,8 @@ int main(void)
             a_full_disk_costs_the_temporary_unless_the_commit_was_accepted),
 #endif
     };
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here ever calls setenv */
+    const char *samples = getenv("CTRUN_CKPT_OUT");
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return samples ? write_samples(samples) : cmocka_run_group_tests(tests, NULL, NULL);
 }
