@@ -2,6 +2,7 @@
 
 #include "tests/lib/cmocka.h"
 #include "tests/lib/scratch.h"
+#include "worker/restore.h"
 #include "worker/trainer.h"
 
 #include "common/mem.h"
@@ -10,6 +11,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -79,7 +81,8 @@ static void a_start_that_lost_the_lock_to_a_foreign_run_touches_nothing(void **s
 struct late_store {
     int listener;
     int port;
-    int n_late; /* so many waits time out first */
+    int n_late;       /* so many waits time out first */
+    const char *path; /* that rank 0 has chosen */
     pthread_t thread;
 };
 
@@ -96,11 +99,12 @@ static bool give(int fd, const void *bytes, size_t n)
 static void *serve(void *arg)
 {
     static const char key[] = "/ctrun/resume";
-    static const char record[] = "4 16 /anywhere";
     const uint8_t cancelled = 1;
     const uint8_t is_there = 0;
-    const uint64_t size = sizeof(record) - 1; /* little-endian, as this machine */
     const struct late_store *s = arg;
+    char record[512];
+    const int length = snprintf(record, sizeof(record), "4 16 %s", s->path);
+    const uint64_t size = (uint64_t)length; /* little-endian, as this machine */
     const size_t get = 1 + 8 + sizeof(key) - 1;
     uint8_t bytes[64];
     int fd = accept(s->listener, NULL, NULL);
@@ -116,13 +120,14 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static void late_store_open(struct late_store *s, int n_late)
+static void late_store_open(struct late_store *s, int n_late, const char *path)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET,
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(addr);
 
     s->n_late = n_late;
+    s->path = path;
     s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(s->listener, (struct sockaddr *)&addr, size), 0);
     assert_int_equal(getsockname(s->listener, (struct sockaddr *)&addr, &size), 0);
@@ -132,7 +137,7 @@ static void late_store_open(struct late_store *s, int n_late)
 }
 
 /* The run has had all its steps. */
-static void follow(struct trainer *t, int n_late)
+static void follow(struct trainer *t, int n_late, const char *path)
 {
     static const struct train_config config = {
         .train = {.steps = STEPS, .global_batch = 4, .micro_batch = 1}};
@@ -144,7 +149,7 @@ static void follow(struct trainer *t, int n_late)
     t->config = &config;
     t->launch = &launch;
     t->n_leaves = 4;
-    late_store_open(&store, n_late);
+    late_store_open(&store, n_late, path);
     assert_int_equal(store_client_open("127.0.0.1", store.port, 60000, &t->store, &msg),
                      0);
     store_client_set_timeout(t->store, n_late > 0 ? TIMEOUT_MS : 60000);
@@ -161,7 +166,7 @@ static void rank_0_may_load_for_longer_than_the_time_out(void **state)
     struct trainer t = {0};
 
     (void)state;
-    follow(&t, LATE);
+    follow(&t, LATE, "/anywhere");
 }
 
 /* A device and a group that note what is broadcast and how much is awaited at once. */
@@ -235,11 +240,123 @@ static void a_large_state_is_awaited_piece_by_piece(void **state)
     (void)state;
     t.params = mem_array(SIZE, sizeof(float));
     assert_int_equal(adamw_new(&adamw, &t.optimizer, &msg), 0);
-    follow(&t, 0);
+    follow(&t, 0, "/anywhere");
     assert_int_equal(n.total, 3 * sizeof(float) * SIZE);
     assert_int_equal(n.pending, 0);
     adamw_free(t.optimizer);
     mem_free(t.params);
+}
+
+/* --- a rank that holds a part --- */
+
+enum { PARTS = 2, STATES = 3 };
+
+static void no_broadcast(struct comm *c, enum queue q, void *buf, size_t bytes,
+                         int root)
+{
+    (void)c, (void)q, (void)buf, (void)bytes, (void)root;
+    fail_msg("nobody has the whole state");
+}
+
+static float value_of(size_t k, size_t element)
+{
+    return (float)(element * STATES + k + 1);
+}
+
+/* A checkpoint of one rank that holds everything. */
+static void write_whole(const struct layout *l, const char *dir)
+{
+    struct checkpoint_meta meta = {.run_generation = 1,
+                                   .world_size = 1,
+                                   .mesh = {1, 1, "ddp"},
+                                   .model_json = mem_strdup("{}"),
+                                   .config_json = mem_strdup("{}"),
+                                   .data_json = mem_strdup("[]")};
+    char hash[CHECKPOINT_HASH_HEX];
+    struct checkpoint_file file;
+    float *state[STATES];
+    struct share share;
+    struct errmsg msg;
+
+    share_make(l, &(struct holder){.world_size = 1}, &share);
+    assert_int_equal(share.spans.range[0].begin, 0);
+    for (size_t k = 0; k < STATES; k++) {
+        state[k] = mem_array(l->size, sizeof(float));
+        for (size_t i = 0; i < l->size; i++) {
+            state[k][i] = value_of(k, i);
+        }
+    }
+    share_bind(&share, state);
+    assert_int_equal(
+        checkpoint_write_shard(dir, 0, share.box, share.n_boxes, &file, &msg), 0);
+    assert_int_equal(checkpoint_write_manifest(dir, &meta, &file, 1, hash, &msg), 0);
+    share_release(&share);
+    checkpoint_meta_release(&meta);
+    for (size_t k = 0; k < STATES; k++) {
+        mem_free(state[k]);
+    }
+}
+
+/* Padding may be anything. */
+static void assert_tensors(const struct own_block *own)
+{
+    struct cut *cuts;
+    size_t n;
+
+    own_cuts(own, STATES, &cuts, &n);
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++) {
+        size_t k = i % STATES;
+        size_t at = (size_t)(cuts[i].data - own->state[k]);
+        int g = 0;
+
+        while (at >= own->map->range[g].at +
+                         (own->map->range[g].end - own->map->range[g].begin)) {
+            g++;
+        }
+        at += own->map->range[g].begin - own->map->range[g].at;
+        for (size_t e = 0; e < cuts[i].n; e++) {
+            assert_true(cuts[i].data[e] == value_of(k, at + e));
+        }
+    }
+    mem_free(cuts);
+}
+
+static void a_rank_that_holds_a_part_reads_that_from_the_storage(void **state)
+{
+    static const struct model_config model = {"gpt2", 2, 3, 48, 16, 101};
+    static const struct device_ops device_ops = {.alloc = zero_alloc,
+                                                 .free = just_free};
+    static const struct comm_ops comm_ops = {.broadcast = no_broadcast};
+    struct device device = {.ops = &device_ops};
+    struct comm comm = {.ops = &comm_ops, .rank = 1, .world_size = 2};
+    struct trainer t = {.device = &device, .comm = &comm, .n_shards = PARTS};
+    struct adamw_config adamw = {.layout = &t.layout, .device = &device};
+    struct errmsg msg = {""};
+    struct unit_groups groups;
+    struct shard_map map;
+    struct scratch scratch;
+
+    (void)state;
+    scratch_open(&scratch);
+    assert_int_equal(layout_gpt2(&model, &t.layout, &msg), 0);
+    unit_groups_each(&groups, &t.layout);
+    shard_map_init(&map, &t.layout, &groups, PARTS, 1);
+    t.own = &map;
+    t.params = mem_array(map.size, sizeof(float));
+    assert_int_equal(adamw_new(&adamw, &t.optimizer, &msg), 0);
+    write_whole(&t.layout, scratch_path(&scratch, "step"));
+    follow(&t, 0, scratch_path(&scratch, "step"));
+    assert_tensors(&(struct own_block){.layout = &t.layout,
+                                       .map = &map,
+                                       .state = {t.params, adamw_exp_avg(t.optimizer),
+                                                 adamw_exp_avg_sq(t.optimizer)}});
+    adamw_free(t.optimizer);
+    mem_free(t.params);
+    shard_map_release(&map);
+    unit_groups_release(&groups);
+    layout_release(&t.layout);
+    scratch_close(&scratch);
 }
 
 int main(void)
@@ -248,6 +365,7 @@ int main(void)
         cmocka_unit_test(a_start_that_lost_the_lock_to_a_foreign_run_touches_nothing),
         cmocka_unit_test(rank_0_may_load_for_longer_than_the_time_out),
         cmocka_unit_test(a_large_state_is_awaited_piece_by_piece),
+        cmocka_unit_test(a_rank_that_holds_a_part_reads_that_from_the_storage),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
