@@ -19,6 +19,12 @@ struct text_list {
     int n;
 };
 
+/* By steps, by time, or chosen from what is measured; all 0: never. */
+struct interval {
+    int64_t steps, ms;
+    bool is_auto;
+};
+
 struct train_config {
     struct {
         char name[CONFIG_TEXT_MAX], dir[CONFIG_TEXT_MAX];
@@ -58,7 +64,8 @@ struct train_config {
     } sample;
     struct {
         char dir[CONFIG_TEXT_MAX], resume[CONFIG_TEXT_MAX];
-        int64_t every, keep;
+        struct interval every;
+        int64_t keep, keep_every, keep_best;
     } checkpoint;
     struct {
         int64_t every;

@@ -216,11 +216,31 @@ static int check_run(const struct train_config *c, struct errmsg *msg)
     return rv < 0 ? rv : check_dirs(c, msg);
 }
 
+/* The best are known by their val_loss. */
+static int check_checkpoint(const struct train_config *c, struct errmsg *msg)
+{
+    if (c->checkpoint.keep_best > 0 && (c->data.val.n == 0 || c->eval.every == 0)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "checkpoint.keep_best=%lld needs a val_loss: set %s, or "
+                          "keep_best to 0",
+                          (long long)c->checkpoint.keep_best,
+                          c->data.val.n == 0 ? "data.val" : "eval.every");
+    }
+    if (c->checkpoint.keep == 0 &&
+        (c->checkpoint.keep_best > 0 || c->checkpoint.keep_every > 0)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "checkpoint.keep=0 keeps all, so checkpoint.keep_every and "
+                          "keep_best choose nothing: set keep to 1 or more, or them to "
+                          "0");
+    }
+    return 0;
+}
+
 int config_check(const struct train_config *config, struct errmsg *msg)
 {
     static const check_cb checks[] = {check_model, check_data,     check_train,
                                       check_optim, check_parallel, check_machine,
-                                      check_run,   check_sample};
+                                      check_run,   check_sample,   check_checkpoint};
     int rv = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(checks) && rv == 0; i++) {

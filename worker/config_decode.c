@@ -266,6 +266,67 @@ static int decode_bool(const struct config_key *key, const struct yaml_node *n,
     return blame_type(key, n, msg);
 }
 
+enum { LONGEST_DAYS = 3650 };
+
+/* Milliseconds; 0: no unit. */
+static double unit_of_time(char letter)
+{
+    static const struct {
+        char letter;
+        double ms;
+    } units[] = {{'s', 1e3}, {'m', 60e3}, {'h', 3600e3}, {'d', 86400e3}};
+
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+        if (units[i].letter == letter) {
+            return units[i].ms;
+        }
+    }
+    return 0;
+}
+
+/* "30s", "1.5h". */
+static int parse_time(const char *text, int64_t *ret_ms)
+{
+    size_t len = strlen(text);
+    double unit = len > 1 ? unit_of_time(text[len - 1]) : 0;
+    char number[32];
+    double v;
+
+    if (unit == 0 || !str_format(number, sizeof(number), "%.*s", (int)len - 1, text) ||
+        strpbrk(number, "xXnN") || str_parse_double(number, &v) < 0) {
+        return ERR_INVALID;
+    }
+    v *= unit;
+    if (v < 1 || v > LONGEST_DAYS * 86400e3) {
+        return ERR_TOO_LARGE;
+    }
+    *ret_ms = (int64_t)(v + 0.5);
+    return 0;
+}
+
+static int decode_interval(const struct config_key *key, const struct yaml_node *n,
+                           struct interval *ret, struct errmsg *msg)
+{
+    struct interval v = {.is_auto = is_auto(n)};
+    int rv = v.is_auto                ? 0
+             : n->kind == YAML_SCALAR ? parse_time(n->text, &v.ms)
+                                      : ERR_INVALID;
+
+    if (rv == ERR_TOO_LARGE) {
+        return yaml_blame(n, ERR_INVALID, msg, "%s: %s is out of range: 0.001s … %dd",
+                          key->path, n->text, LONGEST_DAYS);
+    }
+    if (rv < 0) {
+        rv = decode_int(key, n, &v.steps, msg);
+    }
+    if (rv == 0) { /* one by one: the padding stays zero, structs are compared */
+        ret->steps = v.steps;
+        ret->ms = v.ms;
+        ret->is_auto = v.is_auto;
+    }
+    return rv;
+}
+
 int config_key_decode(const struct config_key *key, const struct yaml_node *n,
                       struct train_config *config, struct errmsg *msg)
 {
@@ -293,6 +354,8 @@ int config_key_decode(const struct config_key *key, const struct yaml_node *n,
         return decode_pair(key, n, config, msg);
     case CONFIG_BOOL:
         return decode_bool(key, n, field(key, config), msg);
+    case CONFIG_INTERVAL:
+        return decode_interval(key, n, field(key, config), msg);
     }
     UNREACHABLE();
 }

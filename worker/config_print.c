@@ -176,6 +176,35 @@ static void put_pair(struct buf *b, const double *pair)
     put_text(b, "]");
 }
 
+/* In the largest unit that leaves no rest: "90m", "1.5s". */
+static void put_interval(struct buf *b, const struct interval *v)
+{
+    static const struct {
+        int64_t ms;
+        const char *letter;
+    } units[] = {{86400000, "d"}, {3600000, "h"}, {60000, "m"}, {1000, "s"}};
+    char text[NUMBER_TEXT_MAX];
+
+    if (v->is_auto) {
+        put_text(b, "auto");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(units) && v->ms > 0; i++) {
+        if (v->ms % units[i].ms == 0) {
+            put_int(b, v->ms / units[i].ms);
+            put_text(b, units[i].letter);
+            return;
+        }
+    }
+    if (v->ms > 0) {
+        (void)snprintf(text, sizeof(text), "%lld.%03llds", (long long)(v->ms / 1000),
+                       (long long)(v->ms % 1000)); /* fits */
+        put_text(b, text);
+        return;
+    }
+    put_int(b, v->steps);
+}
+
 void config_key_format(const struct config_key *key, const struct train_config *config,
                        struct buf *b)
 {
@@ -211,6 +240,9 @@ void config_key_format(const struct config_key *key, const struct train_config *
         break;
     case CONFIG_BOOL:
         put_text(b, *(const bool *)value ? "true" : "false");
+        break;
+    case CONFIG_INTERVAL:
+        put_interval(b, value);
         break;
     }
 }

@@ -25,6 +25,8 @@
     {p, CONFIG_FRACTION, FIELD(f), fallback, 0, 1, NULL, help}
 #define PAIR(p, f, fallback, help) \
     {p, CONFIG_PAIR, FIELD(f), fallback, 0, 1, NULL, help}
+#define INTERVAL(p, f, fallback, max, help) \
+    {p, CONFIG_INTERVAL, FIELD(f), fallback, 0, max, NULL, help}
 #define BOOL(p, f, fallback, help) \
     {p, CONFIG_BOOL, FIELD(f), fallback, 0, 0, NULL, help}
 
@@ -115,9 +117,15 @@ static const struct config_key keys[] = {
         "choose among so many tokens; 0: all"),
 
     TEXT("checkpoint.dir", checkpoint.dir, "${run.dir}/ckpt", "where checkpoints go"),
-    INT("checkpoint.every", checkpoint.every, "100", 0, 1e9,
-        "steps between checkpoints; 0: the last step's only"),
-    INT("checkpoint.keep", checkpoint.keep, "3", 0, 1e6, "how many are kept; 0: all"),
+    INTERVAL("checkpoint.every", checkpoint.every, "100", 1e9,
+             "steps or time between checkpoints; auto: by their measured cost and the "
+             "failures; 0: the last step's only"),
+    INT("checkpoint.keep", checkpoint.keep, "3", 0, 1e6,
+        "how many of the newest are kept; 0: all"),
+    INT("checkpoint.keep_every", checkpoint.keep_every, "0", 0, 1e9,
+        "every so many steps one is kept for good; 0: none"),
+    INT("checkpoint.keep_best", checkpoint.keep_best, "0", 0, 1e6,
+        "how many with the lowest val_loss are kept; 0: none"),
     TEXT("checkpoint.resume", checkpoint.resume, "auto",
          "auto: the newest, never, or the path of one"),
 
@@ -364,6 +372,7 @@ void config_key_describe(const struct config_key *key, char *text, size_t size)
         [CONFIG_FRACTION] = "a number in [0, 1)",
         [CONFIG_PAIR] = "a list of two numbers in [0, 1)",
         [CONFIG_BOOL] = "true or false",
+        [CONFIG_INTERVAL] = "auto, a number of steps, or a time such as 30s, 10m, 2h",
     };
 
     if (key->type == CONFIG_CHOICE) {

@@ -20,6 +20,7 @@ enum config_type {
     CONFIG_FRACTION,  /* double in [0, 1) */
     CONFIG_PAIR,      /* two doubles in [0, 1), one after the other */
     CONFIG_BOOL,
+    CONFIG_INTERVAL, /* struct interval: steps in [min, max], "auto", or "10m" */
 };
 
 struct config_key {

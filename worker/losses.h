@@ -10,6 +10,7 @@
 enum {
     LOSSES_LEAVE = 1,  /* this rank was asked to leave after the step */
     LOSSES_SAVING = 2, /* its last checkpoint is still in work */
+    LOSSES_SAVE = 4,   /* rank 0: by its clock one is due */
 };
 
 struct losses;

@@ -215,6 +215,16 @@ static int sweep(const char *dir, int run_generation, struct errmsg *msg)
     return MIN(rv, 0);
 }
 
+/* Each start since the checkpoint's own, and that too, ended before it was to: but not
+ * the one that was asked to leave, or was done. log/ may have been cleaned up. */
+static void take_history(struct trainer *t, const struct checkpoint_meta *meta)
+{
+    uint64_t starts = MAX(run_dir_starts(&t->run_dir, meta->run_generation), 1);
+
+    t->meta.trained_ms = meta->trained_ms;
+    t->meta.failures = meta->failures + starts - (meta->is_end ? 1 : 0);
+}
+
 static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
 {
     const char *dir = t->config->checkpoint.dir;
@@ -244,6 +254,9 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
         memcpy(ret->path, entry.path, sizeof(ret->path));
         name_other_run(t, &meta, ret->run);
         ret->is_given = strcmp(entry.path, t->config->checkpoint.resume) == 0;
+        if (!ret->is_given && ret->run[0] == '\0') {
+            take_history(t, &meta);
+        }
     }
     checkpoint_meta_release(&meta);
     return rv;
@@ -436,14 +449,16 @@ static uint64_t first_worth(const struct trainer *t)
     struct checkpoint_entry *entries = NULL;
     struct errmsg msg;
     size_t n = 0;
-    int64_t every = t->config->checkpoint.every;
+    int64_t every = t->config->checkpoint.every.steps;
+    bool is_timed = t->config->checkpoint.every.is_auto ||
+                    t->config->checkpoint.every.ms > 0; /* may be any step */
     int64_t steps = t->config->train.steps;
 
     if (checkpoint_list(t->config->checkpoint.dir, &entries, &n, &msg) < 0) {
         n = 0; /* loading has told why */
     }
     mem_free(entries);
-    return n > 0 ? 1 : (uint64_t)(every > 0 ? MIN(every, steps) : steps);
+    return n > 0 || is_timed ? 1 : (uint64_t)(every > 0 ? MIN(every, steps) : steps);
 }
 
 /* A checkpoint that a person named comes without its metrics. */
@@ -492,7 +507,9 @@ static int open_saver(struct trainer *t, struct errmsg *msg)
         .control = t->control,
         .run_dir = &t->run_dir,
         .dir = t->config->checkpoint.dir,
-        .keep = (size_t)t->config->checkpoint.keep,
+        .retention = {.keep = (size_t)t->config->checkpoint.keep,
+                      .keep_every = (uint64_t)t->config->checkpoint.keep_every,
+                      .keep_best = (size_t)t->config->checkpoint.keep_best},
         .timeout_ms = t->timeout_ms,
         .metrics = t->metrics,
         .holder = trainer_holder(t, t->launch->rank),

@@ -176,6 +176,26 @@ static int highest_generation(const char *log_dir, int *ret, struct errmsg *msg)
     return 0;
 }
 
+uint64_t run_dir_starts(const struct run_dir *r, int from)
+{
+    char path[RUN_DIR_PATH_MAX];
+    const struct dirent *entry;
+    uint64_t n = 0;
+    uint64_t v;
+    DIR *dir;
+
+    dir = str_format(path, sizeof(path), "%s/log", r->path) ? opendir(path) : NULL;
+    /* one reader of this stream */
+    while (dir && (entry = readdir(dir))) { /* NOLINT(concurrency-mt-unsafe) */
+        n += str_parse_u64(entry->d_name, &v) == 0 && v >= (uint64_t)from &&
+             v < (uint64_t)r->run_generation;
+    }
+    if (dir) {
+        (void)closedir(dir); /* read only */
+    }
+    return n;
+}
+
 static int make_generation(struct run_dir *r, uint64_t at_least, struct errmsg *msg)
 {
     char dir[RUN_DIR_PATH_MAX];

@@ -54,6 +54,10 @@ int run_dir_open(const char *path, const struct run_dir_owner *owner,
  * error, too. */
 int run_dir_claim(struct run_dir *r, uint64_t at_least, struct errmsg *msg) MUST_CHECK;
 
+/* How many run generations from `from` on were begun before this one, as far as log/
+ * knows: 0 when it cannot be read. */
+uint64_t run_dir_starts(const struct run_dir *r, int from);
+
 /* Every other rank, with what rank 0 published. ERR_MISSING: this node does not see it.
  */
 int run_dir_join(const char *path, int run_generation, const char *token,

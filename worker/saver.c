@@ -177,7 +177,7 @@ static void prune(const struct saver *s)
 {
     struct errmsg msg;
 
-    if (checkpoint_prune(s->config.dir, s->config.keep, &msg) < 0) {
+    if (checkpoint_prune(s->config.dir, &s->config.retention, &msg) < 0) {
         log_warn("an old checkpoint was not deleted", "why=\"%s\"", msg.text);
     }
 }

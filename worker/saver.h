@@ -41,7 +41,7 @@ struct saver_config {
     struct control_client *control;
     struct run_dir *run_dir; /* rank 0's lock is the saver thread's from now on */
     const char *dir;         /* checkpoint.dir */
-    size_t keep;
+    struct checkpoint_retention retention;
     int timeout_ms;          /* for what the other ranks publish */
     struct metrics *metrics; /* rank 0; NULL elsewhere */
 

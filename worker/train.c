@@ -4,9 +4,10 @@
  *   the rest of the reduction; the loss sums of all leaves travel with the leave flag
  *   norm, clip, AdamW (after the snapshot that may still be copying)
  *   a loss or norm that is not finite ends the run: no checkpoint is taken of it
- *   the loss arrives; every eval.every steps the validation loss
+ *   the loss arrives; every eval.every steps the validation loss, and with
+ *     checkpoint.keep_best that of each checkpoint
  *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
- *   every checkpoint.every steps, at the end, and when asked to leave: a snapshot
+ *   every checkpoint.every (steps or time), at the end, and when asked to leave: a snapshot
  */
 
 #include "worker/train.h"
@@ -15,6 +16,7 @@
 #include "worker/evaluate.h"
 #include "worker/plan.h"
 #include "worker/report/progress.h"
+#include "worker/save_clock.h"
 #include "worker/trainer.h"
 
 #include "common/clock.h"
@@ -36,7 +38,7 @@ struct loop {
     struct trainer *t;
     double step_s; /* mean of the last MEAN_STEPS or so, for tok/s and ETA */
     int n_steps;   /* of them */
-    struct save_cadence save;
+    struct save_clock save;
     bool is_terminal; /* stdout: progress lines are written over each other */
 };
 
@@ -84,16 +86,20 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
     return 0;
 }
 
-static unsigned own_flags(const struct trainer *t)
+static unsigned own_flags(const struct loop *loop)
 {
-    return (control_client_should_leave(t->control) ? LOSSES_LEAVE : 0U) |
+    const struct trainer *t = loop->t;
+
+    return save_clock_flags(&loop->save) |
+           (control_client_should_leave(t->control) ? LOSSES_LEAVE : 0U) |
            (saver_is_busy(t->saver) ? LOSSES_SAVING : 0U);
 }
 
 /* One optimizer step. Fills loss, norm, lr of `line`; *ret_flags is every rank's. */
-static int run_step(struct trainer *t, struct metrics_line *line, unsigned *ret_flags,
+static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_flags,
                     struct errmsg *msg)
 {
+    struct trainer *t = loop->t;
     struct schedule_config schedule = trainer_adamw_config(t).schedule;
     const double *norm;
     const float *grads;
@@ -108,7 +114,7 @@ static int run_step(struct trainer *t, struct metrics_line *line, unsigned *ret_
         return rv;
     }
     grads = t->strategy->finish(t->parallel);
-    losses_exchange(t->losses, own_flags(t));
+    losses_exchange(t->losses, own_flags(loop));
     device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
     adamw_step(t->optimizer, t->params, grads, line->step, &norm);
     rv = losses_finish(t->losses, t->timeout_ms, &sum, ret_flags, msg);
@@ -168,24 +174,6 @@ static void tell_save_failure(struct loop *loop, const struct errmsg *msg)
     }
 }
 
-/* Begins a checkpoint of the state as it is. ERR_REFUSED: fenced. */
-static int begin_save(struct loop *loop, struct errmsg *msg)
-{
-    struct trainer *t = loop->t;
-    const float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
-                                  adamw_exp_avg_sq(t->optimizer)};
-    int rv;
-
-    t->meta.step = t->step;
-    t->meta.position = t->data_step * (uint64_t)t->config->train.global_batch;
-    rv = saver_begin(t->saver, state, &t->meta, msg);
-    if (rv < 0 && rv != ERR_REFUSED) {
-        tell_save_failure(loop, msg);
-        return 0;
-    }
-    return rv;
-}
-
 static uint64_t n_steps(const struct trainer *t)
 {
     return (uint64_t)t->config->train.steps;
@@ -194,6 +182,32 @@ static uint64_t n_steps(const struct trainer *t)
 static bool is_last(const struct trainer *t)
 {
     return t->step >= n_steps(t);
+}
+
+/* Begins a checkpoint of the state as it is; `line` is its step's. ERR_REFUSED: fenced.
+ */
+static int begin_save(struct loop *loop, const struct metrics_line *line,
+                      unsigned flags, struct errmsg *msg)
+{
+    struct trainer *t = loop->t;
+    uint64_t began_us = clock_us();
+    const float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
+                                  adamw_exp_avg_sq(t->optimizer)};
+    int rv;
+
+    t->meta.step = t->step;
+    t->meta.position = t->data_step * (uint64_t)t->config->train.global_batch;
+    t->meta.has_val_loss = isfinite(line->val_loss);
+    t->meta.val_loss = t->meta.has_val_loss ? line->val_loss : 0;
+    t->meta.trained_ms = save_clock_trained_ms(&loop->save);
+    t->meta.is_end = is_last(t) || (flags & LOSSES_LEAVE);
+    rv = saver_begin(t->saver, state, &t->meta, msg);
+    save_clock_begin(&loop->save, clock_us() - began_us);
+    if (rv < 0 && rv != ERR_REFUSED) {
+        tell_save_failure(loop, msg);
+        return 0;
+    }
+    return rv;
 }
 
 /* --- telling --- */
@@ -239,6 +253,18 @@ static void show_progress(struct loop *loop, const struct metrics_line *line,
     (void)pthread_mutex_unlock(&shown_line.lock);
 }
 
+/* What checkpoint.every=auto has chosen, when that is new. */
+static void tell_interval(struct loop *loop)
+{
+    char text[PROGRESS_MAX];
+
+    if (save_clock_news(&loop->save, text, sizeof(text))) {
+        end_line();
+        (void)printf("%s\n", text);
+        (void)fflush(stdout);
+    }
+}
+
 static int report(struct loop *loop, struct metrics_line *line, uint64_t began_us,
                   struct errmsg *msg)
 {
@@ -250,6 +276,7 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     line->step_s = (double)(clock_us() - began_us) / 1e6;
     line->tok_s = line->step_s > 0 ? tokens / line->step_s : 0;
     line->tokens = t->data_step * (uint64_t)tokens;
+    save_clock_report(&loop->save, line);
     control_client_progress(t->control, t->step, "step", (uint32_t)line->tok_s);
     if (!trainer_leads(t)) {
         return 0;
@@ -259,6 +286,7 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
         return rv;
     }
     show_progress(loop, line, tokens);
+    tell_interval(loop);
     return 0;
 }
 
@@ -344,6 +372,17 @@ static int stop_diverged(struct loop *loop, struct metrics_line *line,
     return rv < 0 ? rv : ERR_NOT_FINITE;
 }
 
+/* The best checkpoints are known by their val_loss: each has one, but where the job was
+ * asked to leave, which is not to take longer. */
+static bool is_evaluated(const struct trainer *t, bool is_saved, unsigned flags)
+{
+    bool is_due = cadence_is_due_or_last(t->config->eval.every, t->step, n_steps(t));
+
+    return t->val_losses &&
+           (is_due || (is_saved && t->config->checkpoint.keep_best > 0 &&
+                       !(flags & LOSSES_LEAVE)));
+}
+
 static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
 {
     struct trainer *t = loop->t;
@@ -355,10 +394,11 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
         .world_size = t->launch->world_size,
         .val_loss = NAN,
     };
+    bool is_saved;
     int rv;
 
     trace_step(t->trace, line.step);
-    rv = run_step(t, &line, ret_flags, msg);
+    rv = run_step(loop, &line, ret_flags, msg);
     trace_end(t->trace, TRACE_ROW_STEP, "step", began_us);
     if (rv == 0 && saver_is_fenced(t->saver)) {
         return saver_wait(t->saver, msg);
@@ -366,13 +406,14 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     if (rv == 0 && !is_finite(&line)) {
         return stop_diverged(loop, &line, began_us, msg);
     }
-    if (rv == 0 && t->val_losses &&
-        cadence_is_due_or_last(t->config->eval.every, t->step, n_steps(t))) {
+    is_saved = rv == 0 &&
+               save_clock_step(&loop->save, t->step, clock_us() - began_us, *ret_flags);
+    if (rv == 0 && is_evaluated(t, is_saved, *ret_flags)) {
         rv = evaluate(t, &line.val_loss, msg);
     }
     rv = rv < 0 ? rv : report(loop, &line, began_us, msg);
-    if (rv == 0 && save_cadence_step(&loop->save, t->step, *ret_flags)) {
-        rv = begin_save(loop, msg);
+    if (rv == 0 && is_saved) {
+        rv = begin_save(loop, &line, *ret_flags, msg);
     }
     if (rv == 0 && trainer_leads(t) &&
         cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
@@ -404,13 +445,13 @@ static int train(struct trainer *t, struct errmsg *msg)
 {
     struct loop loop = {
         .t = t,
-        .save = {.every = t->config->checkpoint.every, .steps = n_steps(t)},
         .is_terminal = isatty(STDOUT_FILENO),
     };
     unsigned flags = 0;
     int rv = 0;
 
     t->has_begun = true;
+    save_clock_start(&loop.save, t);
     if (loop.is_terminal) {
         log_set_sink(put_log_line);
     }

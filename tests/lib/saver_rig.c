@@ -101,7 +101,7 @@ static void open_saver(struct saver_rig *r)
                                   .control = r->control,
                                   .run_dir = &r->run_dir,
                                   .dir = r->ckpt,
-                                  .keep = SAVER_RIG_KEEP,
+                                  .retention = {.keep = SAVER_RIG_KEEP},
                                   .timeout_ms = RANK_TIMEOUT_MS,
                                   .metrics = r->metrics,
                                   .holder = r->holder,

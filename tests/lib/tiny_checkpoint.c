@@ -95,6 +95,11 @@ size_t tiny_shard(const struct tiny *t, int rank, int world, struct box *ret)
     return TINY_TENSORS;
 }
 
+double tiny_val_loss(uint64_t step)
+{
+    return (double)(step < 25 ? 25 - step : step - 25) / 8;
+}
+
 int tiny_manifest(const char *dir, uint64_t step, int run_generation,
                   const struct checkpoint_file *files, int world, struct errmsg *msg)
 {
@@ -108,6 +113,10 @@ int tiny_manifest(const char *dir, uint64_t step, int run_generation,
                                          .world_size = world,
                                          .mesh = {world, 1, "ddp"},
                                          .signature = "micro_batch=4 fp32 avx2",
+                                         .has_val_loss = true,
+                                         .val_loss = tiny_val_loss(step),
+                                         .trained_ms = step * 1000,
+                                         .failures = (uint64_t)run_generation - 1,
                                          .model_json = model,
                                          .config_json = config,
                                          .data_json = data};

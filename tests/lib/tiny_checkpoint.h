@@ -28,6 +28,9 @@ int tiny_write(const struct tiny *t, const char *dir, uint64_t step, int run_gen
 void tiny_commit(const struct tiny *t, const char *dir, uint64_t step,
                  int run_generation, int world);
 
+/* What its manifest says: the best is that of step 25. */
+double tiny_val_loss(uint64_t step);
+
 /* A manifest for these files, in DIR/step-N-gR.tmp. */
 int tiny_manifest(const char *dir, uint64_t step, int run_generation,
                   const struct checkpoint_file *files, int world,

@@ -69,7 +69,12 @@ struct checkpoint_meta {
     int world_size;
     struct checkpoint_mesh mesh; /* dp_replicate × dp_shard divides world_size */
     char signature[128];         /* numerics signature */
-    char *model_json;            /* the model.* keys, as a JSON object */
+    bool has_val_loss;
+    double val_loss;     /* of this very state */
+    uint64_t trained_ms; /* time of training so far, all starts together */
+    uint64_t failures;   /* starts that ended before they were to */
+    bool is_end;         /* this start ended with it: done, or asked to leave */
+    char *model_json;    /* the model.* keys, as a JSON object */
     char *config_json; /* the resolved configuration, flat: {"model.dim": "64", …} */
     char *data_json;   /* file list with sizes and a hash of each head */
 };
@@ -168,7 +173,17 @@ int checkpoint_sweep(const char *dir, int keep_run_generation,
 int checkpoint_discard(const char *dir, uint64_t step, int run_generation,
                        struct errmsg *msg) MUST_CHECK;
 
-/* Deletes all but the newest `keep` (0: keep all). */
-int checkpoint_prune(const char *dir, size_t keep, struct errmsg *msg) MUST_CHECK;
+/* What is kept: the union of the three. Of several checkpoints of one step only the
+ * newest counts for the last two. */
+struct checkpoint_retention {
+    size_t keep;         /* the newest; 0: all */
+    uint64_t keep_every; /* those of each such step, for good; 0: none */
+    size_t keep_best;    /* those with the lowest val_loss */
+};
+
+/* Deletes all others. One whose manifest cannot be read now stays, if it could be one
+ * of the best. */
+int checkpoint_prune(const char *dir, const struct checkpoint_retention *retention,
+                     struct errmsg *msg) MUST_CHECK;
 
 #endif

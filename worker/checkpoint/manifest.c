@@ -5,11 +5,13 @@
 #include "worker/checkpoint/safetensors.h"
 
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,11 +125,27 @@ static int check_meta(const struct checkpoint_meta *meta, size_t n_files,
                           meta->world_size);
     }
     if (meta->step > INT64_MAX || meta->position > INT64_MAX ||
-        meta->run_generation < 1 || meta->world_size < 1 || n_files == 0 ||
-        n_files > MANIFEST_FILES_MAX) {
+        meta->trained_ms > INT64_MAX || meta->failures > INT64_MAX ||
+        (meta->has_val_loss && !isfinite(meta->val_loss)) || meta->run_generation < 1 ||
+        meta->world_size < 1 || n_files == 0 || n_files > MANIFEST_FILES_MAX) {
         return errmsg_set(msg, ERR_INVALID, "the manifest's numbers are out of range");
     }
     return 0;
+}
+
+/* What the training has gone through. */
+static void put_history(struct buf *b, const struct checkpoint_meta *meta)
+{
+    char number[NUMBER_TEXT_MAX];
+
+    if (meta->has_val_loss) {
+        number_format(meta->val_loss, number);
+        (void)buf_printf(b, "  \"val_loss\": %s,\n", number);
+    }
+    (void)buf_printf(b,
+                     "  \"trained_ms\": %" PRIu64 ",\n  \"failures\": %" PRIu64 ",\n",
+                     meta->trained_ms, meta->failures);
+    (void)buf_printf(b, "  \"is_end\": %s,\n", meta->is_end ? "true" : "false");
 }
 
 static int put_all(struct buf *b, const struct checkpoint_meta *meta,
@@ -149,6 +167,7 @@ static int put_all(struct buf *b, const struct checkpoint_meta *meta,
                      meta->mesh.dp_replicate, meta->mesh.dp_shard, meta->mesh.strategy);
     safetensors_quote(b, meta->signature);
     (void)buf_printf(b, ",\n");
+    put_history(b, meta);
     rv = put_json(b, "model", meta->model_json, msg);
     if (rv == 0) {
         rv = put_json(b, "config", meta->config_json, msg);
@@ -294,6 +313,29 @@ static int get_mesh(const json_t *json, struct checkpoint_meta *meta)
     return mesh_ok(&meta->mesh, meta->world_size) ? 0 : ERR_CORRUPT;
 }
 
+/* Older manifests have none of it. */
+static int get_history(const json_t *json, struct checkpoint_meta *meta)
+{
+    const json_t *val_loss = json_object_get(json, "val_loss");
+    const json_t *is_end = json_object_get(json, "is_end");
+    int64_t trained_ms = 0;
+    int64_t failures = 0;
+
+    if ((val_loss && !json_is_real(val_loss)) || (is_end && !json_is_boolean(is_end)) ||
+        (json_object_get(json, "trained_ms") &&
+         get_int(json, "trained_ms", 0, INT64_MAX, &trained_ms) < 0) ||
+        (json_object_get(json, "failures") &&
+         get_int(json, "failures", 0, INT64_MAX, &failures) < 0)) {
+        return ERR_CORRUPT;
+    }
+    meta->has_val_loss = val_loss != NULL;
+    meta->val_loss = json_real_value(val_loss);
+    meta->trained_ms = (uint64_t)trained_ms;
+    meta->failures = (uint64_t)failures;
+    meta->is_end = json_is_true(is_end);
+    return 0;
+}
+
 static int get_meta(const json_t *json, struct checkpoint_meta *meta)
 {
     int64_t format;
@@ -316,10 +358,9 @@ static int get_meta(const json_t *json, struct checkpoint_meta *meta)
     meta->position = (uint64_t)position;
     meta->seed = (uint64_t)seed;
     meta->world_size = (int)world_size;
-    if (get_mesh(json, meta) < 0) {
-        return ERR_CORRUPT;
-    }
-    return get_text(json, "signature", meta->signature, sizeof(meta->signature));
+    return get_mesh(json, meta) < 0 || get_history(json, meta) < 0
+               ? ERR_CORRUPT
+               : get_text(json, "signature", meta->signature, sizeof(meta->signature));
 }
 
 static int get_file(const json_t *json, struct checkpoint_file *file)

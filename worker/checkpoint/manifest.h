@@ -16,6 +16,10 @@
  *     "mesh": {"dp_replicate": 1, "dp_shard": 2, "strategy": "fsdp"},
  *                                missing in old ones: all held everything, as ddp
  *     "signature": "…",
+ *     "val_loss": 2.5,           only where it was measured on this very state
+ *     "trained_ms": 61500,       this and the next two: missing in older manifests
+ *     "failures": 0,
+ *     "is_end": false,
  *     "model": {…},              verbatim, in one line; so are the next two
  *     "config": {…},
  *     "data": {…},

@@ -8,6 +8,7 @@
 #include "worker/checkpoint/retention.h"
 
 #include "worker/checkpoint/file.h"
+#include "worker/checkpoint/manifest.h"
 
 #include "common/mem.h"
 #include "common/str.h"
@@ -357,28 +358,137 @@ int checkpoint_sweep(const char *dir, int keep_run_generation, struct errmsg *ms
     return first < 0 ? first : n_left;
 }
 
-int retention_prune(const char *dir, size_t keep,
-                    void (*on_deleted)(void *arg, const char *name), void *arg,
-                    struct errmsg *msg)
+/* --- what is kept --- */
+
+/* A newer one of the same step has taken its place. */
+static bool is_superseded(const struct retained *all, size_t i)
+{
+    for (size_t k = 0; k < i; k++) {
+        if (all[k].entry.step == all[i].entry.step) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The lowest val_loss that has not been taken; of equal ones the newest. NULL: none. */
+static const struct retained *find_best(const struct retained *all, size_t n,
+                                        const bool *is_taken)
+{
+    const struct retained *best = NULL;
+
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].has_val_loss && !is_taken[i] &&
+            (!best || all[i].val_loss < best->val_loss)) {
+            best = &all[i];
+        }
+    }
+    return best;
+}
+
+static void keep_best(struct retained *all, size_t n, const bool *is_old, size_t k)
+{
+    bool *is_taken = mem_array(n, sizeof(*is_taken));
+
+    memcpy(is_taken, is_old, n * sizeof(*is_taken));
+    for (const struct retained *best; k > 0 && (best = find_best(all, n, is_taken));
+         k--) {
+        is_taken[best - all] = true;
+        all[best - all].is_kept = true;
+    }
+    mem_free(is_taken);
+}
+
+void retention_choose(struct retained *all, size_t n,
+                      const struct checkpoint_retention *retention)
+{
+    bool *is_old = mem_array(n, sizeof(*is_old));
+
+    for (size_t i = 0; i < n; i++) {
+        struct retained *r = &all[i];
+
+        is_old[i] = is_superseded(all, i);
+        r->is_kept = retention->keep == 0 || i < retention->keep ||
+                     (retention->keep_best > 0 && r->is_unreadable) ||
+                     (retention->keep_every > 0 && !is_old[i] &&
+                      r->entry.step % retention->keep_every == 0);
+    }
+    if (retention->keep > 0 && n > 0) {
+        keep_best(all, n, is_old, retention->keep_best);
+    }
+    mem_free(is_old);
+}
+
+/* A damaged manifest has no val_loss; one that cannot be read now may have. */
+static void read_val_loss(struct retained *r)
+{
+    struct manifest m = {0};
+    int rv = manifest_read(r->entry.path, &m, NULL);
+
+    r->has_val_loss = rv == 0 && m.meta.has_val_loss;
+    r->val_loss = r->has_val_loss ? m.meta.val_loss : 0;
+    r->is_unreadable =
+        rv < 0 && rv != ERR_CORRUPT && rv != ERR_MISSING && rv != ERR_TOO_LARGE;
+    manifest_release(&m);
+}
+
+int retention_list(const char *dir, const struct checkpoint_retention *retention,
+                   struct retained **ret, size_t *ret_n, struct errmsg *msg)
 {
     struct checkpoint_entry *entry = NULL;
+    struct retained *all;
     size_t n = 0;
     int rv = checkpoint_list(dir, &entry, &n, msg);
 
-    ASSERT(keep >= 1);
-    for (size_t i = n; i > keep && rv == 0; i--) { /* the oldest first */
-        const char *name = strrchr(entry[i - 1].path, '/') + 1;
+    if (rv < 0) {
+        return rv;
+    }
+    all = mem_array(n, sizeof(*all));
+    for (size_t i = 0; i < n; i++) {
+        all[i].entry = entry[i];
+        if (retention->keep_best > 0) {
+            read_val_loss(&all[i]);
+        }
+    }
+    mem_free(entry);
+    retention_choose(all, n, retention);
+    *ret = all;
+    *ret_n = n;
+    return 0;
+}
 
+int retention_delete(const char *dir, const struct retained *all, size_t n,
+                     void (*on_deleted)(void *arg, const char *name), void *arg,
+                     struct errmsg *msg)
+{
+    int rv = 0;
+
+    for (size_t i = n; i > 0 && rv == 0; i--) { /* the oldest first */
+        const char *name = strrchr(all[i - 1].entry.path, '/') + 1;
+
+        if (all[i - 1].is_kept) {
+            continue;
+        }
         rv = delete_name(dir, name, msg);
         if (rv == 0 && on_deleted) {
             on_deleted(arg, name);
         }
     }
-    mem_free(entry);
     return rv;
 }
 
-int checkpoint_prune(const char *dir, size_t keep, struct errmsg *msg)
+int checkpoint_prune(const char *dir, const struct checkpoint_retention *retention,
+                     struct errmsg *msg)
 {
-    return keep == 0 ? 0 : retention_prune(dir, keep, NULL, NULL, msg);
+    struct retained *all = NULL;
+    size_t n = 0;
+    int rv;
+
+    if (retention->keep == 0) {
+        return 0;
+    }
+    rv = retention_list(dir, retention, &all, &n, msg);
+    rv = rv < 0 ? rv : retention_delete(dir, all, n, NULL, NULL, msg);
+    mem_free(all);
+    return rv;
 }

@@ -5,6 +5,8 @@
 #include "worker/checkpoint/verbs_internal.h"
 #include "worker/checkpoint/verify.h"
 
+#include "common/mem.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +42,9 @@ static json_t *entry_json(const struct checkpoint_entry *e, const struct manifes
     (void)json_object_set_new(json, "world_size", json_integer(m->meta.world_size));
     (void)json_object_set_new(json, "files", json_integer((json_int_t)m->n_files));
     (void)json_object_set_new(json, "bytes", json_integer((json_int_t)total_bytes(m)));
+    if (m->meta.has_val_loss) {
+        (void)json_object_set_new(json, "val_loss", json_real(m->meta.val_loss));
+    }
     return json;
 }
 
@@ -48,16 +53,20 @@ static void print_entry(const struct checkpoint_entry *e, const struct manifest 
 {
     char name[256];
     char size[32];
+    char val_loss[32] = "-";
 
     ckpt_name(e->path, name, sizeof(name));
     (void)printf("%9" PRIu64 "  %4d", e->step, e->run_generation);
     if (m) {
+        if (m->meta.has_val_loss) {
+            (void)snprintf(val_loss, sizeof(val_loss), "%.4f", m->meta.val_loss);
+        }
         ckpt_format_size(size, sizeof(size), total_bytes(m));
-        (void)printf("  %5d  %12" PRIu64 "  %5zu  %9s  %s\n", m->meta.world_size,
-                     m->meta.position, m->n_files, size, name);
+        (void)printf("  %5d  %12" PRIu64 "  %5zu  %9s  %8s  %s\n", m->meta.world_size,
+                     m->meta.position, m->n_files, size, val_loss, name);
     } else {
-        (void)printf("  %5s  %12s  %5s  %9s  %s: %s\n", "-", "-", "-", "-", name,
-                     why->text);
+        (void)printf("  %5s  %12s  %5s  %9s  %8s  %s: %s\n", "-", "-", "-", "-",
+                     val_loss, name, why->text);
     }
 }
 
@@ -103,8 +112,8 @@ int ckpt_list(const struct ckpt_args *args)
     } else if (t.n == 0) {
         (void)printf("no checkpoint in %s\n", t.dir);
     } else {
-        (void)printf("%9s  %4s  %5s  %12s  %5s  %9s  %s\n", "STEP", "GEN", "RANKS",
-                     "SAMPLES", "FILES", "SIZE", "CHECKPOINT");
+        (void)printf("%9s  %4s  %5s  %12s  %5s  %9s  %8s  %s\n", "STEP", "GEN", "RANKS",
+                     "SAMPLES", "FILES", "SIZE", "VAL_LOSS", "CHECKPOINT");
         rv = list_targets(&t, NULL);
     }
     ckpt_targets_release(&t);
@@ -210,54 +219,78 @@ static void on_deleted(void *arg, const char *name)
     }
 }
 
-static json_t *kept_names(const struct ckpt_targets *t, size_t keep)
+static json_t *kept_names(const struct retained *all, size_t n)
 {
     json_t *kept = json_array();
     char name[256];
 
-    for (size_t i = 0; i < t->n && i < keep; i++) {
-        ckpt_name(t->entry[i].path, name, sizeof(name));
-        (void)json_array_append_new(kept, ckpt_json_text(name));
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].is_kept) {
+            ckpt_name(all[i].entry.path, name, sizeof(name));
+            (void)json_array_append_new(kept, ckpt_json_text(name));
+        }
+    }
+    return kept;
+}
+
+static size_t count_kept(const struct retained *all, size_t n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        kept += all[i].is_kept;
     }
     return kept;
 }
 
 /* Damage may sit in the newest: then the older ones are all there is, and nobody
  * deletes them by a number. Most often one checkpoint is read here, the newest. */
-static int check_kept(const struct ckpt_targets *t, size_t keep)
+static int check_kept(const char *dir, const struct retained *all, size_t n,
+                      size_t keep)
 {
     struct errmsg msg;
 
-    for (size_t i = 0; i < t->n && i < keep; i++) {
-        if (checkpoint_verify(t->entry[i].path, NULL, &msg) == 0) {
+    for (size_t i = 0; i < n && i < keep; i++) {
+        if (checkpoint_verify(all[i].entry.path, NULL, &msg) == 0) {
             return 0;
         }
     }
-    if (t->n <= keep) {
+    if (count_kept(all, n) == n) {
         return 0; /* nothing would be deleted */
     }
-    return ckpt_fail(CKPT_BAD,
-                     "nothing deleted: all that would be kept is damaged or cannot "
-                     "be read (ctrun ckpt "
-                     "verify %s)",
-                     t->dir);
+    return ckpt_fail(
+        CKPT_BAD,
+        "nothing deleted: the newest that would be kept are damaged or cannot "
+        "be read (ctrun ckpt "
+        "verify %s)",
+        dir);
 }
 
-static int prune_targets(const struct ckpt_targets *t, const struct ckpt_args *args)
+static int prune_folder(const char *dir, const struct ckpt_args *args)
 {
-    json_t *deleted = args->json ? json_array() : NULL;
+    json_t *deleted = NULL;
+    struct retained *all = NULL;
     struct errmsg msg;
-    int rv = CKPT_OK;
+    size_t n = 0;
+    int rv;
 
-    if (retention_prune(t->dir, args->keep, on_deleted, deleted, &msg) < 0) {
-        rv = ckpt_fail(CKPT_BAD, "%s", msg.text);
+    if (retention_list(dir, &args->retention, &all, &n, &msg) < 0) {
+        return ckpt_fail(CKPT_BAD, "%s", msg.text);
     }
-    if (args->json) {
-        ckpt_print_json(json_pack("{s:o, s:o}", "deleted", deleted, "kept",
-                                  kept_names(t, args->keep)));
-    } else {
-        (void)printf("kept %zu of %zu\n", MIN(t->n, args->keep), t->n);
+    rv = check_kept(dir, all, n, args->retention.keep);
+    if (rv == CKPT_OK) {
+        deleted = args->json ? json_array() : NULL;
+        if (retention_delete(dir, all, n, on_deleted, deleted, &msg) < 0) {
+            rv = ckpt_fail(CKPT_BAD, "%s", msg.text);
+        }
+        if (args->json) {
+            ckpt_print_json(json_pack("{s:o, s:o}", "deleted", deleted, "kept",
+                                      kept_names(all, n)));
+        } else {
+            (void)printf("kept %zu of %zu\n", count_kept(all, n), n);
+        }
     }
+    mem_free(all);
     return rv;
 }
 
@@ -272,10 +305,7 @@ int ckpt_prune(const struct ckpt_args *args)
                        args->path);
     }
     if (rv == 0) {
-        rv = check_kept(&t, args->keep);
-    }
-    if (rv == 0) {
-        rv = prune_targets(&t, args);
+        rv = prune_folder(t.dir, args);
     }
     ckpt_targets_release(&t);
     return rv;

@@ -88,6 +88,14 @@ static void print_json(const struct ckpt_view *v)
         json, "mesh",
         json_pack("{s:i, s:i, s:s}", "dp_replicate", meta->mesh.dp_replicate,
                   "dp_shard", meta->mesh.dp_shard, "strategy", meta->mesh.strategy));
+    if (meta->has_val_loss) {
+        (void)json_object_set_new(json, "val_loss", json_real(meta->val_loss));
+    }
+    (void)json_object_set_new(json, "trained_ms",
+                              json_integer((json_int_t)meta->trained_ms));
+    (void)json_object_set_new(json, "failures",
+                              json_integer((json_int_t)meta->failures));
+    (void)json_object_set_new(json, "is_end", json_boolean(meta->is_end));
     (void)json_object_set_new(json, "model", parse(meta->model_json));
     (void)json_object_set_new(json, "config", parse(meta->config_json));
     (void)json_object_set_new(json, "data", parse(meta->data_json));
@@ -156,6 +164,12 @@ static void print_table(const struct ckpt_view *v, bool with_tensors)
                  meta->mesh.strategy, meta->mesh.dp_replicate, meta->mesh.dp_shard);
     (void)printf("  %-15s %" PRIu64 "\n", "samples", meta->position);
     (void)printf("  %-15s %" PRId64 "\n", "seed", (int64_t)meta->seed);
+    if (meta->has_val_loss) {
+        (void)printf("  %-15s %.4f\n", "val_loss", meta->val_loss);
+    }
+    (void)printf("  %-15s %.1f s, %" PRIu64 " failure%s\n", "trained",
+                 (double)meta->trained_ms / 1e3, meta->failures,
+                 meta->failures == 1 ? "" : "s");
     (void)printf("  %-15s %s\n", "signature", meta->signature);
     (void)printf("  %-15s %zu%s\n", "tensors", count_tensors(v->index),
                  with_tensors ? "" : " (--tensors lists them)");

@@ -25,7 +25,8 @@ static const struct ckpt_verb verbs[] = {
     {"list", ckpt_list, "ctrun ckpt list DIR [--json]"},
     {"verify", ckpt_verify, "ctrun ckpt verify PATH [--json]"},
     {"show", ckpt_show, "ctrun ckpt show PATH [--tensors|--json]"},
-    {"prune", ckpt_prune, "ctrun ckpt prune DIR --keep N [--json]"},
+    {"prune", ckpt_prune,
+     "ctrun ckpt prune DIR --keep N [--keep-every N] [--keep-best N] [--json]"},
 };
 
 static const char usage_text[] =
@@ -35,7 +36,9 @@ static const char usage_text[] =
     "  verify PATH           reads every byte; names every file that is wrong\n"
     "  show PATH             files, step, generation, mesh and, last, state_hash;\n"
     "                        with --tensors each tensor too (--json has them all)\n"
-    "  prune DIR --keep N    deletes all but the newest N\n"
+    "  prune DIR --keep N    deletes all but the newest N; stays also what\n"
+    "                        --keep-every N (steps) and --keep-best N (lowest val_loss)\n"
+    "                        ask for\n"
     "\n"
     "  --json                print JSON instead of a table\n"
     "  --help                this text\n"
@@ -222,16 +225,51 @@ static int unknown_verb(const char *name)
                      name);
 }
 
-static int parse_keep(const char *text, struct ckpt_args *args)
-{
-    uint64_t keep;
+struct keep_option {
+    const char *name;
+    const char *wants;
+    uint64_t *value;
+};
 
-    if (!text || str_parse_u64(text, &keep) < 0 || keep == 0) {
-        return ckpt_fail(CKPT_USAGE,
-                         "--keep wants a number of checkpoints, at least 1");
+/* 1: `argv[*i]` is that option, its value was taken; 0: another; negative: one line was
+ * printed. */
+static int take_keep(const struct keep_option *option, int argc, char **argv, int *i)
+{
+    size_t len = strlen(option->name);
+    const char *text = argv[*i] + len;
+
+    if (!str_starts_with(argv[*i], option->name) || (*text != '\0' && *text != '=')) {
+        return 0;
     }
-    args->keep = (size_t)keep;
-    return 0;
+    if (*text == '\0') {
+        *i += 1;
+    }
+    text = *text == '=' ? text + 1 : *i < argc ? argv[*i] : NULL;
+    if (!text || str_parse_u64(text, option->value) < 0 || *option->value == 0) {
+        (void)ckpt_fail(CKPT_USAGE, "%s wants a number of %s, at least 1", option->name,
+                        option->wants);
+        return ERR_INVALID;
+    }
+    return 1;
+}
+
+/* The same, of the options that say what is kept. */
+static int take_retention(int argc, char **argv, int *i,
+                          struct checkpoint_retention *ret)
+{
+    uint64_t keep = ret->keep;
+    uint64_t best = ret->keep_best;
+    const struct keep_option options[] = {{"--keep", "checkpoints", &keep},
+                                          {"--keep-every", "steps", &ret->keep_every},
+                                          {"--keep-best", "checkpoints", &best}};
+    int rv = 0;
+
+    for (size_t k = 0; k < ARRAY_LEN(options) && rv == 0; k++) {
+        rv = take_keep(&options[k], argc, argv, i);
+    }
+    ret->keep = (size_t)keep;
+    ret->keep_best = (size_t)best;
+    return rv;
 }
 
 static int check_args(const struct ckpt_verb *verb, const struct ckpt_args *args)
@@ -239,7 +277,7 @@ static int check_args(const struct ckpt_verb *verb, const struct ckpt_args *args
     if (!args->path || args->path[0] == '\0') {
         return ckpt_fail(CKPT_USAGE, "no path given: %s", verb->usage);
     }
-    if (verb->run == ckpt_prune && args->keep == 0) {
+    if (verb->run == ckpt_prune && args->retention.keep == 0) {
         return ckpt_fail(CKPT_USAGE, "--keep is missing: %s", verb->usage);
     }
     return 0;
@@ -249,21 +287,20 @@ static int check_args(const struct ckpt_verb *verb, const struct ckpt_args *args
 static int parse_args(const struct ckpt_verb *verb, int argc, char **argv,
                       struct ckpt_args *ret)
 {
-    bool may_keep = verb->run == ckpt_prune;
     int rv = 0;
 
     for (int i = 0; i < argc && rv == 0; i++) {
         const char *arg = argv[i];
+        int taken = verb->run == ckpt_prune
+                        ? take_retention(argc, argv, &i, &ret->retention)
+                        : 0;
 
-        if (strcmp(arg, "--json") == 0) {
+        if (taken != 0) {
+            rv = taken < 0 ? CKPT_USAGE : 0;
+        } else if (strcmp(arg, "--json") == 0) {
             ret->json = true;
         } else if (verb->run == ckpt_show && strcmp(arg, "--tensors") == 0) {
             ret->tensors = true;
-        } else if (may_keep && strcmp(arg, "--keep") == 0) {
-            rv = parse_keep(i + 1 < argc ? argv[i + 1] : NULL, ret);
-            i++;
-        } else if (may_keep && str_starts_with(arg, "--keep=")) {
-            rv = parse_keep(arg + strlen("--keep="), ret);
         } else if (arg[0] == '-') {
             rv = ckpt_fail(CKPT_USAGE, "unknown option '%s': %s", arg, verb->usage);
         } else if (ret->path) {

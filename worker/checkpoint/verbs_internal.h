@@ -11,7 +11,7 @@ enum { CKPT_OK = 0, CKPT_BAD = 1, CKPT_USAGE = 2 };
 
 struct ckpt_args {
     const char *path;
-    size_t keep; /* 0: not given */
+    struct checkpoint_retention retention; /* 0: not given */
     bool json;
     bool tensors; /* show: list them too */
 };

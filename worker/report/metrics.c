@@ -417,18 +417,21 @@ static int put_line(struct buf *b, const struct metrics_line *l)
 {
     bool fits;
 
-    fits = buf_printf(b, "{\"step\":%llu", (unsigned long long)l->step) == 0 &&
-           put_number(b, "loss", l->loss) == 0 &&
-           put_number(b, "grad_norm", l->grad_norm) == 0 &&
-           put_number(b, "lr", l->lr) == 0 &&
-           buf_printf(b, ",\"tokens\":%llu", (unsigned long long)l->tokens) == 0 &&
-           put_number(b, "tok_s", l->tok_s) == 0 &&
-           put_number(b, "step_s", l->step_s) == 0 &&
-           put_number(b, "mfu", l->mfu < 0 ? (double)NAN : l->mfu) == 0 &&
-           buf_printf(b, ",\"generation\":%d,\"world_size\":%d", l->generation,
-                      l->world_size) == 0 &&
-           (isnan(l->val_loss) || put_number(b, "val_loss", l->val_loss) == 0) &&
-           buf_printf(b, "}\n") == 0;
+    fits =
+        buf_printf(b, "{\"step\":%llu", (unsigned long long)l->step) == 0 &&
+        put_number(b, "loss", l->loss) == 0 &&
+        put_number(b, "grad_norm", l->grad_norm) == 0 &&
+        put_number(b, "lr", l->lr) == 0 &&
+        buf_printf(b, ",\"tokens\":%llu", (unsigned long long)l->tokens) == 0 &&
+        put_number(b, "tok_s", l->tok_s) == 0 &&
+        put_number(b, "step_s", l->step_s) == 0 &&
+        put_number(b, "mfu", l->mfu < 0 ? (double)NAN : l->mfu) == 0 &&
+        buf_printf(b, ",\"generation\":%d,\"world_size\":%d", l->generation,
+                   l->world_size) == 0 &&
+        (l->ckpt_every_s <= 0 || put_number(b, "ckpt_every_s", l->ckpt_every_s) == 0) &&
+        (l->ckpt_cost_s <= 0 || put_number(b, "ckpt_cost_s", l->ckpt_cost_s) == 0) &&
+        (isnan(l->val_loss) || put_number(b, "val_loss", l->val_loss) == 0) &&
+        buf_printf(b, "}\n") == 0;
     return fits ? 0 : ERR_TOO_LARGE;
 }
 

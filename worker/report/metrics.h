@@ -28,7 +28,9 @@ struct metrics_line {
     uint64_t tokens;           /* consumed so far */
     double tok_s, step_s, mfu; /* mfu < 0: unknown, written as null */
     int generation, world_size;
-    double val_loss; /* NaN: none */
+    double val_loss;     /* NaN: none */
+    double ckpt_every_s; /* what checkpoint.every=auto has chosen; 0: not asked */
+    double ckpt_cost_s;  /* … and from what; 0: not known yet */
 };
 
 enum { METRICS_MISSING_MAX = 128, METRICS_NAME_MAX = 64 };

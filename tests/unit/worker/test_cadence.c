@@ -28,7 +28,8 @@ static void every_nth_step_is_due_and_none_with_0(void **state)
 
 /* One character a step: what ranks say, and whether a checkpoint begins.
  *
- *   flags  '.' nothing, 's' saving, 'l' leave, 'b' both
+ *   flags  '.' nothing, 's' saving, 'l' leave, 'b' both, 't' due by rank 0's clock,
+ *          'T' that while saving
  *   begun  '.' no, 'S' yes
  */
 static void expect(int64_t every, const char *flags, const char *begun)
@@ -38,7 +39,8 @@ static void expect(int64_t every, const char *flags, const char *begun)
 
     for (uint64_t step = 1; flags[step - 1]; step++) {
         char f = flags[step - 1];
-        unsigned all = (f == 's' || f == 'b' ? LOSSES_SAVING : 0U) |
+        unsigned all = (f == 's' || f == 'b' || f == 'T' ? LOSSES_SAVING : 0U) |
+                       (f == 't' || f == 'T' ? LOSSES_SAVE : 0U) |
                        (f == 'l' || f == 'b' ? LOSSES_LEAVE : 0U);
 
         seen[step - 1] = save_cadence_step(&c, step, all) ? 'S' : '.';
@@ -76,12 +78,55 @@ static void the_last_step_and_a_leave_are_saved_whatever_is_in_work(void **state
     expect(1, ".........b", "SSSSSSSSSS");
 }
 
+static void what_rank_0_asks_for_begins_on_every_rank(void **state)
+{
+    (void)state;
+    expect(0, "..t.......", "..S......S");
+    expect(0, "..ttt.....", "..SSS....S");
+    expect(0, "..TTs.....", ".....S...S"); /* put off, once for all */
+    expect(4, "..t.......", "..SS...S.S"); /* steps count as ever */
+}
+
+/* Steps of 300 ms, a checkpoint every second: by the clock of rank 0 alone. */
+static void rank_0_asks_when_the_time_has_passed(void **state)
+{
+    struct save_cadence leader = {.every_ms = 1000, .steps = 20, .begun_ms = 5000};
+    struct save_cadence other = {.every_ms = 1000, .steps = 20, .begun_ms = 0};
+    char seen[32] = "";
+
+    (void)state;
+    for (uint64_t step = 1; step <= 12; step++) {
+        uint64_t now_ms = 5000 + 300 * step;
+        unsigned flags = save_cadence_asks(&leader, now_ms) ? LOSSES_SAVE : 0U;
+        bool begins = save_cadence_step(&leader, step, flags);
+
+        assert_int_equal(save_cadence_step(&other, step, flags), begins);
+        if (begins) {
+            save_cadence_begin(&leader, now_ms);
+        }
+        seen[step - 1] = begins ? 'S' : '.';
+    }
+    assert_string_equal(seen, "...S...S...S");
+}
+
+static void without_a_time_rank_0_never_asks(void **state)
+{
+    struct save_cadence c = {.every = 3, .steps = 20};
+
+    (void)state;
+    assert_false(save_cadence_asks(&c, 0));
+    assert_false(save_cadence_asks(&c, UINT64_MAX));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_nth_step_is_due_and_none_with_0),
         cmocka_unit_test(checkpoints_begin_on_time_while_none_is_in_work),
         cmocka_unit_test(one_that_falls_due_during_another_is_put_off_until_it_ends),
+        cmocka_unit_test(what_rank_0_asks_for_begins_on_every_rank),
+        cmocka_unit_test(rank_0_asks_when_the_time_has_passed),
+        cmocka_unit_test(without_a_time_rank_0_never_asks),
         cmocka_unit_test(the_last_step_and_a_leave_are_saved_whatever_is_in_work),
     };
 

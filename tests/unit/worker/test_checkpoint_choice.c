@@ -64,7 +64,10 @@ static void a_missing_folder_is_an_empty_one(void **state)
     assert_int_equal(n, 0);
     mem_free(entry);
     assert_int_equal(checkpoint_sweep("/nonexistent/ckpt", 0, &f->msg), 0);
-    assert_int_equal(checkpoint_prune("/nonexistent/ckpt", 1, &f->msg), 0);
+    assert_int_equal(checkpoint_prune("/nonexistent/ckpt",
+                                      &(struct checkpoint_retention){.keep = 1},
+                                      &f->msg),
+                     0);
 }
 
 struct rejections {
@@ -184,6 +187,12 @@ static void what_cannot_be_read_now_is_not_rejected(void **state)
 
 /* --- housekeeping --- */
 
+static int prune(struct fixture *f, size_t keep)
+{
+    return checkpoint_prune(f->dir, &(struct checkpoint_retention){.keep = keep},
+                            &f->msg);
+}
+
 static void pruning_keeps_the_newest_by_generation_then_step(void **state)
 {
     struct checkpoint_rig *f = *state;
@@ -191,16 +200,37 @@ static void pruning_keeps_the_newest_by_generation_then_step(void **state)
     tiny_commit(&f->tiny, f->dir, 900, 1, 1); /* a left-over with a higher number */
     tiny_commit(&f->tiny, f->dir, 10, 2, 1);
     tiny_commit(&f->tiny, f->dir, 20, 2, 1);
-    assert_int_equal(checkpoint_prune(f->dir, 0, &f->msg), 0);
+    assert_int_equal(prune(f, 0), 0);
     assert_true(checkpoint_rig_has(f, "step-00000900-g1"));
-    assert_int_equal(checkpoint_prune(f->dir, 2, &f->msg), 0);
+    assert_int_equal(prune(f, 2), 0);
     assert_false(checkpoint_rig_has(f, "step-00000900-g1"));
     assert_true(checkpoint_rig_has(f, "step-00000010-g2"));
-    assert_int_equal(checkpoint_prune(f->dir, 1, &f->msg), 0);
+    assert_int_equal(prune(f, 1), 0);
     assert_false(checkpoint_rig_has(f, "step-00000010-g2"));
     assert_true(checkpoint_rig_has(f, "step-00000020-g2"));
     assert_int_equal(checkpoint_verify(checkpoint_rig_path(f, 20, 2), NULL, &f->msg),
                      0);
+}
+
+static void pruning_keeps_every_nth_and_the_best_too(void **state)
+{
+    static const struct checkpoint_retention retention = {
+        .keep = 1, .keep_every = 50, .keep_best = 2};
+    static const char *const kept[] = {"step-00000020-g2", "step-00000030-g2",
+                                       "step-00000050-g2", "step-00000060-g2"};
+    static const char *const gone[] = {"step-00000010-g2", "step-00000040-g2"};
+    struct fixture *f = *state;
+
+    for (uint64_t step = 10; step <= 60; step += 10) {
+        tiny_commit(&f->tiny, f->dir, step, 2, 1);
+    }
+    assert_int_equal(checkpoint_prune(f->dir, &retention, &f->msg), 0);
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        assert_true(exists(f, kept[i]));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(gone); i++) {
+        assert_false(exists(f, gone[i]));
+    }
 }
 
 static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
@@ -336,6 +366,7 @@ int main(void)
         CASE(what_cannot_be_read_now_is_not_rejected),
 #endif
         CASE(pruning_keeps_the_newest_by_generation_then_step),
+        CASE(pruning_keeps_every_nth_and_the_best_too),
         CASE(the_sweep_removes_what_crashes_left_and_nothing_else),
         CASE(the_sweep_takes_folders_whole_and_goes_on_where_it_cannot),
         CASE(discarding_takes_the_own_temporary_alone),

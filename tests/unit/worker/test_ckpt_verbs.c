@@ -181,6 +181,8 @@ static void list_gives_json(void **state)
     assert_int_equal(number_of(first, "world_size"), 3);
     assert_int_equal(number_of(first, "position"), 640);
     assert_int_equal(number_of(first, "files"), 3);
+    assert_true(json_real_value(json_object_get(first, "val_loss")) ==
+                tiny_val_loss(20));
     assert_non_null(strstr(text_of(json_array_get(json, 1), "error"), "manifest.json"));
     json_decref(json);
 }
@@ -338,6 +340,22 @@ static void prune_keeps_the_newest(void **state)
     assert_int_equal(RUN(f, "verify", f->newest), 0);
 }
 
+/* The best of the three is 20, then 10, then 900. */
+static void prune_keeps_every_nth_and_the_best_too(void **state)
+{
+    struct fixture *f = *state;
+
+    tiny_commit(&f->tiny, f->dir, 30, 2, 1);
+    assert_int_equal(
+        RUN(f, "prune", f->dir, "--keep", "1", "--keep-every=900", "--keep-best", "2"),
+        0);
+    assert_string_equal(f->out, "deleted step-00000010-g2\nkept 3 of 4\n");
+    assert_int_equal(RUN(f, "prune", f->dir, "--keep=1", "--keep-best=2"), 0);
+    assert_string_equal(f->out, "deleted step-00000900-g1\nkept 2 of 3\n");
+    assert_int_equal(RUN(f, "prune", f->dir, "--keep=1"), 0);
+    assert_string_equal(f->out, "deleted step-00000020-g2\nkept 1 of 2\n");
+}
+
 static void prune_never_leaves_only_damaged_ones(void **state)
 {
     struct fixture *f = *state;
@@ -373,6 +391,10 @@ static void mistakes_are_one_line_and_exit_2(void **state)
         {"prune", "x", "--keep", NULL},
         {"prune", "x", "--keep", "0", NULL},
         {"prune", "x", "--keep=-1", NULL},
+        {"prune", "x", "--keep-best", "2", NULL},
+        {"prune", "x", "--keep=1", "--keep-best=0", NULL},
+        {"prune", "x", "--keep=1", "--keep-every", NULL},
+        {"prune", "x", "--keep=1", "--keep-ever=2", NULL},
         {"export", "x", NULL},
     };
 
@@ -415,6 +437,7 @@ int main(void)
         CASE(show_ends_with_the_state_hash),
         CASE(show_refuses_damaged_ones),
         CASE(prune_keeps_the_newest),
+        CASE(prune_keeps_every_nth_and_the_best_too),
         CASE(prune_never_leaves_only_damaged_ones),
         CASE(mistakes_are_one_line_and_exit_2),
         CASE(help_goes_to_stdout),

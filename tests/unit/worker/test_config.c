@@ -332,6 +332,73 @@ static void wrong_types_and_ranges_are_refused(void **state)
         "\"text\"");
 }
 
+static void an_interval_is_steps_a_time_or_auto(void **state)
+{
+    static const struct {
+        const char *text;
+        struct interval v;
+        const char *printed;
+    } cases[] = {
+        {"0", {0}, "0"},
+        {"250", {.steps = 250}, "250"},
+        {"1_000", {.steps = 1000}, "1000"},
+        {"auto", {.is_auto = true}, "auto"},
+        {"30s", {.ms = 30000}, "30s"},
+        {"10m", {.ms = 600000}, "10m"},
+        {"2h", {.ms = 7200000}, "2h"},
+        {"1.5h", {.ms = 5400000}, "90m"},
+        {"120s", {.ms = 120000}, "2m"},
+        {"24h", {.ms = 86400000}, "1d"},
+        {"0.25s", {.ms = 250}, "0.250s"},
+    };
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct interval *seen;
+        char *yaml;
+
+        (void)snprintf(text, sizeof(text), "checkpoint.every=%s", cases[i].text);
+        seen = &must_parse(text)->checkpoint.every;
+        assert_int_equal(seen->steps, cases[i].v.steps);
+        assert_int_equal(seen->ms, cases[i].v.ms);
+        assert_int_equal(seen->is_auto, cases[i].v.is_auto);
+        yaml = config_to_yaml(&config_rig_options.config);
+        (void)snprintf(text, sizeof(text), "\n  every: %s\n  keep:", cases[i].printed);
+        assert_non_null(strstr(yaml, text));
+        mem_free(yaml);
+    }
+}
+
+static void a_wrong_interval_is_refused(void **state)
+{
+#define WANTED " is not auto, a number of steps, or a time such as 30s, 10m, 2h"
+    (void)state;
+    assert_refused("checkpoint.every=10min",
+                   "command line: checkpoint.every: \"10min\"" WANTED);
+    assert_refused("checkpoint.every=s",
+                   "command line: checkpoint.every: \"s\"" WANTED);
+    assert_refused("checkpoint.every=nans",
+                   "command line: checkpoint.every: \"nans\"" WANTED);
+    assert_refused("checkpoint.every=0x1s",
+                   "command line: checkpoint.every: \"0x1s\"" WANTED);
+    assert_refused("checkpoint.every=1.5",
+                   "command line: checkpoint.every: \"1.5\"" WANTED);
+    assert_refused("checkpoint.every=-1",
+                   "command line: checkpoint.every: -1 is out of "
+                   "range: 0 … 1000000000");
+    assert_refused("checkpoint.every=-1s", "command line: checkpoint.every: -1s is out "
+                                           "of range: 0.001s … 3650d");
+    assert_refused("checkpoint.every=0m", "command line: checkpoint.every: 0m is out "
+                                          "of range: 0.001s … 3650d");
+    assert_refused("checkpoint.every=1e9d", "command line: checkpoint.every: 1e9d is "
+                                            "out of range: 0.001s … 3650d");
+    assert_refused("checkpoint.every=[1]",
+                   "command line: checkpoint.every is auto, a number of steps, or a "
+                   "time such as 30s, 10m, 2h, not a list");
+#undef WANTED
+}
+
 static void long_texts_and_lists_are_refused(void **state)
 {
     (void)state;
@@ -472,6 +539,13 @@ static void checks_name_keys_values_and_remedies(void **state)
          "device.kind: \"cuda\" is not supported yet; use cpu or auto"},
         {"comm.kind=nccl", ERR_UNSUPPORTED,
          "comm.kind: \"nccl\" is not supported yet; use auto, shm or tcp"},
+        {"checkpoint.keep_best=2", ERR_INVALID,
+         "checkpoint.keep_best=2 needs a val_loss: set data.val, or keep_best to 0"},
+        {"checkpoint.keep_best=2|data.val=x|eval.every=0", ERR_INVALID,
+         "checkpoint.keep_best=2 needs a val_loss: set eval.every, or keep_best to 0"},
+        {"checkpoint.keep=0|checkpoint.keep_every=5", ERR_INVALID,
+         "checkpoint.keep=0 keeps all, so checkpoint.keep_every and keep_best choose "
+         "nothing: set keep to 1 or more, or them to 0"},
         {"run.dir=", ERR_INVALID, "run.dir and checkpoint.dir must not be empty"},
         {"run.dir=a\x1b[2J", ERR_INVALID,
          "run.dir and checkpoint.dir must be paths without control characters"},
@@ -528,6 +602,8 @@ int main(void)
         CASE(misspelt_sections_are_recognised),
         CASE(wrong_types_and_ranges_are_refused),
         CASE(long_texts_and_lists_are_refused),
+        CASE(an_interval_is_steps_a_time_or_auto),
+        CASE(a_wrong_interval_is_refused),
         CASE(what_is_printed_reads_back_the_same),
         CASE(json_is_flat_text),
         CASE(help_lists_every_key),

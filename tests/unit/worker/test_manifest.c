@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/str.h"
 
+#include <math.h>
 #include <string.h>
 
 #define HASH "0123456789abcdef0123456789abcdef"
@@ -30,6 +31,11 @@ static void encode(struct buf *b)
                                          .world_size = 2,
                                          .mesh = {1, 2, "zero_2"},
                                          .signature = "a \"b\" \\ \xc3\xa9",
+                                         .has_val_loss = true,
+                                         .val_loss = 1.0 / 3,
+                                         .trained_ms = 61500,
+                                         .failures = 3,
+                                         .is_end = true,
                                          .model_json = model,
                                          .config_json = config,
                                          .data_json = data};
@@ -95,6 +101,10 @@ static void what_is_written_comes_back(void **state)
     assert_string_equal(m.meta.model_json, "{\"dim\": 3}");
     assert_string_equal(m.meta.config_json, "{\"a.b\":\"c\"}");
     assert_string_equal(m.meta.data_json, "[]");
+    assert_true(m.meta.has_val_loss && m.meta.val_loss == 1.0 / 3); /* every bit */
+    assert_int_equal(m.meta.trained_ms, 61500);
+    assert_int_equal(m.meta.failures, 3);
+    assert_true(m.meta.is_end);
     assert_int_equal(m.n_files, 2);
     assert_string_equal(m.files[0].name, "shard-a.safetensors"); /* by name */
     assert_int_equal(m.files[1].bytes, 10);
@@ -114,6 +124,25 @@ an_old_manifest_without_a_mesh_is_of_ranks_that_held_everything(void **state)
     assert_int_equal(m.meta.mesh.dp_replicate, 2);
     assert_int_equal(m.meta.mesh.dp_shard, 1);
     assert_string_equal(m.meta.mesh.strategy, "ddp");
+    manifest_release(&m);
+}
+
+/* Those that were written before there was any of it. */
+static void a_manifest_without_history_is_read(void **state)
+{
+    struct manifest m;
+
+    (void)state;
+    assert_int_equal(decode_forged("  \"val_loss\": 0.3333333333333333,\n"
+                                   "  \"trained_ms\": 61500,\n"
+                                   "  \"failures\": 3,\n"
+                                   "  \"is_end\": true,\n",
+                                   "", &m),
+                     0);
+    assert_false(m.meta.has_val_loss);
+    assert_int_equal(m.meta.trained_ms, 0);
+    assert_int_equal(m.meta.failures, 0);
+    assert_false(m.meta.is_end);
     manifest_release(&m);
 }
 
@@ -139,6 +168,11 @@ static const char *const forged[][2] = {
     {"zero_2", "zero_222222222222"},
     {"\"position\": 9,", ""},
     {"\"seed\": 1337", "\"seed\": 18446744073709551615"},
+    {"\"val_loss\": 0.3333333333333333", "\"val_loss\": \"0.3\""},
+    {"\"val_loss\": 0.3333333333333333", "\"val_loss\": 1e999"},
+    {"\"trained_ms\": 61500", "\"trained_ms\": -1"},
+    {"\"failures\": 3", "\"failures\": 0.5"},
+    {"\"is_end\": true", "\"is_end\": 1"},
     {"\"signature\": \"a", "\"signature\": \"\\u0000a"},
     {"\"model\": {", "\"model\":  \n {"},
     {"\"config\": {\"a.b\":\"c\"},", ""},
@@ -218,6 +252,10 @@ static void what_cannot_be_said_is_refused(void **state)
     meta.mesh = (struct checkpoint_mesh){1, 1, "\n"};
     assert_int_equal(manifest_encode(&meta, files, 1, &b, hash, &msg), ERR_INVALID);
     meta.mesh = (struct checkpoint_mesh){1, 1, "ddp"};
+    meta.has_val_loss = true;
+    meta.val_loss = (double)NAN;
+    assert_int_equal(manifest_encode(&meta, files, 1, &b, hash, &msg), ERR_INVALID);
+    meta.has_val_loss = false;
     meta.run_generation = 0;
     assert_int_equal(manifest_encode(&meta, files, 1, &b, hash, &msg), ERR_INVALID);
     buf_release(&b);
@@ -229,6 +267,7 @@ int main(void)
         cmocka_unit_test(what_is_written_comes_back),
         cmocka_unit_test(
             an_old_manifest_without_a_mesh_is_of_ranks_that_held_everything),
+        cmocka_unit_test(a_manifest_without_history_is_read),
         cmocka_unit_test(forged_members_are_rejected),
         cmocka_unit_test(short_texts_are_rejected),
         cmocka_unit_test(what_cannot_be_said_is_refused),

@@ -145,6 +145,25 @@ static void the_generation_is_above_all_found_and_at_least_the_jobs(void **state
 }
 
 /* A path of `len` bytes below the scratch folder. */
+static void starts_before_this_one_are_counted(void **state)
+{
+    struct fixture *f = *state;
+    struct run_dir r;
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(open_as(f, "j", &r), 0);
+        run_dir_close(&r);
+    }
+    assert_int_equal(mkdir(scratch_path(&f->scratch, "run/log/7"), 0777), 0);
+    assert_int_equal(mkdir(scratch_path(&f->scratch, "run/log/notes"), 0777), 0);
+    assert_int_equal(open_as(f, "j", &r), 0);
+    assert_int_equal(r.run_generation, 8);
+    assert_int_equal(run_dir_starts(&r, 1), 4);
+    assert_int_equal(run_dir_starts(&r, 3), 2);
+    assert_int_equal(run_dir_starts(&r, 8), 0);
+    run_dir_close(&r);
+}
+
 static void make_long(const struct fixture *f, char *path, size_t len)
 {
     size_t begin = strlen(f->dir);
@@ -610,6 +629,7 @@ int main(void)
         CASE(the_directory_is_made_locked_and_claimed),
         CASE(the_lock_names_cluster_job_and_process),
         CASE(the_generation_is_above_all_found_and_at_least_the_jobs),
+        CASE(starts_before_this_one_are_counted),
         CASE(too_long_a_path_is_refused),
         CASE(a_long_path_that_fits_serves_every_rank),
         CASE(what_cannot_be_opened_is_named),
