@@ -6,20 +6,23 @@
 
 #include <string.h>
 
+enum { HEAD = 2 }; /* before a rank's leaves: its flags, its note */
+
 struct losses {
     struct device *device; /* borrowed */
     struct comm *comm;     /* borrowed; NULL for one rank */
     uint32_t n_leaves;
     int rank, world;
     size_t *offset; /* owned: bytes; rank r's part is [offset[r], offset[r + 1]) */
-    double *values; /* owned, device memory: for each rank its flags, then its leaves */
+    double *values; /* owned, device memory: for each rank HEAD, then its leaves */
     size_t bytes;
+    double note;
     struct ticket done;
 };
 
 size_t losses_bytes(uint32_t n_leaves, int world)
 {
-    return (n_leaves + (size_t)world) * sizeof(double);
+    return (n_leaves + HEAD * (size_t)world) * sizeof(double);
 }
 
 int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves,
@@ -40,7 +43,7 @@ int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves,
         uint32_t n = tree_run_begin(n_leaves, (uint32_t)l->world, (uint32_t)r + 1) -
                      tree_run_begin(n_leaves, (uint32_t)l->world, (uint32_t)r);
 
-        l->offset[r + 1] = l->offset[r] + (n + 1) * sizeof(double);
+        l->offset[r + 1] = l->offset[r] + (n + HEAD) * sizeof(double);
     }
     ASSERT(l->offset[l->world] == l->bytes);
     rv = device_alloc(device, l->bytes, &values);
@@ -75,14 +78,25 @@ double *losses_slot(struct losses *l, uint32_t leaf)
     uint32_t begin = tree_run_begin(l->n_leaves, (uint32_t)l->world, (uint32_t)l->rank);
 
     ASSERT(leaf >= begin);
-    return part(l, l->rank) + 1 + (leaf - begin);
+    return part(l, l->rank) + HEAD + (leaf - begin);
+}
+
+void losses_note(struct losses *l, double value)
+{
+    l->note = value;
+}
+
+double losses_noted(const struct losses *l, int rank)
+{
+    ASSERT(rank >= 0 && rank < l->world);
+    return part(l, rank)[1];
 }
 
 void losses_exchange(struct losses *l, unsigned flags)
 {
-    double value = flags;
+    double head[HEAD] = {flags, l->note};
 
-    device_copy(l->device, QUEUE_COMPUTE, part(l, l->rank), &value, sizeof(value));
+    device_copy(l->device, QUEUE_COMPUTE, part(l, l->rank), head, sizeof(head));
     l->done = device_mark(l->device, QUEUE_COMPUTE);
     if (l->comm) {
         device_wait(l->device, QUEUE_REDUCE, l->done);
@@ -106,7 +120,7 @@ int losses_finish(struct losses *l, int timeout_ms, double *ret_sum,
         size_t n = (l->offset[r + 1] - l->offset[r]) / sizeof(double);
 
         flags |= (unsigned)part(l, r)[0];
-        for (size_t i = 1; i < n; i++) {
+        for (size_t i = HEAD; i < n; i++) {
             sum += part(l, r)[i];
         }
     }

@@ -25,6 +25,12 @@ void losses_free(struct losses *l); /* NULL allowed */
 /* Where the loss sum of one of this rank's leaves goes (device memory). */
 double *losses_slot(struct losses *l, uint32_t leaf);
 
+/* A number of this rank's own, which the next exchange takes to all; 0 at first. */
+void losses_note(struct losses *l, double value);
+
+/* After losses_finish: that of a rank. */
+double losses_noted(const struct losses *l, int rank);
+
 /* Enqueues the exchange after what is on the compute queue now. */
 void losses_exchange(struct losses *l, unsigned flags);
 

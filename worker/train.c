@@ -14,6 +14,7 @@
 
 #include "worker/cadence.h"
 #include "worker/evaluate.h"
+#include "worker/gauge.h"
 #include "worker/plan.h"
 #include "worker/report/progress.h"
 #include "worker/save_clock.h"
@@ -39,6 +40,7 @@ struct loop {
     double step_s; /* mean of the last MEAN_STEPS or so, for tok/s and ETA */
     int n_steps;   /* of them */
     struct save_clock save;
+    struct gauge gauge;
     bool is_terminal; /* stdout: progress lines are written over each other */
 };
 
@@ -114,6 +116,7 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
         return rv;
     }
     grads = t->strategy->finish(t->parallel);
+    gauge_note(&loop->gauge, t);
     losses_exchange(t->losses, own_flags(loop));
     device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
     adamw_step(t->optimizer, t->params, grads, line->step, &norm);
@@ -229,6 +232,17 @@ static void add_time(struct loop *loop, double step_s)
     loop->n_steps = MIN(loop->n_steps + 1, MEAN_STEPS);
 }
 
+/* The step's shares hold for the mean of the last steps, too. */
+static void scale_shares(struct metrics_line *shown, double step_s)
+{
+    double scale = step_s > 0 ? shown->step_s / step_s : 0;
+
+    shown->mfu = scale > 0 ? shown->mfu / scale : -1;
+    for (int q = 0; q < METRICS_QUEUES; q++) {
+        shown->queue_s[q] *= scale;
+    }
+}
+
 /* On a terminal a line is written over by the next one, unless it has more to say. */
 static void show_progress(struct loop *loop, const struct metrics_line *line,
                           double tokens)
@@ -244,6 +258,7 @@ static void show_progress(struct loop *loop, const struct metrics_line *line,
     }
     shown.step_s = loop->step_s;
     shown.tok_s = loop->step_s > 0 ? tokens / loop->step_s : 0;
+    scale_shares(&shown, line->step_s);
     progress_format(&shown, n_steps(t), text, sizeof(text));
     (void)pthread_mutex_lock(&shown_line.lock);
     (void)printf("%s%.*s%s", shown_line.is_open ? "\r\033[K" : "",
@@ -281,6 +296,7 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     if (!trainer_leads(t)) {
         return 0;
     }
+    gauge_read(&loop->gauge, t, line);
     rv = metrics_append(t->metrics, line, msg);
     if (rv < 0) {
         return rv;
@@ -419,6 +435,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
         cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
         end_line();
         rv = evaluate_sample(t, msg);
+        gauge_skip(&loop->gauge, t);
     }
     return rv;
 }
@@ -452,6 +469,7 @@ static int train(struct trainer *t, struct errmsg *msg)
 
     t->has_begun = true;
     save_clock_start(&loop.save, t);
+    gauge_start(&loop.gauge, t);
     if (loop.is_terminal) {
         log_set_sink(put_log_line);
     }

@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include "worker/agreement.h"
+#include "worker/device/peak.h"
 #include "worker/evaluate.h"
 #include "worker/given.h"
 
@@ -320,6 +321,8 @@ int trainer_open(struct trainer *t, struct errmsg *msg)
     rv = rv < 0 ? rv : open_data(t, msg);
     rv = rv < 0 ? rv : agreement_open(t, msg);
     rv = rv < 0 ? rv : open_comm(t, msg);
+    /* before the arenas: the memory it takes comes on top of nothing */
+    rv = rv < 0 ? rv : peak_measure(t->device, &t->gemm_flop_s, msg);
     return rv < 0 ? rv : open_arenas(t, msg);
 }
 

@@ -39,6 +39,7 @@ struct trainer {
     struct loader *loader;
 
     struct device *device;
+    double gemm_flop_s;         /* its measured peak */
     struct store_client *store; /* NULL for one rank */
     struct comm *comm;          /* NULL for one rank */
     struct run_dir run_dir;

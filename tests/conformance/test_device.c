@@ -2,7 +2,11 @@
 
 #include "tests/lib/cmocka.h"
 #include "worker/device/kernels.h"
+#include "worker/device/peak.h"
 
+#include "common/clock.h"
+
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -334,6 +338,87 @@ static void an_error_without_a_text_gets_one(void **state)
 
 /* --- memory --- */
 
+enum { WORK_US = 200000 };
+
+static int work(void *arg, struct errmsg *msg)
+{
+    uint64_t began_us = clock_us();
+
+    (void)arg;
+    (void)msg;
+    while (clock_us() - began_us < WORK_US) {
+    }
+    return 0;
+}
+
+static void a_queue_knows_how_long_it_worked_and_waiting_is_no_work(void **state)
+{
+    static char bytes[1 << 16];
+    struct device *d = open_cpu(2);
+
+    (void)state;
+    for (int q = 0; q < QUEUE_COUNT; q++) {
+        assert_int_equal(device_busy_us(d, (enum queue)q), 0);
+    }
+    device_enqueue(d, QUEUE_REDUCE, work, NULL, 0);
+    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_REDUCE));
+    device_fill(d, QUEUE_COPY, bytes, 1, sizeof(bytes));
+    assert_done(d, QUEUE_COPY);
+    assert_true(device_busy_us(d, QUEUE_REDUCE) >= WORK_US);
+    assert_true(device_busy_us(d, QUEUE_COPY) < WORK_US);
+    assert_int_equal(device_busy_us(d, QUEUE_GATHER), 0);
+    device_enqueue(d, QUEUE_COMPUTE, work, NULL, 0);
+    assert_true(device_busy_us(d, QUEUE_COMPUTE) >= WORK_US);
+    device_close(d);
+}
+
+static void kernels_count_as_work_of_the_compute_queue(void **state)
+{
+    struct device *d = open_cpu(2);
+    uint64_t before_us;
+    void *a = NULL;
+
+    (void)state;
+    assert_int_equal(device_alloc(d, 1 << 22, &a), 0);
+    for (int i = 0; i < 1000 && device_busy_us(d, QUEUE_COMPUTE) == 0; i++) {
+        device_fill(d, QUEUE_COMPUTE, a, i, 1 << 22);
+    }
+    before_us = device_busy_us(d, QUEUE_COMPUTE);
+    assert_true(before_us > 0);
+    for (int i = 0; i < 1000 && device_busy_us(d, QUEUE_COMPUTE) == before_us; i++) {
+        struct matmul mm = {.m = 512,
+                            .n = 512,
+                            .k = 512,
+                            .alpha = 1,
+                            .a = a,
+                            .b = a,
+                            .c = (float *)a + (size_t)512 * 512,
+                            .lda = 512,
+                            .ldb = 512,
+                            .ldc = 512};
+
+        d->k->matmul(d, &mm);
+    }
+    assert_true(device_busy_us(d, QUEUE_COMPUTE) > before_us);
+    device_free(d, a, 1 << 22);
+    device_close(d);
+}
+
+static void a_peak_is_measured_on_any_number_of_threads(void **state)
+{
+    struct errmsg msg = {""};
+
+    (void)state;
+    for (int threads = 1; threads <= 6; threads++) {
+        struct device *d = open_cpu(threads);
+        double flop_s = 0;
+
+        assert_int_equal(peak_measure(d, &flop_s, &msg), 0);
+        assert_true(isfinite(flop_s) && flop_s > 0);
+        device_close(d);
+    }
+}
+
 static void memory_is_aligned_and_zero(void **state)
 {
     static const size_t sizes[] = {1, 63, 4096, 4097, 3 << 20};
@@ -515,6 +600,9 @@ int main(void)
         cmocka_unit_test(the_first_error_stays_and_later_work_is_skipped),
         cmocka_unit_test(compute_fails_with_the_queue_that_it_waits_for),
         cmocka_unit_test(an_error_without_a_text_gets_one),
+        cmocka_unit_test(a_queue_knows_how_long_it_worked_and_waiting_is_no_work),
+        cmocka_unit_test(kernels_count_as_work_of_the_compute_queue),
+        cmocka_unit_test(a_peak_is_measured_on_any_number_of_threads),
         cmocka_unit_test(memory_is_aligned_and_zero),
         cmocka_unit_test(memory_is_touched_before_use),
         cmocka_unit_test(a_spread_runs_every_piece_once),

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import termios
 
+import pytest
 import training
 
 STEPS = ["train.steps=12", "eval.every=5", "checkpoint.every=0"]
@@ -43,6 +44,33 @@ def test_a_pipe_gets_every_line(train, tmp_path):
     steps = re.findall(r"^step (\d+)/12 .*tok/s  ETA \S+", run.out(), re.M)
     assert steps == [str(n) for n in range(1, 13)]
     assert "\r" not in run.out() and "\x1b" not in run.out()
+
+
+# of a step of training.MODEL's two leaves, as PaLM's paper counts them
+LEAF_FLOPS = 2 * 32 * (6 * (2 * 12 * 32 * 32 + 256 * 32) + 12 * 2 * 32 * 32)
+
+
+@pytest.mark.parametrize("nproc", [1, 2, 3])
+def test_each_step_says_what_it_took_of_the_machine(train, tmp_path, nproc):
+    run = train(tmp_path / "run", *STEPS, "checkpoint.every=1", nproc=nproc)
+    assert run.wait(60) == 0, run.err()
+    lines = training.metrics(tmp_path / "run")
+    leaves = {1: 4, 2: 2, 3: 1}[nproc]  # rank 0's of four
+    for m in lines:
+        assert m["gemm_flop_s"] > 0
+        assert m["mfu"] == pytest.approx(leaves * LEAF_FLOPS / m["gemm_flop_s"] / m["step_s"])
+        assert 0 < m["mem_bytes"] and 0 < m["mem_peak_bytes"] <= m["mem_peak_max_bytes"]
+        assert 0 <= m["mem_peak_max_rank"] < nproc
+        assert m["mem_peak_max_rank"] or m["mem_peak_max_bytes"] == m["mem_peak_bytes"]
+        assert m["compute_s"] > 0
+        assert (m["reduce_s"] > 0) == (nproc > 1)
+        assert m["gather_s"] == 0  # ddp gathers nothing
+    assert sum(m["copy_s"] for m in lines) > 0  # a snapshot
+    peaks = [m["mem_peak_max_bytes"] for m in lines]
+    assert peaks == sorted(peaks)
+    shown = re.findall(r"^step \d+/12 .* ETA \S+(?:  val \S+)?  mfu \d+%  mem \S+ peak \S+"
+                       r"(?: r[12])?  compute \d+%", run.out(), re.M)
+    assert len(shown) == 12, run.out()
 
 
 def test_log_every_thins_the_lines_out(train, tmp_path):

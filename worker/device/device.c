@@ -120,6 +120,12 @@ void device_enqueue(struct device *d, enum queue q, device_task task, const void
     d->ops->enqueue(d, q, task, arg, size);
 }
 
+uint64_t device_busy_us(struct device *d, enum queue q)
+{
+    ASSERT(q < QUEUE_COUNT);
+    return d->ops->busy_us(d, q);
+}
+
 _Static_assert((int)TRACE_ROW_STEP == (int)QUEUE_COUNT, "a row for each queue");
 
 void device_spread(struct device *d, int n, device_piece piece, void *arg)

@@ -78,6 +78,7 @@ struct device_ops {
                     size_t size);
     /* (optional: host memory only) piece(arg, 0 … n − 1) on the kernel threads */
     void (*spread)(struct device *d, int n, device_piece piece, void *arg);
+    uint64_t (*busy_us)(struct device *d, enum queue q);
     void (*describe)(struct device *d, char *text, size_t size);
 };
 
@@ -132,6 +133,10 @@ int device_last_error(struct device *d, struct errmsg *msg) MUST_CHECK;
 /* `size` ≤ DEVICE_TASK_ARG_MAX. On QUEUE_COMPUTE it runs before the call returns. */
 void device_enqueue(struct device *d, enum queue q, device_task task, const void *arg,
                     size_t size);
+
+/* How long the queue has worked since the device was opened: a piece of work counts
+ * when it is done, and waiting for another queue is none (for a peer it is). */
+uint64_t device_busy_us(struct device *d, enum queue q);
 
 /* Runs piece(arg, 0 … n − 1), in any order and on the device's kernel threads where
  * they are the host's, and returns when all are done. For the host's work before

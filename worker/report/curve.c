@@ -14,7 +14,7 @@
  * means are joined by dots and the grid is written with its axes. */
 
 enum { MAX_COLUMNS = 400, MAX_ROWS = 100, MAX_DOTS_X = 2 * MAX_COLUMNS };
-enum { MAX_TEXT = 1 << 18, LINE_MAX_BYTES = 1024 };
+enum { MAX_TEXT = 1 << 18, LINE_MAX_BYTES = METRICS_LINE_MAX };
 
 struct curve {
     int columns, rows;  /* characters */

@@ -22,7 +22,7 @@
  * appends to the file that it took over itself: when a younger generation renames its
  * own over it, what the older one still writes goes with the old file. */
 
-enum { LINE_MAX_BYTES = 1024, METRICS_PATH_MAX = 4096, KEEP_TRIES = 1000 };
+enum { METRICS_PATH_MAX = 4096, KEEP_TRIES = 1000 };
 
 struct metrics {
     int fd;
@@ -198,7 +198,7 @@ static void add_missing(struct copying *c, uint64_t next)
 /* Copies the lines of steps 1 … keep_step, each step once and in order. */
 static int copy_lines(FILE *from, int to, struct copying *c)
 {
-    char line[LINE_MAX_BYTES];
+    char line[METRICS_LINE_MAX];
 
     while (fgets(line, sizeof(line), from)) {
         uint64_t step;
@@ -413,6 +413,31 @@ static int put_number(struct buf *b, const char *key, double value)
     return buf_printf(b, ",\"%s\":%s", key, text);
 }
 
+/* 0: unknown, which is null. */
+static int put_bytes(struct buf *b, const char *key, uint64_t bytes)
+{
+    return bytes == 0 ? buf_printf(b, ",\"%s\":null", key)
+                      : buf_printf(b, ",\"%s\":%llu", key, (unsigned long long)bytes);
+}
+
+/* What the step took of the machine. */
+static bool put_resources(struct buf *b, const struct metrics_line *l)
+{
+    static const char *const queues[METRICS_QUEUES] = {"compute_s", "gather_s",
+                                                       "reduce_s", "copy_s"};
+    bool fits = put_number(b, "gemm_flop_s",
+                           l->gemm_flop_s > 0 ? l->gemm_flop_s : (double)NAN) == 0 &&
+                put_bytes(b, "mem_bytes", l->mem_bytes) == 0 &&
+                put_bytes(b, "mem_peak_bytes", l->mem_peak_bytes) == 0 &&
+                put_bytes(b, "mem_peak_max_bytes", l->mem_peak_max_bytes) == 0 &&
+                buf_printf(b, ",\"mem_peak_max_rank\":%d", l->mem_peak_max_rank) == 0;
+
+    for (size_t i = 0; i < METRICS_QUEUES && fits; i++) {
+        fits = put_number(b, queues[i], l->queue_s[i]) == 0;
+    }
+    return fits;
+}
+
 static int put_line(struct buf *b, const struct metrics_line *l)
 {
     bool fits;
@@ -428,6 +453,7 @@ static int put_line(struct buf *b, const struct metrics_line *l)
         put_number(b, "mfu", l->mfu < 0 ? (double)NAN : l->mfu) == 0 &&
         buf_printf(b, ",\"generation\":%d,\"world_size\":%d", l->generation,
                    l->world_size) == 0 &&
+        put_resources(b, l) &&
         (l->ckpt_every_s <= 0 || put_number(b, "ckpt_every_s", l->ckpt_every_s) == 0) &&
         (l->ckpt_cost_s <= 0 || put_number(b, "ckpt_cost_s", l->ckpt_cost_s) == 0) &&
         (isnan(l->val_loss) || put_number(b, "val_loss", l->val_loss) == 0) &&
@@ -443,7 +469,7 @@ int metrics_append(struct metrics *m, const struct metrics_line *line,
     ssize_t n;
     int rv = 0;
 
-    buf_init(&b, LINE_MAX_BYTES - 1);
+    buf_init(&b, METRICS_LINE_MAX - 1);
     rv = put_line(&b, line);
     ASSERT(rv == 0); /* every number is shorter than NUMBER_TEXT_MAX */
     begin = lseek(m->fd, 0, SEEK_END);

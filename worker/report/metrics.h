@@ -21,6 +21,8 @@
 
 struct metrics;
 
+enum { METRICS_QUEUES = 4, METRICS_LINE_MAX = 2048 };
+
 struct metrics_line {
     uint64_t step; /* the n-th optimizer step, from 1 */
     double loss;   /* mean over the global batch, before this step's update */
@@ -28,7 +30,13 @@ struct metrics_line {
     uint64_t tokens;           /* consumed so far */
     double tok_s, step_s, mfu; /* mfu < 0: unknown, written as null */
     int generation, world_size;
-    double val_loss;     /* NaN: none */
+    double val_loss; /* NaN: none */
+    double
+        gemm_flop_s; /* what mfu counts from: this rank's measured peak; 0: unknown */
+    uint64_t mem_bytes, mem_peak_bytes; /* resident set of rank 0; 0: unknown */
+    uint64_t mem_peak_max_bytes;        /* the largest of all ranks, */
+    int mem_peak_max_rank;              /* and whose */
+    double queue_s[METRICS_QUEUES]; /* rank 0: compute, gather, reduce, copy at work */
     double ckpt_every_s; /* what checkpoint.every=auto has chosen; 0: not asked */
     double ckpt_cost_s;  /* … and from what; 0: not known yet */
 };

@@ -1,5 +1,6 @@
 #include "worker/report/progress.h"
 
+#include "common/buf.h"
 #include "common/str.h"
 
 #include <math.h>
@@ -42,6 +43,53 @@ static void format_eta(double seconds, char *text, size_t size)
     }
 }
 
+/* "512M", "1.5G" */
+static void format_bytes(uint64_t bytes, char *text, size_t size)
+{
+    static const char units[] = {'k', 'M', 'G', 'T'};
+    double value = (double)bytes / 1024;
+    int unit = 0;
+
+    while (value >= 999.5 && unit + 1 < (int)sizeof(units)) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(text, size, "%.*f%c", value < 99.95 ? 1 : 0, value, units[unit]);
+}
+
+/* What the step took of the machine, as far as it is known; cut to `size`. */
+static void format_resources(const struct metrics_line *line, char *text, size_t size)
+{
+    static const char *const queues[METRICS_QUEUES] = {"compute", "gather", "reduce",
+                                                       "copy"};
+    char now[32];
+    char peak[32];
+    char whose[16] = "";
+    struct buf b;
+
+    buf_init(&b, size - 1); /* what does not fit whole is left out */
+    if (line->mfu > 0) {
+        (void)buf_printf(&b, "  mfu %.0f%%", line->mfu * 100);
+    }
+    if (line->mem_bytes > 0) {
+        format_bytes(line->mem_bytes, now, sizeof(now));
+        format_bytes(line->mem_peak_max_bytes, peak, sizeof(peak));
+        if (line->mem_peak_max_rank > 0) {
+            (void)snprintf(whose, sizeof(whose), " r%d", line->mem_peak_max_rank);
+        }
+        (void)buf_printf(&b, "  mem %s peak %s%s", now, peak, whose);
+    }
+    for (size_t i = 0; i < METRICS_QUEUES; i++) {
+        double share = line->step_s > 0 ? line->queue_s[i] / line->step_s : 0;
+
+        if (share >= 0.01) {
+            (void)buf_printf(&b, "  %s %.0f%%", queues[i], share * 100);
+        }
+    }
+    (void)snprintf(text, size, "%.*s", (int)buf_len(&b), (const char *)buf_bytes(&b));
+    buf_release(&b);
+}
+
 /* A NaN of either sign is shown as "nan". */
 static double unsigned_nan(double value)
 {
@@ -56,6 +104,7 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
     char speed[32];
     char eta[32];
     char val[48] = "";
+    char resources[128];
     int width; /* of the last step's count */
 
     width = snprintf(steps, sizeof(steps), "%llu/%llu", (unsigned long long)n_steps,
@@ -68,8 +117,10 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
         (void)snprintf(val, sizeof(val), "  val %.4f",
                        line->val_loss); /* cut is fine */
     }
-    (void)snprintf(text, size, /* cut is fine */
-                   "step %-*s  loss %-7.4f  gnorm %-5.2f  lr %.1e  %5s tok/s  ETA %s%s",
-                   width, steps, unsigned_nan(line->loss),
-                   unsigned_nan(line->grad_norm), line->lr, speed, eta, val);
+    format_resources(line, resources, sizeof(resources));
+    (void)snprintf(
+        text, size, /* cut is fine */
+        "step %-*s  loss %-7.4f  gnorm %-5.2f  lr %.1e  %5s tok/s  ETA %s%s%s", width,
+        steps, unsigned_nan(line->loss), unsigned_nan(line->grad_norm), line->lr, speed,
+        eta, val, resources);
 }

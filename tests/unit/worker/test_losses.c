@@ -69,7 +69,7 @@ static void one_rank_sums_its_leaves_in_order(void **state)
     for (size_t i = 0; i < ARRAY_LEN(leaf_counts); i++) {
         uint32_t n = leaf_counts[i];
 
-        assert_int_equal(losses_bytes(n, 1), (n + 1) * sizeof(double));
+        assert_int_equal(losses_bytes(n, 1), (n + 2) * sizeof(double));
         assert_int_equal(losses_new(device, NULL, n, &l, &msg), 0);
         for (int step = 0; step < STEPS; step++) {
             unsigned flags = ~0U;
@@ -100,10 +100,14 @@ static void try_steps(const struct rank *self, struct rank_ends *e, uint32_t n)
         double sum = -1;
 
         fill(l, n, self->rank, self->world_size, step);
+        losses_note(l, self->rank * 1e15 + step); /* in no sum */
         losses_exchange(l, flags_of(step, self->rank));
         RANK_CHECK(losses_finish(l, RANK_TIMEOUT_MS, &sum, &flags, &msg) == 0);
         RANK_CHECK(sum == sum_in_leaf_order(step, n));
         RANK_CHECK(flags == all_flags(step, self->world_size));
+        for (int rank = 0; rank < self->world_size; rank++) {
+            RANK_CHECK(losses_noted(l, rank) == rank * 1e15 + step);
+        }
     }
     losses_free(l);
 }

@@ -108,6 +108,15 @@ static void a_line_has_the_documented_form(void **state)
     line.loss = (double)INFINITY;
     line.mfu = 0.5;
     line.val_loss = 1.0 / 3;
+    line.gemm_flop_s = 2e10;
+    line.mem_bytes = 1 << 20;
+    line.mem_peak_bytes = 1 << 21;
+    line.mem_peak_max_bytes = 1 << 22;
+    line.mem_peak_max_rank = 1;
+    line.queue_s[0] = 0.5;
+    line.queue_s[3] = 0.25;
+    line.ckpt_every_s = 90.5;
+    line.ckpt_cost_s = 0.125;
     assert_int_equal(metrics_append(m, &line, NULL), 0);
     assert_int_equal(metrics_sync(m, NULL), 0);
     metrics_close(m);
@@ -116,10 +125,16 @@ static void a_line_has_the_documented_form(void **state)
         text,
         "{\"step\":100,\"loss\":0.30000000000000004,\"grad_norm\":0.1,\"lr\":0.0006,"
         "\"tokens\":102400,\"tok_s\":31234.5,\"step_s\":0.03125,\"mfu\":null,"
-        "\"generation\":3,\"world_size\":2}\n"
+        "\"generation\":3,\"world_size\":2,\"gemm_flop_s\":null,\"mem_bytes\":null,"
+        "\"mem_peak_bytes\":null,\"mem_peak_max_bytes\":null,\"mem_peak_max_rank\":0,"
+        "\"compute_s\":0.0,\"gather_s\":0.0,\"reduce_s\":0.0,\"copy_s\":0.0}\n"
         "{\"step\":101,\"loss\":null,\"grad_norm\":0.1,\"lr\":0.0006,"
         "\"tokens\":102400,\"tok_s\":31234.5,\"step_s\":0.03125,\"mfu\":0.5,"
-        "\"generation\":3,\"world_size\":2,\"val_loss\":0.3333333333333333}\n");
+        "\"generation\":3,\"world_size\":2,\"gemm_flop_s\":2.0e+10,"
+        "\"mem_bytes\":1048576,\"mem_peak_bytes\":2097152,"
+        "\"mem_peak_max_bytes\":4194304,\"mem_peak_max_rank\":1,\"compute_s\":0.5,"
+        "\"gather_s\":0.0,\"reduce_s\":0.0,\"copy_s\":0.25,\"ckpt_every_s\":90.5,"
+        "\"ckpt_cost_s\":0.125,\"val_loss\":0.3333333333333333}\n");
     free(text);
 }
 

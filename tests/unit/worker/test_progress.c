@@ -48,6 +48,34 @@ static void the_line_is_for_people(void **state)
     assert_string_equal(text, "step 120/400  loss ");
 }
 
+static void
+what_the_step_took_of_the_machine_follows_as_far_as_it_is_known(void **state)
+{
+    struct metrics_line line = {.step = 1,
+                                .step_s = 2,
+                                .mfu = 0.427,
+                                .val_loss = 2.5,
+                                .mem_bytes = 512ULL << 20,
+                                .mem_peak_bytes = 600ULL << 20,
+                                .mem_peak_max_bytes = 3ULL << 29,
+                                .mem_peak_max_rank = 3,
+                                .queue_s = {1.68, 0.01, 0.5, 0.02}};
+    char text[256];
+
+    (void)state;
+    progress_format(&line, 2, text, sizeof(text));
+    assert_non_null(strstr(text, "  val 2.5000  mfu 43%  mem 512M peak 1.5G r3  "
+                                 "compute 84%  reduce 25%  copy 1%"));
+    line.mem_peak_max_rank = 0; /* the rank that speaks */
+    line.mem_bytes = 900;
+    progress_format(&line, 2, text, sizeof(text));
+    assert_non_null(strstr(text, "  mem 0.9k peak 1.5G  compute"));
+    line.mfu = -1;
+    line.mem_bytes = 0;
+    progress_format(&line, 2, text, sizeof(text));
+    assert_non_null(strstr(text, "  val 2.5000  compute 84%"));
+}
+
 /* x86 makes NaNs with the sign set. */
 static void nan_has_no_sign(void **state)
 {
@@ -196,6 +224,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, on_setup, on_teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_line_is_for_people),
+        CASE(what_the_step_took_of_the_machine_follows_as_far_as_it_is_known),
         CASE(nan_has_no_sign),
         CASE(lines_stand_in_columns),
         CASE(speeds_and_times_choose_their_units),

@@ -2,6 +2,7 @@
 
 #include "worker/device/cpu/arena.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -70,12 +71,13 @@ void cpu_spread(struct device *d, tile_fn fn, const void *args, size_t n, size_t
     struct spread s = {.fn = fn, .args = args, .n = n, .grain = grain};
     size_t pieces = (n + grain - 1) / grain;
 
-    uint64_t began_us = trace_begin(d->trace);
+    uint64_t began_us = clock_us();
 
     ASSERT(pieces <= INT32_MAX);
     if (!cpu_compute_failed(c)) {
         pool_run(&c->pool, (int)pieces, on_piece, &s);
-        trace_end(d->trace, QUEUE_COMPUTE, cpu_tile_name(c, fn), began_us);
+        cpu_queue_worked(&c->queue[QUEUE_COMPUTE],
+                         d->trace ? cpu_tile_name(c, fn) : NULL, began_us);
     }
 }
 
@@ -140,6 +142,7 @@ static struct ticket mark(struct device *d, enum queue q)
 }
 
 struct wait_args {
+    struct cpu_queue *self;
     struct cpu_queue *after;
     uint64_t seq;
 };
@@ -149,16 +152,19 @@ struct wait_args {
 static int on_wait(void *arg, struct errmsg *msg)
 {
     const struct wait_args *w = arg;
+    uint64_t began_us = clock_us();
 
     trace_name("wait");
     (void)sequence_wait(&w->after->done, w->seq, -1);
+    cpu_queue_waited(w->self, began_us);
     return cpu_queue_error(w->after, msg);
 }
 
 static void wait(struct device *d, enum queue q, struct ticket after)
 {
     struct cpu *c = cpu_of(d);
-    struct wait_args w = {.after = &c->queue[after.queue], .seq = after.seq};
+    struct wait_args w = {
+        .self = &c->queue[q], .after = &c->queue[after.queue], .seq = after.seq};
 
     ASSERT(after.seq <= atomic_load(&w.after->pushed.value));
     cpu_queue_push(&c->queue[q], on_wait, &w, sizeof(w));
@@ -186,6 +192,11 @@ static void enqueue(struct device *d, enum queue q, device_task task, const void
 static void spread(struct device *d, int n, device_piece piece, void *arg)
 {
     pool_run(&cpu_of(d)->pool, n, piece, arg);
+}
+
+static uint64_t busy_us(struct device *d, enum queue q)
+{
+    return atomic_load_explicit(&cpu_of(d)->queue[q].busy_us, memory_order_relaxed);
 }
 
 /* --- memory --- */
@@ -432,6 +443,7 @@ static const struct device_ops cpu_ops = {
     .last_error = last_error,
     .enqueue = enqueue,
     .spread = spread,
+    .busy_us = busy_us,
     .describe = describe,
 };
 

@@ -9,6 +9,8 @@
 
 #include "worker/device/cpu/cpu.h"
 
+#include "common/clock.h"
+
 #include <errno.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdatomic.h>
@@ -83,9 +85,9 @@ void cpu_matmul(struct device *d, const struct matmul *mm)
     if (cpu_compute_failed(c)) {
         return;
     }
-    began_us = trace_begin(d->trace);
+    began_us = clock_us();
     pool_run(&c->pool, n_rows * job.n_cols, on_tile, &job);
-    trace_end(d->trace, QUEUE_COMPUTE, "matmul", began_us);
+    cpu_queue_worked(&c->queue[QUEUE_COMPUTE], "matmul", began_us);
     err = atomic_load(&job.error);
     if (err < 0) {
         (void)errmsg_set(&msg, err,

@@ -2,6 +2,7 @@
 
 #include "worker/device/cpu/thread.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -42,18 +43,39 @@ void cpu_queue_fail(struct cpu_queue *q, int err, const struct errmsg *msg)
     }
 }
 
+void cpu_queue_worked(struct cpu_queue *q, const char *name, uint64_t began_us)
+{
+    uint64_t busy_us = atomic_load_explicit(&q->busy_us, memory_order_relaxed);
+
+    /* one thread writes */
+    atomic_store_explicit(&q->busy_us, busy_us + clock_us() - began_us,
+                          memory_order_relaxed);
+    trace_end(q->trace, (int)q->id, name, began_us);
+}
+
+void cpu_queue_waited(struct cpu_queue *q, uint64_t began_us)
+{
+    q->waited_us += clock_us() - began_us;
+}
+
 static void run_task(struct cpu_queue *q, device_task task, void *arg)
 {
     struct errmsg msg = {""};
+    uint64_t busy_us;
     uint64_t began_us;
     int err;
 
     if (atomic_load(&q->error) < 0) {
         return;
     }
-    began_us = trace_begin(q->trace);
+    q->waited_us = 0;
+    busy_us = atomic_load_explicit(&q->busy_us, memory_order_relaxed);
+    began_us = clock_us();
     err = task(arg, &msg);
     ASSERT(err <= 0);
+    busy_us += clock_us() - began_us - q->waited_us;
+    /* stored, not added: the task may have used kernels of this very queue */
+    atomic_store_explicit(&q->busy_us, busy_us, memory_order_relaxed);
     trace_end(q->trace, (int)q->id, trace_take_name(), began_us);
     if (err < 0) {
         cpu_queue_fail(q, err, &msg);

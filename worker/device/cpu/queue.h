@@ -27,7 +27,9 @@ struct cpu_queue {
     struct errmsg msg;   /* valid when `error` is set */
     struct trace *trace; /* borrowed; may be NULL */
     _Atomic int *first; /* borrowed from the device: the queue that failed first, −1 */
+    _Atomic uint64_t busy_us; /* of tasks that are done */
     /* private */
+    uint64_t waited_us;      /* by the task in hand */
     struct queue_slot *ring; /* owned; NULL: runs at once */
     pthread_t thread;
 };
@@ -50,5 +52,11 @@ int cpu_queue_error(struct cpu_queue *q, struct errmsg *msg) MUST_CHECK;
 
 /* From the thread that runs the queue's tasks: its first failure is kept. */
 void cpu_queue_fail(struct cpu_queue *q, int err, const struct errmsg *msg);
+
+/* The same thread: work that began then is done; `name` is for the profile. */
+void cpu_queue_worked(struct cpu_queue *q, const char *name, uint64_t began_us);
+
+/* The task in hand has only waited since then. */
+void cpu_queue_waited(struct cpu_queue *q, uint64_t began_us);
 
 #endif
