@@ -28,6 +28,18 @@ static const struct gpt2_config odd = {
     .seq_len = 149,
 };
 
+/* Blocks of attention that are cut, rows that are no whole quarters. */
+static const struct gpt2_config ragged = {
+    .model = {.family = "gpt2",
+              .layers = 3,
+              .heads = 3,
+              .dim = 21,
+              .context = 67,
+              .vocab = 101},
+    .batch = 2,
+    .seq_len = 67,
+};
+
 static const struct gpt2_config small = {
     .model = {.family = "gpt2",
               .layers = 3,
@@ -174,10 +186,8 @@ static void expect_recomputing_changes_nothing(struct gpt2_config config)
 static void recomputing_does_not_change_a_bit(void **state)
 {
     (void)state;
-    expect_recomputing_changes_nothing(odd);
-    expect_recomputing_changes_nothing(small);
-    expect_recomputing_changes_nothing(dropped(odd));
-    expect_recomputing_changes_nothing(dropped(small));
+    expect_recomputing_changes_nothing(ragged);
+    expect_recomputing_changes_nothing(dropped(ragged));
 }
 
 /* In floats of a row: the block's input is C; the rest 15 C + H + 4, of which the norms'
