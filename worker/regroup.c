@@ -144,7 +144,7 @@ void regroup_recvs(const struct regroup *r, float *share, struct piece *ret)
     for (size_t i = 0; i < r->n_recvs; i++) {
         const struct regroup_tail *t = &r->recv[i];
 
-        ret[i] = (struct piece){
-            .peer = t->peer, .data = share + t->at, .bytes = t->n * sizeof(float)};
+        ret[i] = (struct piece){.peer = t->peer, .bytes = t->n * sizeof(float)};
+        ret[i].data = share + t->at;
     }
 }

@@ -56,6 +56,7 @@ void own_cuts(const struct own_block *b, int n_states, struct cut **ret, size_t 
     struct cut_list l = {.block = b, .n_states = n_states};
     int first = 0; /* ranges before it are passed */
 
+    ASSERT(n_states >= 1 && n_states <= OWN_STATES);
     for (int u = 0; u < b->layout->n_units; u++) {
         const struct unit *unit = &b->layout->unit[u];
 

@@ -289,11 +289,9 @@ int llmc_model_load(const char *path, const struct model_config *config,
                     const struct layout *layout, const struct shard_map *own,
                     float *params, struct errmsg *msg)
 {
-    struct reader r = {.path = path,
-                       .file = fopen(path, "rbe"),
-                       .layout = layout,
-                       .own = own,
-                       .params = params};
+    struct reader r = {
+        .path = path, .file = fopen(path, "rbe"), .layout = layout, .own = own};
+    r.params = params;
     if (r.file == NULL) {
         int rc = -errno;
         return errmsg_set(msg, rc, "%s: %s", path, err_text(rc));
