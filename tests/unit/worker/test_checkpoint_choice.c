@@ -187,7 +187,7 @@ static void what_cannot_be_read_now_is_not_rejected(void **state)
 
 /* --- housekeeping --- */
 
-static int prune(struct fixture *f, size_t keep)
+static int prune(struct checkpoint_rig *f, size_t keep)
 {
     return checkpoint_prune(f->dir, &(struct checkpoint_retention){.keep = keep},
                             &f->msg);
@@ -219,17 +219,17 @@ static void pruning_keeps_every_nth_and_the_best_too(void **state)
     static const char *const kept[] = {"step-00000020-g2", "step-00000030-g2",
                                        "step-00000050-g2", "step-00000060-g2"};
     static const char *const gone[] = {"step-00000010-g2", "step-00000040-g2"};
-    struct fixture *f = *state;
+    struct checkpoint_rig *f = *state;
 
     for (uint64_t step = 10; step <= 60; step += 10) {
         tiny_commit(&f->tiny, f->dir, step, 2, 1);
     }
     assert_int_equal(checkpoint_prune(f->dir, &retention, &f->msg), 0);
     for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
-        assert_true(exists(f, kept[i]));
+        assert_true(checkpoint_rig_has(f, kept[i]));
     }
     for (size_t i = 0; i < ARRAY_LEN(gone); i++) {
-        assert_false(exists(f, gone[i]));
+        assert_false(checkpoint_rig_has(f, gone[i]));
     }
 }
 
