@@ -272,7 +272,8 @@ static void numbers_equal_pytorchs(void **state)
     for (size_t i = 0; i < ARRAY_LEN(small); i++) {
         if (!compare(small[i], isa)) {
             assert_string_not_equal(isa, "scalar"); /* every machine has it */
-            skip();
+            print_message("this processor has no %s\n", isa);
+            return;
         }
     }
 }
