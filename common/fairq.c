@@ -232,6 +232,11 @@ void fairq_skip(struct fairq *q)
     q->first = q->first->next;
 }
 
+void fairq_turn_back(struct fairq *q)
+{
+    q->first = q->first->prev;
+}
+
 void fairq_pop(struct fairq *q, size_t extra)
 {
     pop(q, q->first, extra);

@@ -50,6 +50,9 @@ struct bytes fairq_front(struct fairq *q);
 /* Leaves it; another client's turn comes first. */
 void fairq_skip(struct fairq *q);
 
+/* The client that came last, and would be last, is next. */
+void fairq_turn_back(struct fairq *q);
+
 /* Drops it. `extra`: what it has cost beyond its own bytes, of the client's turns. */
 void fairq_pop(struct fairq *q, size_t extra);
 

@@ -73,7 +73,8 @@ struct connection {
     bool is_known;     /* its greeting is over: an agent's hello, a store's dialect */
     char peer[MSG_ADDR_MAX];
     struct tcpstore_parser parser;
-    struct fairq later; /* requests put aside, to be taken in turns; … to here */
+    struct fairq later;  /* requests put aside, to be taken in turns … */
+    bool is_newest_next; /* … from both ends; … to here */
 
     /* private */
     enum connection_state state;

@@ -179,7 +179,9 @@ static void client_of(const struct msg *m, uint64_t *ret_generation,
     *ret_client = is_close ? m->u.store_close.client : m->u.store.client;
 }
 
-/* Requests put aside, in turns of the clients, of those that have got their replies. */
+/* Requests put aside, in turns of the clients, of those that have got their replies. A
+ * turn may cost megabytes: who came last does not wait for all who came before, nor they
+ * for those who come after them, but for half of the turns. */
 static int take_later(struct server *s, struct connection *c)
 {
     size_t n_owing = 0;
@@ -191,19 +193,27 @@ static int take_later(struct server *s, struct connection *c)
 
     while (rv == 0 && is_open(c) && n_owing < c->later.clients.count &&
            !connection_is_full(c)) {
-        struct bytes frame = fairq_front(&c->later);
-        int n = msg_decode(frame.data, frame.size, &m);
+        struct bytes frame;
+        int n;
+
+        if (c->is_newest_next) {
+            fairq_turn_back(&c->later);
+        }
+        frame = fairq_front(&c->later);
+        n = msg_decode(frame.data, frame.size, &m);
 
         ASSERT(n > 0); /* it was before */
         client_of(&m, &generation, &client);
         if (connection_owes_much(c, generation, client)) {
             fairq_skip(&c->later);
             n_owing++;
+            c->is_newest_next = false;
             continue;
         }
         before = c->n_queued;
         rv = take_message(s, c, &m);
         fairq_pop(&c->later, (size_t)(c->n_queued - before)); /* and its reply */
+        c->is_newest_next = !c->is_newest_next;
     }
     return rv;
 }

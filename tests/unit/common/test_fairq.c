@@ -209,6 +209,22 @@ static void who_is_passed_over_comes_after_the_others(void **state)
     expect_empty(&q);
 }
 
+static void who_came_last_may_be_next(void **state)
+{
+    struct fairq q;
+
+    (void)state;
+    fairq_init(&q, SIZE_MAX, 1);
+    for (uint32_t client = 1; client <= 3; client++) {
+        push(&q, client, 0, 8);
+    }
+    fairq_turn_back(&q);
+    expect_next(&q, 3, 0, 8);
+    expect_next(&q, 1, 0, 8);
+    expect_next(&q, 2, 0, 8);
+    expect_empty(&q);
+}
+
 static void as_many_move_as_fit_and_one_at_least(void **state)
 {
     const size_t frame = HEAD + LARGE;
@@ -301,6 +317,7 @@ int main(void)
         cmocka_unit_test(clients_of_two_generations_are_two),
         cmocka_unit_test(what_a_frame_costs_beyond_its_bytes_is_of_its_clients_turns),
         cmocka_unit_test(who_is_passed_over_comes_after_the_others),
+        cmocka_unit_test(who_came_last_may_be_next),
         cmocka_unit_test(as_many_move_as_fit_and_one_at_least),
         cmocka_unit_test(replies_to_a_client_that_is_gone_become_acknowledgements),
         cmocka_unit_test(replies_are_dropped_from_a_full_queue),

@@ -15,6 +15,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -80,6 +81,7 @@ static struct rig *rig_new(void)
     struct server_config config = {.loop = &r->loop, .lease_ms = LEASE_MS};
     struct errmsg msg;
 
+    assert_true(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* as the programs do */
     assert_int_equal(uv_loop_init(&r->loop), 0);
     assert_int_equal(uv_async_init(&r->loop, &r->stop, on_stop), 0);
     r->stop.data = r;
@@ -437,11 +439,37 @@ static void client_that_asks_little_waits_for_a_turn_of_the_others_only(void **s
     rig_free(r);
 }
 
+/* All in front of it have a turn of 40 MB to come. */
+static void client_that_comes_last_does_not_wait_for_all_others(void **state)
+{
+    struct rig *r = rig_new();
+    struct agent agent;
+    uint64_t end_ms = clock_ms() + WAIT_MS;
+    struct buf out;
+
+    (void)state;
+    enter(&agent, r, "j");
+    agent.only_bytes = true;
+    ask_much(&agent);
+    buf_init(&out, SIZE_MAX);
+    add_last(&agent, &out);
+    send_all(&agent, &out);
+    while (!agent.is_last && !agent.is_ended && clock_ms() < end_ms) {
+        wait_for(&agent, PACE_MS);
+        listen_to(&agent, SIZE_MAX);
+    }
+    assert_true(agent.is_last);
+    assert_true(agent.n_bytes < REQUESTS / 2 * (uint64_t)TIMES * VALUE_SIZE);
+    agent_release(&agent);
+    rig_free(r);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(agent_that_reads_slowly_stays_and_gets_all_replies),
         cmocka_unit_test(agent_that_does_not_read_at_all_loses_its_lease),
+        cmocka_unit_test(client_that_comes_last_does_not_wait_for_all_others),
         cmocka_unit_test(replies_to_a_store_client_that_is_gone_are_not_sent),
         cmocka_unit_test(client_that_asks_little_waits_for_a_turn_of_the_others_only),
     };
