@@ -1,10 +1,12 @@
-"""A hostile client on an agent's store port: the training beside it goes on."""
+"""Hostile clients on an agent's store port: the training beside them goes on."""
 
+import contextlib
 import pathlib
 import re
 import signal
 import threading
 
+import pytest
 import training
 from store_client import GET, SET, Client, request
 
@@ -47,8 +49,11 @@ class Attack:
             self.n_rounds += 1
 
 
-def test_commits_and_the_end_do_not_wait_for_a_hostile_client(
-    train, start_server, tmp_path, wait_for
+@pytest.mark.parametrize(
+    "n_attacks", [1, pytest.param(24, marks=pytest.mark.release_only)]
+)
+def test_commits_and_the_end_do_not_wait_for_hostile_clients(
+    train, start_server, tmp_path, wait_for, n_attacks
 ):
     run_dir = tmp_path / "run"
     server = start_server()
@@ -63,11 +68,14 @@ def test_commits_and_the_end_do_not_wait_for_a_hostile_client(
         return training.step_of(found[-1]) if found else 0
 
     wait_for(lambda: newest() > 0)
-    with Attack(store_port(run.pid)) as attack:
-        wait_for(lambda: attack.n_rounds >= 2)
-        for _ in range(5):  # a commit takes two of the agent's messages, and an answer
-            before, rounds = newest(), attack.n_rounds
-            wait_for(lambda: newest() > before and attack.n_rounds > rounds)
+    attacks = [Attack(store_port(run.pid)) for _ in range(n_attacks)]
+    with contextlib.ExitStack() as stack:
+        for attack in attacks:
+            stack.enter_context(attack)
+        wait_for(lambda: all(a.n_rounds >= 2 for a in attacks))
+        for _ in range(3):  # a commit takes some requests, two of the agent's messages, an answer
+            before, rounds = newest(), attacks[0].n_rounds
+            wait_for(lambda: newest() > before and attacks[0].n_rounds > rounds)
         run.signal(signal.SIGTERM)
         assert run.wait(60) == 128 + signal.SIGTERM, run.err()
     assert newest() == training.last_step(run_dir), run.err()
