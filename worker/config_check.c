@@ -119,7 +119,7 @@ static int check_optim(const struct train_config *c, struct errmsg *msg)
 
 static int check_parallel(const struct train_config *c, struct errmsg *msg)
 {
-    if (!is(c->parallel.strategy, "ddp")) {
+    if (is(c->parallel.strategy, "dp")) {
         return refuse(msg, "parallel.strategy", c->parallel.strategy, "ddp");
     }
     if (c->parallel.tp != 1) {
@@ -127,13 +127,6 @@ static int check_parallel(const struct train_config *c, struct errmsg *msg)
     }
     if (c->parallel.pp != 1) {
         return refuse_int(msg, "parallel.pp", c->parallel.pp, "1");
-    }
-    if (!is(c->parallel.dp_replicate, "auto")) {
-        return refuse(msg, "parallel.dp_replicate", c->parallel.dp_replicate,
-                      "auto: every rank is a copy");
-    }
-    if (!is(c->parallel.dp_shard, "auto") && !is(c->parallel.dp_shard, "1")) {
-        return refuse(msg, "parallel.dp_shard", c->parallel.dp_shard, "auto or 1");
     }
     if (c->parallel.find_unused_parameters) {
         return refuse(msg, "parallel.find_unused_parameters", "true",

@@ -42,38 +42,57 @@ static int read_batch(struct trainer *t, uint32_t batch, int32_t *row,
     return 0;
 }
 
-int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
+static int run_batch(struct trainer *t, uint32_t batch, int32_t *row,
+                     struct errmsg *msg)
 {
-    size_t seq_len = (size_t)t->config->train.seq_len;
-    int32_t *row = mem_array(seq_len + 1, sizeof(*row));
-    uint32_t n = evaluate_batches(t);
-    uint32_t world = (uint32_t)t->launch->world_size;
-    uint32_t end = tree_run_begin(n, world, (uint32_t)t->launch->rank + 1);
-    unsigned flags;
-    double sum = 0;
-    int rv = 0;
+    struct gpt2_leaf leaf = {
+        .tokens = t->tokens,
+        .targets = t->targets,
+        .params = t->strategy->pass(t->parallel, false),
+        .loss_sum = losses_slot(t->val_losses, batch),
+    };
+    int rv = read_batch(t, batch, row, msg);
 
-    for (uint32_t b = tree_run_begin(n, world, (uint32_t)t->launch->rank); b < end;
-         b++) {
-        struct gpt2_leaf leaf = {
-            .tokens = t->tokens,
-            .targets = t->targets,
-            .params = {.flat = t->params},
-            .loss_sum = losses_slot(t->val_losses, b),
-        };
-
-        rv = read_batch(t, b, row, msg);
-        if (rv < 0) {
-            break;
-        }
+    if (rv == 0) {
         gpt2_forward_loss(t->model, &leaf);
     }
+    return rv;
+}
+
+/* A team's ranks make the same number of passes. */
+static int run_batches(struct trainer *t, uint32_t n, struct errmsg *msg)
+{
+    const struct launch *l = t->launch;
+    struct leaf_run run = leaf_run_of(n, l->world_size, t->parallel->team, l->rank);
+    uint32_t rounds = leaf_run_rounds(n, l->world_size, t->parallel->team, l->rank);
+    int32_t *row = mem_array((size_t)t->config->train.seq_len + 1, sizeof(*row));
+    int rv = 0;
+
+    for (uint32_t i = 0; i < rounds && rv == 0; i++) {
+        uint32_t batch = run.begin + i * run.stride;
+
+        if (batch < run.end) {
+            rv = run_batch(t, batch, row, msg);
+        } else {
+            parallel_idle(t->parallel, false);
+        }
+    }
     mem_free(row);
+    return rv;
+}
+
+int evaluate(struct trainer *t, double *ret_loss, struct errmsg *msg)
+{
+    uint32_t n = evaluate_batches(t);
+    unsigned flags;
+    double sum = 0;
+    int rv = run_batches(t, n, msg);
+
     if (rv == 0) {
         losses_exchange(t->val_losses, 0);
         rv = losses_finish(t->val_losses, t->timeout_ms, &sum, &flags, msg);
-        *ret_loss =
-            sum / ((double)n * (double)t->config->train.micro_batch * (double)seq_len);
+        *ret_loss = sum / ((double)n * (double)t->config->train.micro_batch *
+                           (double)t->config->train.seq_len);
     }
     return rv;
 }
@@ -108,6 +127,13 @@ void evaluate_warn(const struct trainer *t)
     }
 }
 
+static struct unit_params pass_of(void *arg)
+{
+    const struct trainer *t = arg;
+
+    return t->strategy->pass(t->parallel, false);
+}
+
 int evaluate_sample(struct trainer *t, struct errmsg *msg)
 {
     const char *prompt = t->config->sample.prompt[0] ? t->config->sample.prompt : "\n";
@@ -116,7 +142,8 @@ int evaluate_sample(struct trainer *t, struct errmsg *msg)
     struct generate_config config = {
         .model = t->model,
         .device = t->device,
-        .params = {.flat = t->params},
+        .pass = pass_of,
+        .arg = t,
         .sample = {.temperature = t->config->sample.temperature,
                    .top_k = (int)t->config->sample.top_k,
                    .seed = (uint64_t)t->config->train.seed},
@@ -135,7 +162,7 @@ int evaluate_sample(struct trainer *t, struct errmsg *msg)
     buf_init(&text, TEXT_MAX);
     rv = generate(&config, tokens, n_prompt, n, msg);
     rv = rv < 0 ? rv : sample_text(tokens, n, &text);
-    if (rv == 0) {
+    if (rv == 0 && trainer_leads(t)) {
         (void)printf("--- sample at step %" PRIu64 " ---\n%.*s\n---\n", t->step,
                      (int)buf_len(&text), (const char *)buf_bytes(&text));
         (void)fflush(stdout);

@@ -20,7 +20,8 @@ int evaluate_check(const struct trainer *t, struct errmsg *msg) MUST_CHECK;
 /* One line on stderr when the model has tokens that its data never do. */
 void evaluate_warn(const struct trainer *t);
 
-/* Prints a text that the model continues from sample.prompt; rank 0 alone calls it. */
+/* Prints a text that the model continues from sample.prompt, on rank 0. Where parameters
+ * are gathered all ranks call it, else rank 0 alone may. */
 int evaluate_sample(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 
 #endif

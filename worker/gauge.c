@@ -52,7 +52,7 @@ static void find_largest(const struct trainer *t, struct metrics_line *line)
 static double leaf_flops(const struct trainer *t)
 {
     struct gpt2_config model = trainer_model_config(t->config);
-    uint32_t n = t->parallel->leaf_end - t->parallel->leaf_begin;
+    uint32_t n = leaf_run_count(&t->parallel->leaves);
 
     return (double)n * (double)gpt2_flops_per_leaf(&model);
 }

@@ -12,7 +12,7 @@ struct losses {
     struct device *device; /* borrowed */
     struct comm *comm;     /* borrowed; NULL for one rank */
     uint32_t n_leaves;
-    int rank, world;
+    int rank, world, team;
     size_t *offset; /* owned: bytes; rank r's part is [offset[r], offset[r + 1]) */
     double *values; /* owned, device memory: for each rank HEAD, then its leaves */
     size_t bytes;
@@ -25,7 +25,12 @@ size_t losses_bytes(uint32_t n_leaves, int world)
     return (n_leaves + HEAD * (size_t)world) * sizeof(double);
 }
 
-int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves,
+static struct leaf_run run_of(const struct losses *l, int rank)
+{
+    return leaf_run_of(l->n_leaves, l->world, l->team, rank);
+}
+
+int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves, int team,
                struct losses **ret, struct errmsg *msg)
 {
     struct losses *l = mem_zalloc(sizeof(*l));
@@ -35,15 +40,16 @@ int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves,
     l->device = device;
     l->comm = comm;
     l->n_leaves = n_leaves;
+    l->team = team;
     l->rank = comm ? comm->rank : 0;
     l->world = comm ? comm->world_size : 1;
     l->bytes = losses_bytes(n_leaves, l->world);
     l->offset = mem_array((size_t)l->world + 1, sizeof(*l->offset));
     for (int r = 0; r < l->world; r++) {
-        uint32_t n = tree_run_begin(n_leaves, (uint32_t)l->world, (uint32_t)r + 1) -
-                     tree_run_begin(n_leaves, (uint32_t)l->world, (uint32_t)r);
+        struct leaf_run run = run_of(l, r);
 
-        l->offset[r + 1] = l->offset[r] + (n + HEAD) * sizeof(double);
+        l->offset[r + 1] =
+            l->offset[r] + (leaf_run_count(&run) + HEAD) * sizeof(double);
     }
     ASSERT(l->offset[l->world] == l->bytes);
     rv = device_alloc(device, l->bytes, &values);
@@ -75,10 +81,10 @@ static double *part(const struct losses *l, int rank)
 
 double *losses_slot(struct losses *l, uint32_t leaf)
 {
-    uint32_t begin = tree_run_begin(l->n_leaves, (uint32_t)l->world, (uint32_t)l->rank);
+    struct leaf_run run = run_of(l, l->rank);
 
-    ASSERT(leaf >= begin);
-    return part(l, l->rank) + HEAD + (leaf - begin);
+    ASSERT(leaf >= run.begin && (leaf - run.begin) % run.stride == 0);
+    return part(l, l->rank) + HEAD + (leaf - run.begin) / run.stride;
 }
 
 void losses_note(struct losses *l, double value)
@@ -116,13 +122,15 @@ int losses_finish(struct losses *l, int timeout_ms, double *ret_sum,
     if (rv < 0) {
         return rv;
     }
-    for (int r = 0; r < l->world; r++) {
-        size_t n = (l->offset[r + 1] - l->offset[r]) / sizeof(double);
+    for (int r = 0; r < l->world; r += l->team) {
+        struct leaf_run run = run_of(l, r);
 
-        flags |= (unsigned)part(l, r)[0];
-        for (size_t i = HEAD; i < n; i++) {
-            sum += part(l, r)[i];
+        for (uint32_t i = 0; i < run.end - run.begin; i++) {
+            sum += part(l, r + (int)(i % run.stride))[HEAD + i / run.stride];
         }
+    }
+    for (int r = 0; r < l->world; r++) {
+        flags |= (unsigned)part(l, r)[0];
     }
     *ret_sum = sum;
     *ret_flags = flags;

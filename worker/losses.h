@@ -17,8 +17,9 @@ struct losses;
 
 size_t losses_bytes(uint32_t n_leaves, int world);
 
-/* `comm` NULL for one rank. Leaves are shared out by tree_run_begin. */
-int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves,
+/* `comm` NULL for one rank. Leaves are shared out by leaf_run_of: `team` neighbouring
+ * ranks take those of a run in turns. */
+int losses_new(struct device *device, struct comm *comm, uint32_t n_leaves, int team,
                struct losses **ret, struct errmsg *msg) MUST_CHECK;
 void losses_free(struct losses *l); /* NULL allowed */
 

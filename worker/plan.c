@@ -83,19 +83,47 @@ static void add_arena(struct rank_plan *p, const char *name, size_t bytes)
     p->total += bytes;
 }
 
+/* The ranks of the own node that are in a group of `size`, `stride` apart. */
+static int near(const struct trainer *t, int size, int stride)
+{
+    return MIN(size, MAX(t->launch->local_world_size / stride, 1));
+}
+
+static size_t collectives_bytes(const struct trainer *t)
+{
+    const char *kind = t->config->comm.kind;
+    const struct mesh *m = &t->mesh;
+    size_t n = comm_bytes(kind, t->launch->local_world_size);
+
+    if (m->dp_shard > 1) {
+        n += comm_bytes(kind, near(t, m->dp_shard, 1));
+    }
+    if (m->dp_shard > 1 && m->dp_replicate > 1) {
+        n += comm_bytes(kind, near(t, m->dp_shard, 1));
+        n += comm_bytes(kind, near(t, m->dp_replicate, m->dp_shard));
+    }
+    return n;
+}
+
 static void plan_rank(const struct trainer *t, int rank, size_t program,
                       struct rank_plan *p)
 {
     struct gpt2_config model = trainer_model_config(t->config);
     struct parallel_config parallel = parallel_of(t, rank);
+    struct parallel_bytes bytes = t->strategy->bytes(&parallel);
     struct adamw_config adamw = trainer_adamw_config(t);
+    struct shard_map own;
     struct loader_config loader = trainer_loader_config(t);
     struct holder holder = trainer_holder(t, rank);
-    const struct launch *l = t->launch;
 
+    parallel_own(&parallel, &own);
+    adamw.own = &own;
     *p = (struct rank_plan){.rank = rank};
-    add_arena(p, "parameters", t->layout.size * sizeof(float));
-    add_arena(p, "gradients and reduction", t->strategy->bytes(&parallel));
+    add_arena(p, "parameters", bytes.params);
+    if (bytes.gathered > 0) {
+        add_arena(p, "parameters of others", bytes.gathered);
+    }
+    add_arena(p, "gradients and reduction", bytes.grads);
     add_arena(p, "optimizer state", adamw_bytes(&adamw));
     add_arena(p, "activations of a micro-batch", gpt2_arena_bytes(&model));
     add_arena(p, "tokens of a micro-batch", leaf_bytes(&model));
@@ -104,11 +132,12 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
     add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, &holder));
     add_arena(p, "checkpoint file", DIRECT_IO_BYTES);
-    add_arena(p, "collectives", comm_bytes(t->config->comm.kind, l->local_world_size));
+    add_arena(p, "collectives", collectives_bytes(t));
     if (t->profile) {
         add_arena(p, "profile", trace_bytes());
     }
     add_arena(p, "program and libraries", program);
+    shard_map_release(&own);
 }
 
 static void print_memory(const struct rank_plan *p, const char *remark)
@@ -177,8 +206,8 @@ static void print_plan(const struct trainer *t)
     plan_rank(t, t->launch->rank, program, &own);
     find_largest(t, program, &largest);
     (void)printf(
-        "mesh: dp_replicate=%d dp_shard=1 tp=1 pp=1 (%s), %u micro-batch%s a step\n",
-        t->launch->world_size, t->config->parallel.strategy, t->n_leaves,
+        "mesh: dp_replicate=%d dp_shard=%d tp=1 pp=1 (%s), %u micro-batch%s a step\n",
+        t->mesh.dp_replicate, t->mesh.dp_shard, t->strategy->name, t->n_leaves,
         t->n_leaves > 1 ? "es" : "");
     (void)printf("parameters: %zu in %d units: embeddings, %d block%s, last norm\n",
                  t->layout.n_params, t->layout.n_units, t->layout.n_units - 2,

@@ -143,8 +143,9 @@ static int check_meta(const struct trainer *t, const struct checkpoint_meta *met
 static struct own_block own_of(const struct trainer *t)
 {
     return (struct own_block){.layout = &t->layout,
-                              .map = t->own,
-                              .state = {t->params, adamw_exp_avg(t->optimizer),
+                              .map = trainer_own(t),
+                              .state = {t->parallel->params,
+                                        adamw_exp_avg(t->optimizer),
                                         adamw_exp_avg_sq(t->optimizer)}};
 }
 
@@ -354,7 +355,7 @@ static int get_state(struct trainer *t, const struct choice *choice, struct errm
 {
     struct own_block own;
 
-    if (!t->own) {
+    if (!trainer_is_sharded(t)) {
         return broadcast_state(t, msg);
     }
     own = own_of(t);
@@ -364,6 +365,7 @@ static int get_state(struct trainer *t, const struct choice *choice, struct errm
 
 enum { INIT_PIECE = 1 << 20 };
 
+/* Elements [begin, end) of the own block, by the rank that owns them alone. */
 static void init_piece(void *arg, int piece)
 {
     const struct trainer *t = arg;
@@ -386,7 +388,7 @@ static int load_weights(struct trainer *t, const char *from, struct errmsg *msg)
     if (rv < 0) {
         return rv;
     }
-    if (t->own && !trainer_leads(t)) {
+    if (trainer_is_sharded(t) && !trainer_leads(t)) {
         return restore_own_block(from, &own, 1, msg);
     }
     own_cuts(&own, 1, &cuts, &n);
@@ -410,7 +412,8 @@ static int init_weights(struct trainer *t, struct errmsg *msg)
         return 0;
     }
     rv = llmc_model_is(from) > 0
-             ? llmc_model_load(from, &model, &t->layout, t->own, t->params, msg)
+             ? llmc_model_load(from, &model, &t->layout, trainer_own(t),
+                               t->parallel->params, msg)
              : load_weights(t, from, msg);
     return rv < 0 ? errmsg_wrap(msg, rv, "model.init_from=%s", from) : 0;
 }
@@ -513,13 +516,13 @@ static int open_saver(struct trainer *t, struct errmsg *msg)
         .timeout_ms = t->timeout_ms,
         .metrics = t->metrics,
         .holder = trainer_holder(t, t->launch->rank),
-        .comm = t->shard_comm,
+        .comm = t->gather,
         .comm_queue = QUEUE_GATHER,
     };
 
     t->meta.run_generation = t->run_dir.run_generation;
-    t->meta.mesh.dp_shard = MAX(t->n_shards, 1);
-    t->meta.mesh.dp_replicate = t->launch->world_size / t->meta.mesh.dp_shard;
+    t->meta.mesh.dp_shard = t->mesh.dp_shard;
+    t->meta.mesh.dp_replicate = t->mesh.dp_replicate;
     memcpy(t->meta.mesh.strategy, t->config->parallel.strategy,
            sizeof(t->meta.mesh.strategy));
     return saver_open(&config, &t->saver, msg);
@@ -591,7 +594,10 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
         rv = rv < 0 ? rv : write_config(t, msg);
         rv = rv < 0 ? rv : take_over(t, &choice, msg);
     }
+    if (rv < 0 || *ret_finished) {
+        return rv;
+    }
     loader = trainer_loader_config(t);
-    rv = rv < 0 || *ret_finished ? rv : loader_open(&loader, &t->loader, msg);
-    return rv < 0 || *ret_finished ? rv : open_saver(t, msg);
+    rv = loader_open(&loader, &t->loader, msg);
+    return rv < 0 ? rv : open_saver(t, msg);
 }

@@ -1,6 +1,6 @@
 /* The training loop. One step in ten lines:
  *
- *   for each local leaf:  tokens → forward, backward; buckets go out as units complete
+ *   for each turn: tokens → forward, backward; gradients go out as units complete
  *   the rest of the reduction; the loss sums of all leaves travel with the leave flag
  *   norm, clip, AdamW (after the snapshot that may still be copying)
  *   a loss or norm that is not finite ends the run: no checkpoint is taken of it
@@ -50,13 +50,6 @@ static struct {
     bool is_open;         /* it has no newline yet */
 } shown_line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void on_unit(void *arg, int unit)
-{
-    struct trainer *t = arg;
-
-    t->strategy->on_unit(t->parallel, unit);
-}
-
 static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
 {
     double tokens =
@@ -66,8 +59,7 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
     struct gpt2_leaf leaf = {
         .tokens = t->tokens,
         .targets = t->targets,
-        .params = {.flat = t->params},
-        .grads = {.end = on_unit, .arg = t},
+        .params = t->strategy->pass(t->parallel, true),
         .loss_scale = (float)(1.0 / tokens),
         .loss_sum = losses_slot(t->losses, index),
         .position = t->data_step * (uint64_t)t->config->train.global_batch +
@@ -83,7 +75,7 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
     }
     device_copy(t->device, QUEUE_COMPUTE, t->tokens, host_tokens, bytes);
     device_copy(t->device, QUEUE_COMPUTE, t->targets, host_targets, bytes);
-    leaf.grads.flat = t->strategy->leaf(t->parallel, index, &leaf.grad_head);
+    leaf.grads = t->strategy->turn(t->parallel, &leaf.grad_head);
     gpt2_forward_backward(t->model, &leaf);
     return 0;
 }
@@ -97,6 +89,24 @@ static unsigned own_flags(const struct loop *loop)
            (saver_is_busy(t->saver) ? LOSSES_SAVING : 0U);
 }
 
+/* Without a leaf for the last turn a rank still has parameters and shards to share. */
+static int run_turns(struct trainer *t, struct errmsg *msg)
+{
+    const struct leaf_run *leaves = &t->parallel->leaves;
+    int rv = 0;
+
+    for (uint32_t i = 0; i < t->parallel->n_turns && rv == 0; i++) {
+        uint32_t index = leaves->begin + i * leaves->stride;
+
+        if (index < leaves->end) {
+            rv = run_leaf(t, index, msg);
+        } else {
+            parallel_idle(t->parallel, true);
+        }
+    }
+    return rv;
+}
+
 /* One optimizer step. Fills loss, norm, lr of `line`; *ret_flags is every rank's. */
 static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_flags,
                     struct errmsg *msg)
@@ -106,12 +116,8 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
     const double *norm;
     const float *grads;
     double sum;
-    int rv = 0;
+    int rv = run_turns(t, msg);
 
-    for (uint32_t i = t->parallel->leaf_begin; i < t->parallel->leaf_end && rv == 0;
-         i++) {
-        rv = run_leaf(t, i, msg);
-    }
     if (rv < 0) {
         return rv;
     }
@@ -119,7 +125,8 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
     gauge_note(&loop->gauge, t);
     losses_exchange(t->losses, own_flags(loop));
     device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
-    adamw_step(t->optimizer, t->params, grads, line->step, &norm);
+    adamw_step(t->optimizer, t->parallel->params, grads, line->step, &norm);
+    t->strategy->updated(t->parallel);
     rv = losses_finish(t->losses, t->timeout_ms, &sum, ret_flags, msg);
     rv = rv < 0 ? rv
                 : device_finish(t->device, device_mark(t->device, QUEUE_COMPUTE),
@@ -194,7 +201,7 @@ static int begin_save(struct loop *loop, const struct metrics_line *line,
 {
     struct trainer *t = loop->t;
     uint64_t began_us = clock_us();
-    const float *const state[] = {t->params, adamw_exp_avg(t->optimizer),
+    const float *const state[] = {t->parallel->params, adamw_exp_avg(t->optimizer),
                                   adamw_exp_avg_sq(t->optimizer)};
     int rv;
 
@@ -431,7 +438,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     if (rv == 0 && is_saved) {
         rv = begin_save(loop, &line, *ret_flags, msg);
     }
-    if (rv == 0 && trainer_leads(t) &&
+    if (rv == 0 && (trainer_leads(t) || t->parallel->gathers) &&
         cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
         end_line();
         rv = evaluate_sample(t, msg);
@@ -568,8 +575,8 @@ int train_run(const struct worker_options *options, const struct launch *launch,
     } else if (rv < 0) {
         (void)fprintf(stderr, "ctrun-worker: rank %d: %s\n", launch->rank, msg.text);
     }
-    if (t.comm && rv < 0) {
-        comm_abort(t.comm); /* lets the queues end */
+    if (rv < 0) {
+        trainer_abort(&t);
     }
     trainer_close(&t);
     close_profile(&t); /* now no queue works any more */

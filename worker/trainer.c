@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LOADER_AHEAD = 4 };
@@ -89,17 +90,37 @@ struct gpt2_config trainer_model_config(const struct train_config *config)
 
 struct parallel_config trainer_parallel_config(const struct trainer *t)
 {
+    const struct train_config *c = t->config;
+    struct zero zero = t->strategy->zero;
+
+    zero.params = zero.params && c->parallel.reshard_after_forward;
     return (struct parallel_config){
+        .ops = t->strategy,
         .layout = &t->layout,
         .device = t->device,
         .comm = t->comm,
+        .gather = t->gather,
+        .shard = t->shard,
+        .replica = t->replica,
         .rank = t->launch->rank,
         .world_size = t->launch->world_size,
+        .mesh = t->mesh,
+        .zero = zero,
+        .blocks_per_group = (int)c->parallel.blocks_per_unit,
+        .min_group_params = (size_t)c->parallel.min_unit_params,
+        .ahead = (int)c->parallel.prefetch,
         .n_leaves = t->n_leaves,
-        .bucket_cap_bytes = (size_t)(t->config->parallel.bucket_cap_mb * 1024 * 1024),
-        .exact = strcmp(t->config->train.reduction, "exact") == 0,
-        .tied_size = (size_t)(t->config->model.vocab * t->config->model.dim),
+        .bucket_cap_bytes = (size_t)(c->parallel.bucket_cap_mb * 1024 * 1024),
+        .exact = strcmp(c->train.reduction, "exact") == 0,
+        .tied_size = (size_t)(c->model.vocab * c->model.dim),
     };
+}
+
+int trainer_team(const struct trainer *t)
+{
+    struct parallel_config c = trainer_parallel_config(t);
+
+    return parallel_team(&c);
 }
 
 static enum schedule schedule_kind(const char *name)
@@ -110,12 +131,23 @@ static enum schedule schedule_kind(const char *name)
     return strcmp(name, "constant") == 0 ? SCHEDULE_CONSTANT : SCHEDULE_COSINE;
 }
 
+static void share_chunks(void *arg, double *chunks)
+{
+    struct parallel *p = arg;
+
+    p->ops->chunks(p, chunks);
+}
+
 struct adamw_config trainer_adamw_config(const struct trainer *t)
 {
     const struct train_config *c = t->config;
 
     return (struct adamw_config){
         .layout = &t->layout,
+        .own = t->parallel ? &t->parallel->own : NULL,
+        .whole_grads = t->parallel && t->parallel->whole_grads,
+        .share_chunks = t->parallel ? share_chunks : NULL,
+        .arg = t->parallel,
         .device = t->device,
         .beta1 = c->optim.beta1,
         .beta2 = c->optim.beta2,
@@ -132,15 +164,16 @@ struct adamw_config trainer_adamw_config(const struct trainer *t)
 
 struct loader_config trainer_loader_config(const struct trainer *t)
 {
-    uint32_t world = (uint32_t)t->launch->world_size;
-    uint32_t rank = (uint32_t)t->launch->rank;
+    struct leaf_run leaves = leaf_run_of(t->n_leaves, t->launch->world_size,
+                                         trainer_team(t), t->launch->rank);
 
     return (struct loader_config){
         .dataset = t->train_data,
         .sampler = t->sampler,
         .first_step = t->data_step,
-        .leaf_begin = tree_run_begin(t->n_leaves, world, rank),
-        .leaf_end = tree_run_begin(t->n_leaves, world, rank + 1),
+        .leaf_begin = leaves.begin,
+        .leaf_end = leaves.end,
+        .leaf_stride = leaves.stride,
         .micro_batch = t->config->train.micro_batch,
         .global_batch = t->config->train.global_batch,
         .seq_len = t->config->train.seq_len,
@@ -176,6 +209,24 @@ static int open_data(struct trainer *t, struct errmsg *msg)
                                 (uint64_t)c->train.global_batch, &t->sampler, msg);
 }
 
+/* Nodes are taken to be alike here; open_comm finds out. */
+static int open_mesh(struct trainer *t, struct errmsg *msg)
+{
+    const struct launch *l = t->launch;
+    int local = l->local_world_size;
+    struct mesh_wish wish = {
+        .strategy = t->strategy->name,
+        .zero = t->strategy->zero,
+        .replicates = t->strategy->replicates,
+        .dp_replicate = atoi(t->config->parallel.dp_replicate), /* auto: 0 */
+        .dp_shard = atoi(t->config->parallel.dp_shard),
+        .world_size = l->world_size,
+        .node_size = l->world_size % local == 0 ? local : 0,
+    };
+
+    return mesh_make(&wish, &t->mesh, msg);
+}
+
 static int open_model(struct trainer *t, struct errmsg *msg)
 {
     struct model_config model = trainer_model_config(t->config).model;
@@ -190,6 +241,12 @@ static int open_model(struct trainer *t, struct errmsg *msg)
             "%d ranks, but a step has only train.global_batch / train.micro_batch = %u "
             "micro-batches to share out: use at most %u ranks, or a smaller micro_batch",
             t->launch->world_size, t->n_leaves, t->n_leaves);
+    }
+    if (rv == 0) {
+        unit_groups_make(&t->groups, &t->layout,
+                         (int)t->config->parallel.blocks_per_unit,
+                         (size_t)t->config->parallel.min_unit_params);
+        rv = open_mesh(t, msg);
     }
     return rv;
 }
@@ -228,23 +285,85 @@ int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
     return rv;
 }
 
-static int open_comm(struct trainer *t, struct errmsg *msg)
+static int open_group(struct trainer *t, const char *group, int rank, int world_size,
+                      struct comm **ret, struct errmsg *msg)
 {
     const struct launch *launch = t->launch;
     struct comm_config config = {
-        .group = "dp",
-        .rank = launch->rank,
-        .world_size = launch->world_size,
+        .group = group,
+        .rank = rank,
+        .world_size = world_size,
         .node = launch->node,
         .store = t->store,
         .address = launch->node_addr,
         .timeout_ms = t->timeout_ms,
     };
 
-    if (launch->world_size == 1) {
+    return comm_open(t->config->comm.kind, &config, t->device, ret, msg);
+}
+
+/* Both on auto: each rank has made the mesh of its own node's size. */
+static int check_nodes(const struct trainer *t, struct errmsg *msg)
+{
+    bool is_auto = strcmp(t->config->parallel.dp_replicate, "auto") == 0 &&
+                   strcmp(t->config->parallel.dp_shard, "auto") == 0;
+
+    if (t->strategy->replicates && is_auto && !t->comm->uniform) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "parallel.strategy=hsdp: the nodes have different numbers of "
+                          "ranks: set parallel.dp_shard");
+    }
+    return 0;
+}
+
+/* One for each group of ranks and queue that works at the same time as others. */
+static int open_comms(struct trainer *t, struct errmsg *msg)
+{
+    const struct mesh *m = &t->mesh;
+    int world = t->launch->world_size;
+    int replica = mesh_replica(m, t->launch->rank);
+    int shard = mesh_shard(m, t->launch->rank);
+    char group[32];
+    int rv;
+
+    if (world == 1) {
         return 0;
     }
-    return comm_open(t->config->comm.kind, &config, t->device, &t->comm, msg);
+    rv = open_group(t, "dp", t->launch->rank, world, &t->comm, msg);
+    rv = rv < 0 ? rv : check_nodes(t, msg);
+    if (rv < 0 || m->dp_shard == 1) {
+        return rv;
+    }
+    (void)snprintf(group, sizeof(group), "gather%d", replica);
+    rv = open_group(t, group, shard, m->dp_shard, &t->gather, msg);
+    if (m->dp_replicate == 1) {
+        t->shard = t->comm;
+        return rv;
+    }
+    (void)snprintf(group, sizeof(group), "shard%d", replica);
+    rv = rv < 0 ? rv : open_group(t, group, shard, m->dp_shard, &t->shard, msg);
+    (void)snprintf(group, sizeof(group), "replica%d", shard);
+    return rv < 0 ? rv
+                  : open_group(t, group, replica, m->dp_replicate, &t->replica, msg);
+}
+
+void trainer_abort(struct trainer *t)
+{
+    struct comm *all[] = {t->comm, t->gather, t->shard, t->replica};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i]) {
+            comm_abort(all[i]);
+        }
+    }
+}
+
+static void close_comms(struct trainer *t)
+{
+    comm_close(t->replica);
+    comm_close(t->shard == t->comm ? NULL : t->shard);
+    comm_close(t->gather);
+    comm_close(t->comm);
 }
 
 /* --- arenas --- */
@@ -263,30 +382,33 @@ static int open_arenas(struct trainer *t, struct errmsg *msg)
 {
     struct gpt2_config model = trainer_model_config(t->config);
     struct parallel_config parallel = trainer_parallel_config(t);
-    struct adamw_config adamw = trainer_adamw_config(t);
+    struct adamw_config adamw;
     size_t leaf_bytes = (size_t)model.batch * (size_t)model.seq_len * sizeof(int32_t);
-    void *params = NULL;
     void *tokens = NULL;
     void *targets = NULL;
     int rv;
 
-    rv = alloc_arena(t, t->layout.size * sizeof(float), &params, msg);
-    t->params = params;
-    rv = rv < 0 ? rv : alloc_arena(t, leaf_bytes, &tokens, msg);
+    rv = alloc_arena(t, leaf_bytes, &tokens, msg);
     t->tokens = tokens;
     rv = rv < 0 ? rv : alloc_arena(t, leaf_bytes, &targets, msg);
     t->targets = targets;
     rv = rv < 0 ? rv : gpt2_new(&model, &t->layout, t->device, &t->model, msg);
     rv = rv < 0 ? rv : t->strategy->open(&parallel, &t->parallel, msg);
-    rv = rv < 0 ? rv : adamw_new(&adamw, &t->optimizer, msg);
-    rv = rv < 0 ? rv : losses_new(t->device, t->comm, t->n_leaves, &t->losses, msg);
+    if (rv == 0) {
+        adamw = trainer_adamw_config(t);
+        rv = adamw_new(&adamw, &t->optimizer, msg);
+    }
+    rv = rv < 0 ? rv
+                : losses_new(t->device, t->comm, t->n_leaves, trainer_team(t),
+                             &t->losses, msg);
     if (rv == 0 && t->val_data) {
         uint64_t available =
             dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
         uint64_t n = MIN(available, (uint64_t)t->config->eval.batches);
 
         rv = n == 0 ? 0
-                    : losses_new(t->device, t->comm, (uint32_t)n, &t->val_losses, msg);
+                    : losses_new(t->device, t->comm, (uint32_t)n, trainer_team(t),
+                                 &t->val_losses, msg);
     }
     return rv;
 }
@@ -320,7 +442,7 @@ int trainer_open(struct trainer *t, struct errmsg *msg)
     rv = open_local(t, msg);
     rv = rv < 0 ? rv : open_data(t, msg);
     rv = rv < 0 ? rv : agreement_open(t, msg);
-    rv = rv < 0 ? rv : open_comm(t, msg);
+    rv = rv < 0 ? rv : open_comms(t, msg);
     /* before the arenas: the memory it takes comes on top of nothing */
     rv = rv < 0 ? rv : peak_measure(t->device, &t->gemm_flop_s, msg);
     return rv < 0 ? rv : open_arenas(t, msg);
@@ -341,14 +463,14 @@ void trainer_close(struct trainer *t)
         t->strategy->close(t->parallel);
     }
     gpt2_free(t->model);
-    comm_close(t->comm);
+    close_comms(t);
     store_client_close(t->store);
     if (t->device) {
         device_free(t->device, t->targets, leaf_bytes);
         device_free(t->device, t->tokens, leaf_bytes);
-        device_free(t->device, t->params, t->layout.size * sizeof(float));
     }
     device_close(t->device);
+    unit_groups_release(&t->groups);
     layout_release(&t->layout);
     sampler_free(t->sampler);
     dataset_close(t->val_data);

@@ -39,9 +39,10 @@ struct trainer {
     struct loader *loader;
 
     struct device *device;
-    double gemm_flop_s;         /* its measured peak */
-    struct store_client *store; /* NULL for one rank */
-    struct comm *comm;          /* NULL for one rank */
+    double gemm_flop_s;                    /* its measured peak */
+    struct store_client *store;            /* NULL for one rank */
+    struct comm *comm;                     /* of all ranks; NULL for one */
+    struct comm *gather, *shard, *replica; /* as in parallel.h; may be `comm` */
     struct run_dir run_dir;
 
     struct layout layout;
@@ -49,13 +50,10 @@ struct trainer {
     uint32_t max_world; /* the error at hand: so many ranks would do; 0: none */
     struct gpt2 *model;
     const struct parallel_ops *strategy;
+    struct mesh mesh;
     struct parallel *parallel;
-    struct adamw *optimizer;     /* its state is of the own block, too */
-    int n_shards;                /* of the state; 0 and 1: every rank holds all of it */
-    const struct shard_map *own; /* NULL: all of the flat block */
-    const struct unit_groups *groups; /* that are cut into shards; NULL without */
-    struct comm *shard_comm;   /* among a replica's holders; NULL without shards */
-    float *params;             /* the own block: the flat block, or what `own` says */
+    struct adamw *optimizer;
+    struct unit_groups groups; /* that are cut into shards */
     int32_t *tokens, *targets; /* one leaf, device memory */
     struct losses *losses;     /* of a step */
     struct losses *val_losses;
@@ -94,14 +92,32 @@ struct parallel_config trainer_parallel_config(const struct trainer *t);
 struct adamw_config trainer_adamw_config(const struct trainer *t);
 struct loader_config trainer_loader_config(const struct trainer *t);
 
+/* How many ranks share a run of leaves (parallel.h). */
+int trainer_team(const struct trainer *t);
+
+/* The rank holds a part of the state alone. */
+static inline bool trainer_is_sharded(const struct trainer *t)
+{
+    return t->mesh.dp_shard > 1;
+}
+
+/* The own block of the state; NULL: the flat block. */
+static inline const struct shard_map *trainer_own(const struct trainer *t)
+{
+    return trainer_is_sharded(t) ? &t->parallel->own : NULL;
+}
+
 /* What rank `rank` holds of the state. */
 static inline struct holder trainer_holder(const struct trainer *t, int rank)
 {
     return (struct holder){.rank = rank,
                            .world_size = t->launch->world_size,
-                           .n_shards = t->n_shards,
-                           .groups = t->groups};
+                           .n_shards = t->mesh.dp_shard,
+                           .groups = &t->groups};
 }
+
+/* Lets the queues end: something has failed. */
+void trainer_abort(struct trainer *t);
 
 /* True on the rank that speaks. */
 static inline bool trainer_leads(const struct trainer *t)

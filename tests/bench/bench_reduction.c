@@ -52,15 +52,16 @@ static struct layout layout_of(struct unit units[N_UNITS])
 static double time_step(struct rank_ends *e, struct parallel *p)
 {
     double began;
+    struct unit_grads grads;
     float *head;
 
     comm_barrier(e->comm, QUEUE_REDUCE);
     rank_ends_finish_well(e);
     began = bench_now_us();
-    for (uint32_t leaf = p->leaf_begin; leaf < p->leaf_end; leaf++) {
-        (void)p->ops->leaf(p, leaf, &head); /* gradients are zero for ever */
+    for (uint32_t i = 0; i < p->n_turns; i++) {
+        grads = p->ops->turn(p, &head); /* gradients are zero for ever */
         for (int u = N_UNITS - 1; u >= 0; u--) {
-            p->ops->on_unit(p, u);
+            grads.end(grads.arg, u);
         }
     }
     (void)p->ops->finish(p);
@@ -99,6 +100,7 @@ static int run_rank(const struct rank *self)
                                       .exact = plan->exact,
                                       .tied_size = TIED};
     RANK_CHECK(parallel_find("ddp", &ops, NULL) == 0);
+    config.ops = ops;
     RANK_CHECK(ops->open(&config, &p, NULL) == 0);
     (void)time_step(&e, p); /* brings the pages in */
     for (size_t i = 0; i < plan->count; i++) {

@@ -487,6 +487,11 @@ static void unfit_shapes_are_refused_by_key(void **state)
     gpt2_rig_close(&r);
 }
 
+static struct unit_params flat_pass(void *arg)
+{
+    return (struct unit_params){.flat = arg};
+}
+
 /* At temperature 0 each new token is the likeliest after the last `window` tokens, of
  * those that may be chosen. */
 static void check_generation(int n_tokens)
@@ -497,7 +502,8 @@ static void check_generation(int n_tokens)
     struct generate_config config = {
         .model = r.model,
         .device = r.device,
-        .params = {.flat = r.params},
+        .pass = flat_pass,
+        .arg = r.params,
         .sample = {.temperature = 0.0},
         .vocab = small.model.vocab,
         .n_tokens = n_tokens,

@@ -1,7 +1,7 @@
-/* The summed gradient of ddp, by real processes, against the tree's definition computed
- * here element by element: the same bits for every number of ranks, nodes, leaves and
- * every bucket size. Values have wild magnitudes, so any other order of additions
- * shows. */
+/* Every strategy, by real processes: the summed gradient against the tree's definition
+ * computed here element by element, the same bits for every number of ranks, nodes,
+ * shards, leaves and every bucket size (values have wild magnitudes, so any other order
+ * of additions shows); the parameters that a pass sees; the norm's sums; memory. */
 
 #include "tests/lib/cmocka.h"
 #include "tests/lib/rank_ends.h"
@@ -30,13 +30,59 @@ static const struct layout layout = {units, N_UNITS, 12 * C, 12 * C};
 
 struct topology {
     int n_ranks, node_size;
+    const char *strategy;
+    int n_shards; /* of hsdp; else all or 1 */
+    bool keep;    /* parameters, once gathered */
+    int n_blocks, ahead;
 };
 
 static const struct topology topologies[] = {
-    {1, RANKS_MAX},           {2, RANKS_MAX},
-    {3, RANKS_MAX},           {4, RANKS_MAX},
-    {4, 2} /* two nodes */,   {6, 3},
-    {6, 2} /* three nodes */, {3, 2} /* unequal nodes */,
+    {.n_ranks = 1, .node_size = RANKS_MAX, .strategy = "ddp"},
+    {.n_ranks = 2, .node_size = RANKS_MAX, .strategy = "ddp"},
+    {.n_ranks = 3, .node_size = RANKS_MAX, .strategy = "ddp"},
+    {.n_ranks = 4, .node_size = RANKS_MAX, .strategy = "ddp"},
+    {.n_ranks = 4, .node_size = 2, .strategy = "ddp"} /* two nodes */,
+    {.n_ranks = 6, .node_size = 3, .strategy = "ddp"},
+    {.n_ranks = 6, .node_size = 2, .strategy = "ddp"} /* three nodes */,
+    {.n_ranks = 3, .node_size = 2, .strategy = "ddp"} /* unequal nodes */,
+    {.n_ranks = 1, .node_size = RANKS_MAX, .strategy = "zero1"},
+    {.n_ranks = 2, .node_size = RANKS_MAX, .strategy = "zero1"},
+    {.n_ranks = 3, .node_size = 2, .strategy = "zero1"},
+    {.n_ranks = 4, .node_size = 2, .strategy = "zero1"},
+    {.n_ranks = 8, .node_size = RANKS_MAX, .strategy = "zero1"},
+    {.n_ranks = 1, .node_size = RANKS_MAX, .strategy = "zero2"},
+    {.n_ranks = 2, .node_size = RANKS_MAX, .strategy = "zero2", .ahead = 1},
+    {.n_ranks = 3, .node_size = RANKS_MAX, .strategy = "zero2", .ahead = 9},
+    {.n_ranks = 4, .node_size = 2, .strategy = "zero2", .n_blocks = 2},
+    {.n_ranks = 1, .node_size = RANKS_MAX, .strategy = "fsdp"},
+    {.n_ranks = 2, .node_size = RANKS_MAX, .strategy = "fsdp", .ahead = 1},
+    {.n_ranks = 3, .node_size = RANKS_MAX, .strategy = "fsdp"},
+    {.n_ranks = 3, .node_size = 2, .strategy = "fsdp", .ahead = 2, .n_blocks = 2},
+    {.n_ranks = 4,
+     .node_size = RANKS_MAX,
+     .strategy = "fsdp",
+     .ahead = 1,
+     .keep = true},
+    {.n_ranks = 8, .node_size = RANKS_MAX, .strategy = "fsdp", .ahead = 1},
+    {.n_ranks = 2,
+     .node_size = RANKS_MAX,
+     .strategy = "fsdp",
+     .n_blocks = 9} /* two groups */,
+    {.n_ranks = 4, .node_size = 2, .strategy = "hsdp", .n_shards = 2, .ahead = 1},
+    {.n_ranks = 4,
+     .node_size = 4,
+     .strategy = "hsdp",
+     .n_shards = 2,
+     .ahead = 1,
+     .keep = true},
+    {.n_ranks = 6, .node_size = 3, .strategy = "hsdp", .n_shards = 3, .ahead = 1},
+    {.n_ranks = 8,
+     .node_size = 4,
+     .strategy = "hsdp",
+     .n_shards = 2,
+     .ahead = 1} /* two replicas a node */,
+    {.n_ranks = 6, .node_size = RANKS_MAX, .strategy = "hsdp", .n_shards = 2},
+    {.n_ranks = 3, .node_size = RANKS_MAX, .strategy = "hsdp", .n_shards = 1},
 };
 
 static const uint32_t leaf_counts[] = {1, 2, 3, 4, 5, 7, 8, 11};
@@ -106,11 +152,116 @@ static float expected_sum(uint32_t step, uint32_t m, size_t i, bool is_tied)
 
 /* ---- a rank ---------------------------------------------------------------------- */
 
-static void ends_open(struct rank_ends *e, const struct rank *self, int node_size)
+/* A rank and its groups' comms. */
+struct ends {
+    struct rank_ends all;
+    struct comm *gather, *shard, *replica;
+    const struct parallel_ops *ops;
+    const struct topology *topology;
+    struct mesh mesh;
+    int rank, world_size;
+};
+
+static struct comm *open_group(struct ends *e, const char *name, int id, int rank,
+                               int size)
 {
-    rank_ends_open(e, self,
+    struct comm_config config = {.rank = rank,
+                                 .world_size = size,
+                                 .node = e->rank / e->topology->node_size,
+                                 .store = e->all.store,
+                                 .timeout_ms = RANK_TIMEOUT_MS};
+    struct errmsg msg = {""};
+    char group[32];
+    struct comm *ret = NULL;
+
+    (void)snprintf(group, sizeof(group), "%s%d", name, id);
+    config.group = group;
+    RANK_CHECK(comm_open("auto", &config, e->all.device, &ret, &msg) == 0);
+    return ret;
+}
+
+static void ends_open(struct ends *e, const struct rank *self, const struct topology *t)
+{
+    struct mesh_wish wish = {.strategy = t->strategy,
+                             .dp_shard = t->n_shards,
+                             .world_size = self->world_size,
+                             .node_size = t->node_size};
+    struct errmsg msg = {""};
+    int replica, shard;
+
+    *e = (struct ends){
+        .topology = t, .rank = self->rank, .world_size = self->world_size};
+    rank_ends_open(&e->all, self,
                    &(struct rank_setup){.kind = self->world_size > 1 ? "auto" : NULL,
-                                        .node_size = node_size});
+                                        .node_size = t->node_size});
+    RANK_CHECK(parallel_find(t->strategy, &e->ops, &msg) == 0);
+    wish.zero = e->ops->zero;
+    wish.replicates = e->ops->replicates;
+    RANK_CHECK(mesh_make(&wish, &e->mesh, &msg) == 0);
+    replica = mesh_replica(&e->mesh, e->rank);
+    shard = mesh_shard(&e->mesh, e->rank);
+    if (e->mesh.dp_shard == 1) {
+        return;
+    }
+    e->gather = open_group(e, "gather", replica, shard, e->mesh.dp_shard);
+    e->shard = open_group(e, "shard", replica, shard, e->mesh.dp_shard);
+    if (e->mesh.dp_replicate > 1) {
+        e->replica = open_group(e, "replica", shard, replica, e->mesh.dp_replicate);
+    }
+}
+
+static void ends_close(struct ends *e)
+{
+    comm_close(e->replica);
+    comm_close(e->shard);
+    comm_close(e->gather);
+    rank_ends_close(&e->all);
+}
+
+static struct parallel_config config_of(const struct ends *e, uint32_t m, size_t cap,
+                                        bool exact, bool is_tied)
+{
+    struct zero zero = e->ops->zero;
+
+    zero.params = zero.params && !e->topology->keep;
+    return (struct parallel_config){.ops = e->ops,
+                                    .layout = &layout,
+                                    .device = e->all.device,
+                                    .comm = e->all.comm,
+                                    .gather = e->gather,
+                                    .shard = e->shard,
+                                    .replica = e->replica,
+                                    .rank = e->rank,
+                                    .world_size = e->world_size,
+                                    .mesh = e->mesh,
+                                    .zero = zero,
+                                    .blocks_per_group = e->topology->n_blocks,
+                                    .ahead = e->topology->ahead,
+                                    .n_leaves = m,
+                                    .bucket_cap_bytes = cap,
+                                    .exact = exact,
+                                    .tied_size = is_tied ? TIED : 0};
+}
+
+static struct parallel *strategy_open(const struct parallel_config *config)
+{
+    struct errmsg msg = {""};
+    struct parallel *p = NULL;
+
+    RANK_CHECK(config->ops->open(config, &p, &msg) == 0);
+    return p;
+}
+
+static void finish(struct ends *e)
+{
+    struct errmsg msg = {""};
+    int rv = device_finish(e->all.device, device_mark(e->all.device, QUEUE_COMPUTE),
+                           RANK_TIMEOUT_MS, &msg);
+
+    if (rv < 0) {
+        (void)fprintf(stderr, "%s\n", msg.text);
+    }
+    RANK_CHECK(rv == 0 && device_last_error(e->all.device, &msg) == 0);
 }
 
 static void fill(float *to, size_t n, uint32_t step, uint32_t leaf, size_t first)
@@ -120,113 +271,204 @@ static void fill(float *to, size_t n, uint32_t step, uint32_t leaf, size_t first
     }
 }
 
-/* A leaf's backward. Everything is NaN until its unit is complete, so that whatever is
- * added or sent too early shows. */
-static void backward(struct parallel *p, uint32_t step, uint32_t leaf, bool is_tied)
-{
-    float *head = NULL, *grads = p->ops->leaf(p, leaf, &head);
+enum { PARAMS = 99 }; /* in the place of a leaf */
 
-    RANK_CHECK((head != NULL) == is_tied);
-    for (size_t i = 0; i < layout.size; i++) {
-        grads[i] = NAN;
+/* A unit's parameters are those of the step, whoever holds them. */
+static void check_params(const struct ends *e, const struct unit_params *params,
+                         uint32_t step, int u)
+{
+    const float *data =
+        params->begin ? params->begin(params->arg, u) : params->flat + units[u].offset;
+    struct errmsg msg = {""};
+
+    RANK_CHECK(device_last_error(e->all.device, &msg) == 0);
+    for (size_t i = 0; i < units[u].size; i++) {
+        RANK_CHECK(bits(data[i]) == bits(wild(step, PARAMS, units[u].offset + i)));
+    }
+    if (params->end) {
+        params->end(params->arg, u);
+    }
+}
+
+static void forward(const struct ends *e, const struct unit_params *params,
+                    uint32_t step)
+{
+    for (int u = 0; u < N_UNITS; u++) {
+        check_params(e, params, step, u);
+    }
+    check_params(e, params, step, 0);
+}
+
+/* A leaf's passes. A unit's gradient is NaN until it is complete, so that whatever is
+ * added or sent too early shows. */
+static void run_leaf(const struct ends *e, struct parallel *p, uint32_t step,
+                     uint32_t leaf, bool is_tied)
+{
+    struct unit_params params = p->ops->pass(p, true);
+    struct unit_grads grads;
+    float *head = NULL, *to;
+
+    forward(e, &params, step);
+    grads = p->ops->turn(p, &head);
+    RANK_CHECK((head != NULL) == is_tied && (grads.begin || grads.flat));
+    for (size_t i = 0; grads.flat && i < layout.size; i++) {
+        grads.flat[i] = NAN;
     }
     if (is_tied) {
         fill(head, TIED, step, leaf, layout.size);
     }
     for (int u = N_UNITS - 1; u >= 0; u--) {
-        fill(grads + units[u].offset, units[u].size, step, leaf, units[u].offset);
-        p->ops->on_unit(p, u);
+        if (u > 0) {
+            check_params(e, &params, step, u);
+        }
+        to = grads.begin ? grads.begin(grads.arg, u) : grads.flat + units[u].offset;
+        RANK_CHECK(to != NULL);
+        for (size_t i = 0; i < units[u].size; i++) {
+            to[i] = NAN;
+        }
+        fill(to, units[u].size, step, leaf, units[u].offset);
+        grads.end(grads.arg, u);
     }
 }
 
-static const float *step_of(struct parallel *p, struct rank_ends *e, uint32_t step,
+static void set_params(struct parallel *p, uint32_t step)
+{
+    for (int i = 0; i < p->own.n_ranges; i++) {
+        const struct shard_range *r = &p->own.range[i];
+
+        fill(p->params + r->at, r->end - r->begin, step, PARAMS, r->begin);
+    }
+    p->ops->updated(p);
+}
+
+static const float *step_of(struct ends *e, struct parallel *p, uint32_t step,
                             bool is_tied)
 {
-    struct errmsg msg = {""};
     const float *grads;
-    int rv;
 
-    for (uint32_t leaf = p->leaf_begin; leaf < p->leaf_end; leaf++) {
-        backward(p, step, leaf, is_tied);
+    set_params(p, step);
+    for (uint32_t i = 0; i < p->n_turns; i++) {
+        uint32_t leaf = p->leaves.begin + i * p->leaves.stride;
+
+        if (leaf < p->leaves.end) {
+            run_leaf(e, p, step, leaf, is_tied);
+        } else {
+            parallel_idle(p, true);
+        }
     }
     grads = p->ops->finish(p);
-    rv = device_finish(e->device, device_mark(e->device, QUEUE_COMPUTE),
-                       RANK_TIMEOUT_MS, &msg);
-    if (rv < 0) {
-        (void)fprintf(stderr, "%s\n", msg.text);
-    }
-    RANK_CHECK(rv == 0);
+    finish(e);
     return grads;
 }
 
-static struct parallel *strategy_open(const struct parallel_config *config)
+/* The own ranges of a sum, at their places in the flat block. */
+static float own_element(const struct parallel *p, const float *grads,
+                         const struct shard_range *r, size_t i)
 {
-    const struct parallel_ops *ops;
-    struct errmsg msg = {""};
-    struct parallel *p;
-
-    RANK_CHECK(parallel_find("ddp", &ops, &msg) == 0);
-    RANK_CHECK(ops->open(config, &p, &msg) == 0);
-    return p;
+    return grads[p->whole_grads ? i : r->at + (i - r->begin)];
 }
 
-static void try_exact(struct rank_ends *e, const struct rank *self, uint32_t m,
-                      size_t cap, bool is_tied)
+static void check_sum(const struct parallel *p, const float *grads, uint32_t step,
+                      uint32_t m, bool is_tied)
 {
-    struct parallel_config config = {.layout = &layout,
-                                     .device = e->device,
-                                     .comm = e->comm,
-                                     .rank = self->rank,
-                                     .world_size = self->world_size,
-                                     .n_leaves = m,
-                                     .bucket_cap_bytes = cap,
-                                     .exact = true,
-                                     .tied_size = is_tied ? TIED : 0};
+    for (int k = 0; k < p->own.n_ranges; k++) {
+        const struct shard_range *r = &p->own.range[k];
+
+        for (size_t i = r->begin; i < r->end; i++) {
+            RANK_CHECK(bits(expected_sum(step, m, i, is_tied)) ==
+                       bits(own_element(p, grads, r, i)));
+        }
+    }
+}
+
+static double expected_chunk(uint32_t step, size_t i)
+{
+    return 100.0 * step + (double)i;
+}
+
+static void check_chunks(struct ends *e, struct parallel *p, uint32_t step)
+{
+    double chunks[12];
+
+    for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+        chunks[i] = -1;
+    }
+    for (int k = 0; k < p->own.n_ranges; k++) {
+        for (size_t i = p->own.range[k].begin / C; i < p->own.range[k].end / C; i++) {
+            chunks[i] = expected_chunk(step, i);
+        }
+    }
+    p->ops->chunks(p, chunks);
+    finish(e);
+    for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+        RANK_CHECK(chunks[i] == expected_chunk(step, i));
+    }
+}
+
+/* Between steps, as an evaluation that has batches for some ranks alone. */
+static void try_forward(struct ends *e, struct parallel *p, uint32_t step)
+{
+    struct unit_params params;
+
+    if (e->rank % 2 == 1) {
+        parallel_idle(p, false);
+        return;
+    }
+    params = p->ops->pass(p, false);
+    forward(e, &params, step);
+}
+
+static void try_exact(struct ends *e, uint32_t m, size_t cap, bool is_tied)
+{
+    struct parallel_config config = config_of(e, m, cap, true, is_tied);
     struct parallel *p = strategy_open(&config);
 
     for (uint32_t step = 0; step < N_STEPS; step++) {
-        const float *grads = step_of(p, e, step, is_tied);
+        const float *grads = step_of(e, p, step, is_tied);
 
-        for (size_t i = 0; i < layout.size; i++) {
-            float expected = expected_sum(step, m, i, is_tied);
-
-            RANK_CHECK(bits(expected) == bits(grads[i]));
-        }
+        check_sum(p, grads, step, m, is_tied);
+        check_chunks(e, p, step);
+        try_forward(e, p, step);
     }
     p->ops->close(p);
 }
 
 static int exact_sums(const struct rank *self)
 {
-    const struct topology *t = self->arg;
-    struct rank_ends e;
+    struct ends e;
 
-    ends_open(&e, self, t->node_size);
+    ends_open(&e, self, self->arg);
     for (size_t i = 0; i < ARRAY_LEN(leaf_counts) * ARRAY_LEN(caps); i++) {
         uint32_t m = leaf_counts[i / ARRAY_LEN(caps)];
 
         if (m >= (uint32_t)self->world_size) {
-            try_exact(&e, self, m, caps[i % ARRAY_LEN(caps)], i % 2 == 0);
+            try_exact(&e, m, caps[i % ARRAY_LEN(caps)], i % 2 == 0);
         }
     }
-    rank_ends_close(&e);
+    ends_close(&e);
     return 0;
 }
 
-static void exact_sum_has_the_same_bits_on_every_layout_of_ranks(void **state)
+static void run_all(rank_body body)
 {
     int status[RANKS_MAX];
 
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(topologies); i++) {
-        print_message("%d ranks, nodes of %d\n", topologies[i].n_ranks,
-                      topologies[i].node_size);
-        assert_true(
-            ranks_run(topologies[i].n_ranks, exact_sums, &topologies[i], status));
-        for (int r = 0; r < topologies[i].n_ranks; r++) {
+        const struct topology *t = &topologies[i];
+
+        print_message("%s: %d ranks, nodes of %d\n", t->strategy, t->n_ranks,
+                      t->node_size);
+        assert_true(ranks_run(t->n_ranks, body, t, status));
+        for (int r = 0; r < t->n_ranks; r++) {
             assert_int_equal(status[r], 0);
         }
     }
+}
+
+static void sums_and_parameters_are_the_same_bits_on_every_layout_of_ranks(void **state)
+{
+    (void)state;
+    run_all(exact_sums);
 }
 
 /* ---- fast ------------------------------------------------------------------------ */
@@ -236,11 +478,11 @@ struct shared {
     float grads[RANKS_MAX][12 * C];
 };
 
-static void check_near(const float *grads, uint32_t m)
+static void check_near(const float *grads, uint32_t m, size_t begin, size_t end)
 {
     double sum, size, x;
 
-    for (size_t i = 0; i < layout.size; i++) {
+    for (size_t i = begin; i < end; i++) {
         sum = size = 0;
         for (uint32_t leaf = 0; leaf < m; leaf++) {
             x = wild(0, leaf, i);
@@ -254,45 +496,56 @@ static void check_near(const float *grads, uint32_t m)
     }
 }
 
+/* Each rank writes its own part into every place that it is the owner of. */
 static int fast_sums(const struct rank *self)
 {
     const struct shared *s = self->arg;
-    struct parallel_config config = {.layout = &layout,
-                                     .rank = self->rank,
-                                     .world_size = self->world_size,
-                                     .n_leaves = 11,
-                                     .bucket_cap_bytes = 12 * C,
-                                     .tied_size = TIED};
+    struct parallel_config config;
+    const float *grads;
     struct parallel *p;
-    struct rank_ends e;
+    struct ends e;
     float *mine = (float *)(uintptr_t)s->grads[self->rank]; /* shared with the parent */
 
-    ends_open(&e, self, s->topology.node_size);
-    config.device = e.device;
-    config.comm = e.comm;
+    ends_open(&e, self, &s->topology);
+    config = config_of(&e, 11, 12 * C, false, true);
     p = strategy_open(&config);
-    memcpy(mine, step_of(p, &e, 0, true), layout.size * sizeof(float));
-    check_near(mine, config.n_leaves);
+    grads = step_of(&e, p, 0, true);
+    for (int k = 0; k < p->own.n_ranges; k++) {
+        const struct shard_range *r = &p->own.range[k];
+
+        for (size_t i = r->begin; i < r->end; i++) {
+            mine[i] = own_element(p, grads, r, i);
+        }
+        check_near(mine, config.n_leaves, r->begin, r->end);
+    }
     p->ops->close(p);
-    rank_ends_close(&e);
+    ends_close(&e);
     return 0;
+}
+
+static void check_fast(struct shared *s, const struct topology *t)
+{
+    int status[RANKS_MAX];
+
+    s->topology = *t;
+    assert_true(ranks_run(t->n_ranks, fast_sums, s, status));
+    for (int r = 0; r < t->n_ranks; r++) {
+        assert_int_equal(status[r], 0);
+        if (strcmp(t->strategy, "ddp") == 0) {
+            assert_memory_equal(s->grads[r], s->grads[0], sizeof(s->grads[0]));
+        }
+    }
 }
 
 static void fast_sum_is_near_and_equal_on_all_ranks(void **state)
 {
     struct shared *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int status[RANKS_MAX];
 
     (void)state;
     assert_true(s != MAP_FAILED);
     for (size_t i = 0; i < ARRAY_LEN(topologies); i++) {
-        s->topology = topologies[i];
-        assert_true(ranks_run(s->topology.n_ranks, fast_sums, s, status));
-        for (int r = 0; r < s->topology.n_ranks; r++) {
-            assert_int_equal(status[r], 0);
-            assert_memory_equal(s->grads[r], s->grads[0], sizeof(s->grads[0]));
-        }
+        check_fast(s, &topologies[i]);
     }
     munmap(s, sizeof(*s));
 }
@@ -308,60 +561,116 @@ static int count_alloc(struct device *d, size_t bytes, void **ret)
     return real_alloc(d, bytes, ret);
 }
 
-static void try_bytes(struct rank_ends *e, const struct rank *self, bool exact,
-                      uint32_t m)
+static void try_bytes(struct ends *e, bool exact, uint32_t m)
 {
-    struct parallel_config config = {.layout = &layout,
-                                     .device = e->device,
-                                     .comm = e->comm,
-                                     .rank = self->rank,
-                                     .world_size = self->world_size,
-                                     .n_leaves = m,
-                                     .bucket_cap_bytes = 12 * C,
-                                     .exact = exact,
-                                     .tied_size = TIED};
+    struct parallel_config config = config_of(e, m, 12 * C, exact, true);
+    struct parallel_config dry = config;
+    struct parallel_bytes bytes;
     struct parallel *p;
+    size_t sum;
 
     allocated = 0;
     p = strategy_open(&config);
-    RANK_CHECK(allocated == p->ops->bytes(&config));
-    RANK_CHECK(allocated > 0);
-    (void)step_of(p, e, 0, true);
-    RANK_CHECK(allocated == p->ops->bytes(&config)); /* a step allocates nothing */
+    bytes = config.ops->bytes(&config);
+    sum = bytes.params + bytes.gathered + bytes.grads;
+    RANK_CHECK(allocated == sum && bytes.params == p->own.size * sizeof(float));
+    dry.comm = dry.gather = dry.shard = dry.replica = NULL; /* --dry-run */
+    dry.node_size = e->topology->node_size;
+    if (e->world_size % dry.node_size == 0 || dry.node_size > e->world_size) {
+        bytes = config.ops->bytes(&dry);
+        RANK_CHECK(allocated == bytes.params + bytes.gathered + bytes.grads);
+    }
+    (void)step_of(e, p, 0, true);
+    RANK_CHECK(allocated == sum); /* a step allocates nothing */
     p->ops->close(p);
 }
 
 static int bytes_are_counted(const struct rank *self)
 {
-    const struct topology *t = self->arg;
     struct device_ops counting;
-    struct rank_ends e;
+    struct ends e;
 
-    ends_open(&e, self, t->node_size);
-    counting = *e.device->ops;
+    ends_open(&e, self, self->arg);
+    counting = *e.all.device->ops;
     real_alloc = counting.alloc;
     counting.alloc = count_alloc;
-    e.device->ops = &counting;
-    for (uint32_t m = (uint32_t)self->world_size; m < 9; m++) {
-        try_bytes(&e, self, true, m);
-        try_bytes(&e, self, false, m);
+    e.all.device->ops = &counting;
+    for (uint32_t m = (uint32_t)self->world_size; m < 10; m++) {
+        try_bytes(&e, true, m);
+        try_bytes(&e, false, m);
     }
-    rank_ends_close(&e);
+    ends_close(&e);
     return 0;
 }
 
 static void memory_plan_is_what_is_allocated(void **state)
 {
-    int status[RANKS_MAX];
-
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(topologies); i++) {
-        assert_true(ranks_run(topologies[i].n_ranks, bytes_are_counted, &topologies[i],
-                              status));
-        for (int r = 0; r < topologies[i].n_ranks; r++) {
-            assert_int_equal(status[r], 0);
+    run_all(bytes_are_counted);
+}
+
+/* ---- traffic --------------------------------------------------------------------- */
+
+static size_t sent;
+static const struct comm_ops *real_comm;
+
+static void count_all_gather(struct comm *c, enum queue q, void *buf,
+                             const size_t *offsets)
+{
+    sent += (size_t)(c->world_size - 1) * (offsets[c->rank + 1] - offsets[c->rank]);
+    real_comm->all_gather(c, q, buf, offsets);
+}
+
+static void count_all_to_all(struct comm *c, enum queue q, const struct piece *send,
+                             size_t n_send, const struct piece *recv, size_t n_recv)
+{
+    for (size_t i = 0; i < n_send; i++) {
+        sent += send[i].peer != c->rank ? send[i].bytes : 0;
+    }
+    real_comm->all_to_all(c, q, send, n_send, recv, n_recv);
+}
+
+static int traffic_is_counted(const struct rank *self)
+{
+    struct comm_ops counting;
+    struct comm *comms[4];
+    double chunks[12] = {0};
+    struct ends e;
+
+    ends_open(&e, self, self->arg);
+    comms[0] = e.all.comm;
+    comms[1] = e.gather;
+    comms[2] = e.shard;
+    comms[3] = e.replica;
+    for (size_t i = 0; i < ARRAY_LEN(comms); i++) {
+        if (comms[i]) {
+            real_comm = real_comm ? real_comm : comms[i]->ops;
+            counting = *real_comm;
+            counting.all_gather = count_all_gather;
+            counting.all_to_all = count_all_to_all;
+            comms[i]->ops = &counting;
         }
     }
+    for (uint32_t m = (uint32_t)self->world_size; m < 12; m++) {
+        struct parallel_config config = config_of(&e, m, 12 * C, true, true);
+        struct parallel *p = strategy_open(&config);
+
+        (void)step_of(&e, p, 0, true); /* the next one finds nothing new */
+        sent = 0;
+        (void)step_of(&e, p, 1, true);
+        p->ops->chunks(p, chunks);
+        finish(&e);
+        RANK_CHECK(sent == p->ops->sent(&config));
+        p->ops->close(p);
+    }
+    ends_close(&e);
+    return 0;
+}
+
+static void traffic_plan_is_what_is_sent(void **state)
+{
+    (void)state;
+    run_all(traffic_is_counted);
 }
 
 /* ---- refusals -------------------------------------------------------------------- */
@@ -372,8 +681,8 @@ static void unknown_and_missing_strategies_are_named(void **state)
     struct errmsg msg;
 
     (void)state;
-    assert_int_equal(parallel_find("fsdp", &ops, &msg), ERR_UNSUPPORTED);
-    assert_string_equal(msg.text, "parallel.strategy=fsdp is not there yet; use ddp");
+    assert_int_equal(parallel_find("dp", &ops, &msg), ERR_UNSUPPORTED);
+    assert_string_equal(msg.text, "parallel.strategy=dp is not there yet; use ddp");
     assert_int_equal(parallel_find("ddq", &ops, &msg), ERR_UNSUPPORTED);
     assert_string_equal(msg.text, "parallel.strategy=ddq is unknown; use ddp");
     assert_null(ops);
@@ -394,6 +703,7 @@ static void more_ranks_than_micro_batches_are_refused(void **state)
 
     (void)state;
     assert_int_equal(parallel_find("ddp", &ops, &msg), 0);
+    config.ops = ops;
     assert_int_equal(ops->open(&config, &p, &msg), ERR_INVALID);
     assert_non_null(strstr(msg.text, "start at most 3 ranks"));
 }
@@ -401,9 +711,11 @@ static void more_ranks_than_micro_batches_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_sum_has_the_same_bits_on_every_layout_of_ranks),
+        cmocka_unit_test(
+            sums_and_parameters_are_the_same_bits_on_every_layout_of_ranks),
         cmocka_unit_test(fast_sum_is_near_and_equal_on_all_ranks),
         cmocka_unit_test(memory_plan_is_what_is_allocated),
+        cmocka_unit_test(traffic_plan_is_what_is_sent),
         cmocka_unit_test(unknown_and_missing_strategies_are_named),
         cmocka_unit_test(more_ranks_than_micro_batches_are_refused),
     };

@@ -58,12 +58,22 @@ static int32_t *slot_tokens(const struct loader *l, uint64_t leaf)
     return l->slots + leaf % l->n_slots * 2 * leaf_elements(&l->config);
 }
 
+static uint32_t stride(const struct loader_config *c)
+{
+    return MAX(c->leaf_stride, 1U);
+}
+
+static uint64_t leaves_per_step(const struct loader_config *c)
+{
+    return (c->leaf_end - c->leaf_begin - 1) / stride(c) + 1;
+}
+
 /* The stream's position of the first sequence of the plan's n-th leaf. */
 static uint64_t leaf_position(const struct loader_config *c, uint64_t leaf)
 {
-    uint64_t per_step = c->leaf_end - c->leaf_begin;
+    uint64_t per_step = leaves_per_step(c);
     uint64_t step = c->first_step + leaf / per_step;
-    uint64_t in_step = c->leaf_begin + leaf % per_step;
+    uint64_t in_step = c->leaf_begin + leaf % per_step * stride(c);
 
     return step * (uint64_t)c->global_batch + in_step * (uint64_t)c->micro_batch;
 }
@@ -167,7 +177,7 @@ int loader_open(const struct loader_config *config, struct loader **ret,
     l = mem_zalloc(sizeof(*l));
     l->config = *config;
     l->n_slots = (uint64_t)config->n_ahead + 1;
-    l->n_leaves = config->n_steps * (config->leaf_end - config->leaf_begin);
+    l->n_leaves = config->n_steps * leaves_per_step(config);
     (void)pthread_mutex_init(&l->lock, NULL);
     (void)pthread_cond_init(&l->changed, NULL);
     l->slots = malloc(slots_bytes(config));

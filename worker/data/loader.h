@@ -2,7 +2,7 @@
 #define WORKER_DATA_LOADER_H
 
 /* Leaves of batches, read ahead by one thread. The plan (which leaves of each step, in
- * which order) is fixed at open: leaves [leaf_begin, leaf_end) of steps first_step,
+ * which order) is fixed at open: those of leaves [leaf_begin, leaf_end) of steps first_step,
  * first_step + 1, … Slots are laid out at open; nothing is allocated later. */
 
 #include "worker/data/dataset.h"
@@ -16,6 +16,7 @@ struct loader_config {
     uint64_t first_step;     /* 0 = the first */
     uint64_t n_steps;        /* 0 = endless */
     uint32_t leaf_begin, leaf_end;
+    uint32_t leaf_stride; /* every so manieth of them; 0: each */
     int64_t micro_batch, global_batch, seq_len;
     int n_ahead; /* leaves read ahead, ≥ 1 */
 };

@@ -50,10 +50,11 @@ static int scratch_init(struct scratch *s, const struct generate_config *c,
 static int next_token(const struct generate_config *c, struct scratch *s,
                       int32_t *tokens, size_t n, struct errmsg *msg)
 {
+    struct unit_params params = c->pass(c->arg);
     size_t used = MIN(n, (size_t)c->window);
     device_copy(c->device, QUEUE_COMPUTE, s->window, tokens + (n - used),
                 used * sizeof(int32_t));
-    gpt2_logits(c->model, &c->params, s->window, (int)used - 1, s->logits);
+    gpt2_logits(c->model, &params, s->window, (int)used - 1, s->logits);
     device_copy(c->device, QUEUE_COMPUTE, s->host, s->logits, logits_bytes(c));
     int rc = device_finish(c->device, device_mark(c->device, QUEUE_COMPUTE),
                            c->timeout_ms, msg);

@@ -10,7 +10,8 @@
 struct generate_config {
     struct gpt2 *model;
     struct device *device;
-    struct unit_params params;
+    struct unit_params (*pass)(void *arg); /* the parameters of one forward pass */
+    void *arg;
     struct sample_config sample;
     int vocab;
     int n_tokens;   /* only tokens below it are chosen; at most vocab */

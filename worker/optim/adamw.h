@@ -1,17 +1,23 @@
 #ifndef WORKER_OPTIM_ADAMW_H
 #define WORKER_OPTIM_ADAMW_H
 
-/* AdamW with decay groups and clipping over the flat block: torch's arithmetic, no host
- * wait. exp_avg and exp_avg_sq have the parameters' layout; padding stays zero. */
+/* AdamW with decay groups and clipping over a rank's own block: torch's arithmetic, no
+ * host wait. exp_avg and exp_avg_sq have the parameters' layout; padding stays zero. */
 
 #include "worker/device/kernels.h"
-#include "worker/model/unit.h"
 #include "worker/optim/schedule.h"
+#include "worker/parallel/shards.h"
 
 struct adamw;
 
 struct adamw_config {
     const struct layout *layout; /* borrowed */
+    const struct shard_map *own; /* borrowed; NULL: the whole flat block */
+    bool whole_grads; /* gradients come as a flat block, not as the own one */
+    /* Completes the chunks' sums of squares, of which the own are there; NULL: all are.
+     * Enqueues. */
+    void (*share_chunks)(void *arg, double *chunks);
+    void *arg;
     struct device *device;
     double beta1, beta2, eps, weight_decay;
     double grad_clip; /* ≤ 0: none */
@@ -25,7 +31,8 @@ void adamw_free(struct adamw *a); /* NULL allowed */
 float *adamw_exp_avg(struct adamw *a);
 float *adamw_exp_avg_sq(struct adamw *a);
 
-/* Norm (into *ret_norm, device memory, before clipping), clip, update; step from 1. */
+/* Norm (into *ret_norm, device memory, before clipping) of the whole gradient, clip,
+ * update of the own block; step from 1. */
 void adamw_step(struct adamw *a, float *params, const float *grads, uint64_t step,
                 const double **ret_norm);
 

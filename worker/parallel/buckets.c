@@ -50,8 +50,21 @@ static void cut(struct bucket_list *l, const struct layout *layout, size_t begin
             .end = end,
             .unit = is_head ? layout->n_units - 1 : unit_at(layout, from),
             .is_head = is_head,
+            .cut_begin = from,
+            .cut_end = end,
         };
         end = from;
+    }
+}
+
+static void mark_tied(struct bucket_list *l, size_t tied_size)
+{
+    for (int i = 0; i < l->n; i++) {
+        struct bucket *b = &l->bucket[i];
+
+        if (b->begin < tied_size) {
+            b->n_tied = MIN(b->end, tied_size) - b->begin;
+        }
     }
 }
 
@@ -60,21 +73,46 @@ void bucket_list_init(struct bucket_list *l, const struct layout *layout,
 {
     size_t cap = round_up(MAX(cap_bytes / sizeof(float), 1)),
            tied = round_up(tied_size);
-    struct bucket *b;
 
-    ASSERT(layout->size > 0 && layout->size % SUMSQ_CHUNK == 0 && tied <= layout->size);
+    ASSERT(layout->size % SUMSQ_CHUNK == 0 && tied <= layout->size);
     *l = (struct bucket_list){.head = layout->size, .buffer_size = layout->size + tied};
     l->bucket = mem_array(2 * pieces(tied, cap) + pieces(layout->size - tied, cap),
                           sizeof(*l->bucket));
     cut(l, layout, layout->size, layout->size + tied, cap);
     cut(l, layout, tied, layout->size, cap);
     cut(l, layout, 0, tied, cap);
-    for (int i = 0; i < l->n; i++) {
-        b = &l->bucket[i];
-        if (b->begin < tied_size) {
-            b->n_tied = MIN(b->end, tied_size) - b->begin;
-        }
+    mark_tied(l, tied_size);
+}
+
+void bucket_list_init_groups(struct bucket_list *l, const struct layout *layout,
+                             const struct unit_groups *groups, size_t tied_size)
+{
+    const struct unit *first, *last = &layout->unit[groups->first[1] - 1];
+    size_t tied = round_up(tied_size);
+
+    ASSERT(tied <= last->offset + last->size);
+    *l = (struct bucket_list){.head = layout->size, .buffer_size = layout->size + tied};
+    l->bucket = mem_array((size_t)groups->n + 1, sizeof(*l->bucket));
+    if (tied > 0) {
+        l->bucket[l->n++] = (struct bucket){
+            .begin = l->head,
+            .end = l->head + tied,
+            .unit = layout->n_units - 1,
+            .is_head = true,
+            .cut_begin = l->head,
+            .cut_end = l->head + last->offset + last->size,
+        };
     }
+    for (int g = groups->n - 1; g >= 0; g--) {
+        first = &layout->unit[groups->first[g]];
+        last = &layout->unit[groups->first[g + 1] - 1];
+        l->bucket[l->n++] = (struct bucket){.begin = first->offset,
+                                            .end = last->offset + last->size,
+                                            .unit = groups->first[g],
+                                            .cut_begin = first->offset,
+                                            .cut_end = last->offset + last->size};
+    }
+    mark_tied(l, tied_size);
 }
 
 void bucket_list_release(struct bucket_list *l)
@@ -86,10 +124,11 @@ void bucket_list_release(struct bucket_list *l)
 
 void bucket_bounds(const struct bucket *b, int world_size, size_t *bounds)
 {
-    size_t chunks = (b->end - b->begin) / SUMSQ_CHUNK, world = (size_t)world_size;
+    size_t chunks = (b->cut_end - b->cut_begin) / SUMSQ_CHUNK;
+    size_t world = (size_t)world_size;
 
-    ASSERT(world_size > 0 && (b->end - b->begin) % SUMSQ_CHUNK == 0);
+    ASSERT(world_size > 0 && (b->cut_end - b->cut_begin) % SUMSQ_CHUNK == 0);
     for (size_t r = 0; r <= world; r++) {
-        bounds[r] = b->begin + r * chunks / world * SUMSQ_CHUNK;
+        bounds[r] = MIN(b->cut_begin + r * chunks / world * SUMSQ_CHUNK, b->end);
     }
 }

@@ -18,13 +18,14 @@
  * All cuts, those between the ranks' shards of a bucket too, lie on multiples of
  * SUMSQ_CHUNK. */
 
-#include "worker/model/unit.h"
+#include "worker/parallel/shards.h"
 
 struct bucket {
-    size_t begin, end; /* elements of the gradient buffer */
-    int unit;          /* complete when backward has filled this unit */
-    bool is_head;      /* of the head's accumulator */
-    size_t n_tied;     /* the first elements to which the head's are added */
+    size_t begin, end;         /* elements of the gradient buffer */
+    int unit;                  /* complete when backward has filled this unit */
+    bool is_head;              /* of the head's accumulator */
+    size_t n_tied;             /* the first elements to which the head's are added */
+    size_t cut_begin, cut_end; /* what is cut into shards: the bucket or more */
 };
 
 struct bucket_list {
@@ -37,6 +38,11 @@ struct bucket_list {
 /* Rounds the cap up to a whole chunk. A unit larger than the cap is cut. */
 void bucket_list_init(struct bucket_list *l, const struct layout *layout,
                       size_t tied_size, size_t cap_bytes);
+
+/* One bucket per group, cut as shards.h cuts the group: a rank's shard of the sum is its
+ * range of the flat block. The head's is cut as group 0 is. */
+void bucket_list_init_groups(struct bucket_list *l, const struct layout *layout,
+                             const struct unit_groups *groups, size_t tied_size);
 void bucket_list_release(struct bucket_list *l);
 
 /* Elements of a gradient buffer, without making the list. */

@@ -160,7 +160,7 @@ static size_t bucket_sent(const struct reduction_config *c, const struct grid *g
     if (g->lanes > 1) {
         n += (size_t)count_blocks(c, c->rank, 1) * (all - of_lane);
     }
-    return is_head ? n : n + own * (size_t)(c->world_size - 1);
+    return is_head || c->own_shard_only ? n : n + own * (size_t)(c->world_size - 1);
 }
 
 size_t reduction_sent(const struct reduction_config *c)
@@ -466,7 +466,7 @@ void reduction_run(struct reduction *r, enum queue q, int i)
         device_copy(r->config.device, q, b->shard, b->fold.buf[0],
                     b->fold.n * sizeof(float));
     }
-    if (r->config.world_size > 1 && !bucket->is_head) {
+    if (r->config.world_size > 1 && !bucket->is_head && !r->config.own_shard_only) {
         comm_all_gather(r->config.comm, q, b->result, b->offsets);
     }
 }

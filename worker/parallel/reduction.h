@@ -12,7 +12,7 @@
  *      all have the same number of ranks, more than one)
  *   2  between the ranks of equal place in the nodes: each block's shard goes to its
  *      owner, which folds all blocks: the complete sum
- *   3  all-gather of the shards
+ *   3  all-gather of the shards, unless each rank needs its own alone
  *
  * The tree does not know who carries out which of its additions, so the bits are the
  * same with and without step 1, and on one rank. */
@@ -33,6 +33,7 @@ struct reduction_config {
     const struct counter *held; /* borrowed; the own blocks, slot = gradient buffer */
     float *slots;               /* gradient buffers, one behind the other */
     float *staging;             /* reduction_staging() floats */
+    bool own_shard_only;        /* of the sum: no step 3 */
 };
 
 /* Floats of staging that it needs, and floats that it sends in a step; they look at
@@ -43,8 +44,8 @@ size_t reduction_sent(const struct reduction_config *config);
 struct reduction *reduction_new(const struct reduction_config *config);
 void reduction_free(struct reduction *r); /* NULL allowed */
 
-/* Enqueues the reduction of bucket `i` on queue `q`. The sum will be in the buffer of
- * the first own block; a head's bucket is added to its twin there, which must come
+/* Enqueues the reduction of bucket `i` on queue `q`. The sum, or its own shard, will be
+ * in the buffer of the first own block; a head's bucket is added to its twin there, which must come
  * later. */
 void reduction_run(struct reduction *r, enum queue q, int i);
 

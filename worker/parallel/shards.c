@@ -13,6 +13,30 @@ void unit_groups_each(struct unit_groups *g, const struct layout *layout)
     }
 }
 
+static size_t units_size(const struct layout *l, int first, int end)
+{
+    return l->unit[end - 1].offset + l->unit[end - 1].size - l->unit[first].offset;
+}
+
+void unit_groups_make(struct unit_groups *g, const struct layout *layout, int n_blocks,
+                      size_t min_params)
+{
+    int n = layout->n_units, wanted = 1, end;
+
+    *g = (struct unit_groups){.first = mem_array((size_t)n + 1, sizeof(*g->first))};
+    for (int first = 0; first < n; first = end) {
+        end = MIN(first + wanted, n);
+        while (end < n && units_size(layout, first, end) < min_params) {
+            end++;
+        }
+        wanted = MAX(n_blocks, 1);
+        if (g->n == 0 || units_size(layout, first, end) >= min_params) {
+            g->first[g->n++] = first;
+        }
+    }
+    g->first[g->n] = n;
+}
+
 void unit_groups_release(struct unit_groups *g)
 {
     mem_free(g->first);

@@ -8,6 +8,29 @@ uint32_t tree_run_begin(uint32_t n_leaves, uint32_t world, uint32_t rank)
     return (uint32_t)((uint64_t)rank * n_leaves / world);
 }
 
+struct leaf_run leaf_run_of(uint32_t n_leaves, int world, int team, int rank)
+{
+    uint32_t n_teams = (uint32_t)(world / team), own = (uint32_t)(rank / team);
+
+    ASSERT(team > 0 && world % team == 0 && rank >= 0 && rank < world);
+    return (struct leaf_run){.begin = tree_run_begin(n_leaves, n_teams, own) +
+                                      (uint32_t)(rank % team),
+                             .end = tree_run_begin(n_leaves, n_teams, own + 1),
+                             .stride = (uint32_t)team};
+}
+
+uint32_t leaf_run_count(const struct leaf_run *r)
+{
+    return r->begin < r->end ? (r->end - r->begin - 1) / r->stride + 1 : 0;
+}
+
+uint32_t leaf_run_rounds(uint32_t n_leaves, int world, int team, int rank)
+{
+    struct leaf_run first = leaf_run_of(n_leaves, world, team, rank - rank % team);
+
+    return leaf_run_count(&first);
+}
+
 int tree_blocks(uint32_t begin, uint32_t end, struct block blocks[TREE_MAX_BLOCKS])
 {
     uint64_t at = begin, size;

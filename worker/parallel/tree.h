@@ -29,6 +29,19 @@ enum { TREE_MAX_BLOCKS = 64 };
 /* The leaves of rank r of W: [⌊rM/W⌋, ⌊(r+1)M/W⌋). */
 uint32_t tree_run_begin(uint32_t n_leaves, uint32_t world, uint32_t rank);
 
+/* A rank's leaves: begin, begin + stride, … below end. */
+struct leaf_run {
+    uint32_t begin, end, stride;
+};
+
+/* The world is cut into teams of `team` neighbouring ranks; each team has a run, whose
+ * leaves its ranks take in turns. With teams of one each rank has a run of its own. */
+struct leaf_run leaf_run_of(uint32_t n_leaves, int world, int team, int rank);
+uint32_t leaf_run_count(const struct leaf_run *r);
+
+/* How many turns the rank's team takes: in the last one some may have no leaf. */
+uint32_t leaf_run_rounds(uint32_t n_leaves, int world, int team, int rank);
+
 /* The maximal dyadic blocks of a run, in leaf order; returns their number. */
 int tree_blocks(uint32_t begin, uint32_t end, struct block blocks[TREE_MAX_BLOCKS]);
 

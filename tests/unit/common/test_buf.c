@@ -1,8 +1,7 @@
-#include "common/buf.h"
-
-#include "common/err.h"
-
 #include "tests/lib/cmocka.h"
+
+#include "common/buf.h"
+#include "common/err.h"
 
 #include <string.h>
 

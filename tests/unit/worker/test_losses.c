@@ -45,12 +45,11 @@ static unsigned all_flags(int step, int world)
     return ret;
 }
 
-static void fill(struct losses *l, uint32_t n, int rank, int world, int step)
+static void fill(struct losses *l, uint32_t n, int rank, int world, int team, int step)
 {
-    uint32_t begin = tree_run_begin(n, (uint32_t)world, (uint32_t)rank);
-    uint32_t end = tree_run_begin(n, (uint32_t)world, (uint32_t)rank + 1);
+    struct leaf_run run = leaf_run_of(n, world, team, rank);
 
-    for (uint32_t leaf = begin; leaf < end; leaf++) {
+    for (uint32_t leaf = run.begin; leaf < run.end; leaf += run.stride) {
         *losses_slot(l, leaf) = value(step, leaf);
     }
 }
@@ -70,12 +69,12 @@ static void one_rank_sums_its_leaves_in_order(void **state)
         uint32_t n = leaf_counts[i];
 
         assert_int_equal(losses_bytes(n, 1), (n + 2) * sizeof(double));
-        assert_int_equal(losses_new(device, NULL, n, &l, &msg), 0);
+        assert_int_equal(losses_new(device, NULL, n, 1, &l, &msg), 0);
         for (int step = 0; step < STEPS; step++) {
             unsigned flags = ~0U;
             double sum = -1;
 
-            fill(l, n, 0, 1, step);
+            fill(l, n, 0, 1, 1, step);
             losses_exchange(l, flags_of(step, 0));
             assert_int_equal(losses_finish(l, RANK_TIMEOUT_MS, &sum, &flags, &msg), 0);
             assert_true(sum == sum_in_leaf_order(step, n));
@@ -89,17 +88,18 @@ static void one_rank_sums_its_leaves_in_order(void **state)
 
 /* --- several ranks --- */
 
-static void try_steps(const struct rank *self, struct rank_ends *e, uint32_t n)
+static void try_steps(const struct rank *self, struct rank_ends *e, uint32_t n,
+                      int team)
 {
     struct losses *l = NULL;
     struct errmsg msg;
 
-    RANK_CHECK(losses_new(e->device, e->comm, n, &l, &msg) == 0);
+    RANK_CHECK(losses_new(e->device, e->comm, n, team, &l, &msg) == 0);
     for (int step = 0; step < STEPS; step++) {
         unsigned flags = ~0U;
         double sum = -1;
 
-        fill(l, n, self->rank, self->world_size, step);
+        fill(l, n, self->rank, self->world_size, team, step);
         losses_note(l, self->rank * 1e15 + step); /* in no sum */
         losses_exchange(l, flags_of(step, self->rank));
         RANK_CHECK(losses_finish(l, RANK_TIMEOUT_MS, &sum, &flags, &msg) == 0);
@@ -112,15 +112,22 @@ static void try_steps(const struct rank *self, struct rank_ends *e, uint32_t n)
     losses_free(l);
 }
 
+static void try_teams(const struct rank *self, struct rank_ends *e, uint32_t n)
+{
+    for (int team = 1; team <= self->world_size; team++) {
+        if (self->world_size % team == 0) {
+            try_steps(self, e, n, team);
+        }
+    }
+}
+
 static int sum_on_all(const struct rank *self)
 {
     struct rank_ends e;
 
     rank_ends_open(&e, self, self->arg);
     for (size_t i = 0; i < ARRAY_LEN(leaf_counts); i++) {
-        if (leaf_counts[i] >= (uint32_t)self->world_size) {
-            try_steps(self, &e, leaf_counts[i]);
-        }
+        try_teams(self, &e, leaf_counts[i]);
     }
     rank_ends_close(&e);
     return 0;
@@ -160,8 +167,8 @@ static int one_is_late(const struct rank *self)
     char byte;
 
     rank_ends_open(&e, self, self->arg);
-    RANK_CHECK(losses_new(e.device, e.comm, 2, &l, &msg) == 0);
-    fill(l, 2, self->rank, 2, 0);
+    RANK_CHECK(losses_new(e.device, e.comm, 2, 1, &l, &msg) == 0);
+    fill(l, 2, self->rank, 2, 1, 0);
     if (self->rank == 0) {
         losses_exchange(l, 0);
         RANK_CHECK(losses_finish(l, 0, &sum, &flags, &msg) == ERR_TIMEOUT);

@@ -233,18 +233,22 @@ static void a_large_state_is_awaited_piece_by_piece(void **state)
     static const struct comm_ops comm_ops = {.broadcast = note_broadcast};
     struct noted n = {.device = {.ops = &device_ops},
                       .comm = {.ops = &comm_ops, .rank = 1, .world_size = 2}};
-    struct trainer t = {.device = &n.device, .comm = &n.comm, .layout = {.size = SIZE}};
+    struct parallel parallel = {.own = {.size = SIZE}};
+    struct trainer t = {.device = &n.device,
+                        .comm = &n.comm,
+                        .layout = {.size = SIZE},
+                        .parallel = &parallel};
     struct adamw_config adamw = {.layout = &t.layout, .device = &n.device};
     struct errmsg msg = {""};
 
     (void)state;
-    t.params = mem_array(SIZE, sizeof(float));
+    parallel.params = mem_array(SIZE, sizeof(float));
     assert_int_equal(adamw_new(&adamw, &t.optimizer, &msg), 0);
     follow(&t, 0, "/anywhere");
     assert_int_equal(n.total, 3 * sizeof(float) * SIZE);
     assert_int_equal(n.pending, 0);
     adamw_free(t.optimizer);
-    mem_free(t.params);
+    mem_free(parallel.params);
 }
 
 /* --- a rank that holds a part --- */
@@ -330,30 +334,35 @@ static void a_rank_that_holds_a_part_reads_that_from_the_storage(void **state)
     static const struct comm_ops comm_ops = {.broadcast = no_broadcast};
     struct device device = {.ops = &device_ops};
     struct comm comm = {.ops = &comm_ops, .rank = 1, .world_size = 2};
-    struct trainer t = {.device = &device, .comm = &comm, .n_shards = PARTS};
+    struct parallel parallel = {.n_units = 4};
+    struct trainer t = {.device = &device,
+                        .comm = &comm,
+                        .mesh = {.dp_replicate = 1, .dp_shard = PARTS},
+                        .parallel = &parallel};
     struct adamw_config adamw = {.layout = &t.layout, .device = &device};
     struct errmsg msg = {""};
     struct unit_groups groups;
-    struct shard_map map;
+    struct shard_map *own = &parallel.own;
     struct scratch scratch;
 
     (void)state;
     scratch_open(&scratch);
     assert_int_equal(layout_gpt2(&model, &t.layout, &msg), 0);
     unit_groups_each(&groups, &t.layout);
-    shard_map_init(&map, &t.layout, &groups, PARTS, 1);
-    t.own = &map;
-    t.params = mem_array(map.size, sizeof(float));
+    shard_map_init(own, &t.layout, &groups, PARTS, 1);
+    adamw.own = own;
+    parallel.params = mem_array(own->size, sizeof(float));
     assert_int_equal(adamw_new(&adamw, &t.optimizer, &msg), 0);
     write_whole(&t.layout, scratch_path(&scratch, "step"));
     follow(&t, 0, scratch_path(&scratch, "step"));
-    assert_tensors(&(struct own_block){.layout = &t.layout,
-                                       .map = &map,
-                                       .state = {t.params, adamw_exp_avg(t.optimizer),
-                                                 adamw_exp_avg_sq(t.optimizer)}});
+    assert_tensors(
+        &(struct own_block){.layout = &t.layout,
+                            .map = own,
+                            .state = {parallel.params, adamw_exp_avg(t.optimizer),
+                                      adamw_exp_avg_sq(t.optimizer)}});
     adamw_free(t.optimizer);
-    mem_free(t.params);
-    shard_map_release(&map);
+    mem_free(parallel.params);
+    shard_map_release(own);
     unit_groups_release(&groups);
     layout_release(&t.layout);
     scratch_close(&scratch);

@@ -1,0 +1,122 @@
+"""Whatever is cut into shards, and over however many ranks: byte-identical losses, norms and
+texts."""
+
+import re
+
+import pytest
+import training
+
+STEPS = 8
+COLUMNS = ("loss", "grad_norm", "val_loss")
+COMMON = [
+    f"train.steps={STEPS}", "model.layers=3", "optim.warmup=2", "eval.every=3", "eval.batches=5",
+    "sample.every=4", "sample.tokens=5", "log.curve=false",
+]
+SHARDED = ["checkpoint.every=0", "checkpoint.resume=never"]
+
+
+def columns(run_dir):
+    text = (run_dir / "metrics.jsonl").read_text()
+    return {name: re.findall(rf'"{name}":([^,}}]+)', text) for name in COLUMNS}
+
+
+def texts(run):
+    return re.findall(r"^--- sample at step .*?^---$", run.out(), re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def alone(train_in):
+    """ddp on one rank, by the number of samples in a step."""
+    known = {}
+
+    def answer(global_batch):
+        if global_batch not in known:
+            run_dir, run = train_in(*COMMON, f"train.global_batch={global_batch}", nproc=1)
+            known[global_batch] = columns(run_dir), texts(run)
+            assert len(known[global_batch][0]["loss"]) == STEPS
+            assert len(known[global_batch][1]) == 2
+        return known[global_batch]
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def train_in(bin_dir, corpus, tmp_path_factory):
+    def start(*extra, nproc):
+        folder = tmp_path_factory.mktemp("strategy")
+        run = training_process(bin_dir, corpus, folder, nproc, *extra)
+        assert run.wait(120) == 0, run.err()
+        return folder / "run", run
+
+    return start
+
+
+def training_process(bin_dir, corpus, folder, nproc, *extra):
+    from conftest import Process
+
+    return Process(
+        [bin_dir / "ctrun", f"--nproc-per-node={nproc}", "ctrun-worker",
+         *training.overrides(corpus, folder / "run", *extra)], folder, "ctrun")
+
+
+CASES = [
+    ("ddp", 3, []), ("fsdp", 1, []),
+    *((strategy, nproc, []) for strategy in ("zero1", "zero2", "fsdp") for nproc in (2, 3, 4)),
+    ("fsdp", 2, ["parallel.reshard_after_forward=false"]),
+    ("fsdp", 3, ["parallel.prefetch=0", "parallel.blocks_per_unit=2"]),
+    ("fsdp", 2, ["parallel.prefetch=3", "parallel.min_unit_params=1000000"]),
+    ("hsdp", 4, ["parallel.dp_shard=2"]),
+    ("hsdp", 4, ["parallel.dp_replicate=2", "parallel.reshard_after_forward=false"]),
+    ("hsdp", 3, []),
+]
+
+
+@pytest.mark.parametrize("global_batch", [8, 22], ids=["no rest", "uneven rounds"])
+@pytest.mark.parametrize("strategy,nproc,extra", CASES,
+                         ids=[f"{s}-{n}{''.join('-' + x for x in e)}" for s, n, e in CASES])
+def test_every_strategy_gives_the_same_answer(
+    train_in, alone, strategy, nproc, extra, global_batch
+):
+    run_dir, run = train_in(
+        *COMMON, *SHARDED, f"train.global_batch={global_batch}", f"parallel.strategy={strategy}",
+        *extra, nproc=nproc)
+    assert (columns(run_dir), texts(run)) == alone(global_batch)
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "fsdp", "hsdp"])
+def test_fast_reduction_is_close_in_every_strategy(train_in, alone, strategy):
+    mesh = ["parallel.dp_shard=2"] if strategy == "hsdp" else []
+    run_dir, _ = train_in(*COMMON, *SHARDED, "train.global_batch=22", "train.reduction=fast",
+                          f"parallel.strategy={strategy}", *mesh, nproc=4)
+    losses = [float(x) for x in columns(run_dir)["loss"]]
+    assert losses == pytest.approx([float(x) for x in alone(22)[0]["loss"]], rel=1e-4)
+
+
+def test_hsdp_shards_inside_the_node(bin_dir, train, tmp_path, two_hosts, alone):
+    address = two_hosts[0][1]
+    nodes = [
+        train(tmp_path / "run", *COMMON, *SHARDED, "parallel.strategy=hsdp", nproc=2,
+              prefix=["ip", "netns", "exec", name],
+              options=["--nnodes=2", "--rdzv-id=hsdp", f"--rdzv-endpoint={address}:29418"])
+        for name, _ in two_hosts
+    ]
+    for node in nodes:
+        assert node.wait(120) == 0, node.err()
+    assert columns(tmp_path / "run") == alone(8)[0]
+
+
+@pytest.mark.parametrize("extra,words", [
+    (["parallel.strategy=fsdp"], ["fsdp", "cannot save yet", "checkpoint.every=0"]),
+    (["parallel.strategy=zero1", "checkpoint.every=0"], ["zero1", "cannot load yet",
+                                                        "checkpoint.resume=never"]),
+    (["parallel.strategy=hsdp", "parallel.dp_shard=3", *SHARDED],
+     ["parallel.dp_shard=3", "2 ranks", "auto"]),
+    (["parallel.dp_shard=2"], ["parallel.dp_shard=2", "ddp", "hsdp"]),
+    (["parallel.strategy=fsdp", "train.global_batch=2", *SHARDED], ["2 ranks", "at most 1 rank"]),
+], ids=["save", "load", "mesh", "axis", "ranks"])
+def test_what_cannot_be_is_refused_in_a_line(train, tmp_path, extra, words):
+    run = train(tmp_path / "run", *extra, nproc=2)
+    assert run.wait(60) == 2
+    lines = [line for line in run.err().splitlines() if words[0] in line]
+    assert lines and all(all(word in line for word in words) for line in lines), run.err()
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()

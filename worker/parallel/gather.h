@@ -1,0 +1,48 @@
+#ifndef WORKER_PARALLEL_GATHER_H
+#define WORKER_PARALLEL_GATHER_H
+
+/* The parameters that the passes see, gathered group by group from the shards' own
+ * blocks on QUEUE_GATHER, some groups ahead of their use.
+ *
+ *   compute   ── 0 ── 1 ────── 2 ────── 3 ──        order of a leaf: 0 1 … n−1, then
+ *   gather      1 ─► 2 ─────► 3 ─────► …            back; group 0 is the tied head, too
+ *
+ * A gathered group stays valid until `gather_stale`, as long as its buffer is not taken
+ * for another: with `keep` every group has a buffer (ZeRO-1, ZeRO-2), else group 0 has
+ * one and the others share a ring of `ahead` + 1 (ZeRO-3). All ranks of the shard group
+ * make the same passes, so they enqueue the same gathers. */
+
+#include "worker/comm/comm.h"
+#include "worker/model/gpt2.h"
+#include "worker/parallel/shards.h"
+
+struct gather;
+
+struct gather_config {
+    struct device *device;
+    struct comm *comm;           /* of the shard group, on QUEUE_GATHER */
+    const struct layout *layout; /* borrowed, as the next three */
+    const struct unit_groups *groups;
+    const struct shard_map *own;
+    const float *params; /* the own block */
+    int n_shards, shard;
+    bool keep;
+    int ahead; /* groups gathered before they are needed, ≥ 0 */
+};
+
+size_t gather_bytes(const struct gather_config *config);
+
+/* Bytes that a rank sends in a step of `n_leaves` turns. */
+size_t gather_sent(const struct gather_config *config, uint32_t n_leaves);
+
+int gather_new(const struct gather_config *config, struct gather **ret,
+               struct errmsg *msg) MUST_CHECK;
+void gather_free(struct gather *g); /* NULL allowed */
+
+/* Before a pass: what it asks for comes by `begin` and `end` of *ret. */
+struct unit_params gather_pass(struct gather *g, bool backward);
+
+/* The own block has changed by what is on the compute queue now. */
+void gather_stale(struct gather *g);
+
+#endif

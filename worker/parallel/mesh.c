@@ -1,0 +1,58 @@
+#include "worker/parallel/mesh.h"
+
+/* ddp, zero1, zero2 and fsdp have one axis; `shards`: it is dp_shard. */
+static int make_line(const struct mesh_wish *w, bool shards, struct mesh *ret,
+                     struct errmsg *msg)
+{
+    int along = shards ? w->dp_shard : w->dp_replicate;
+    int across = shards ? w->dp_replicate : w->dp_shard;
+    const char *name = shards ? "dp_shard" : "dp_replicate";
+    const char *other = shards ? "dp_replicate" : "dp_shard";
+
+    if (across > 1) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "parallel.%s=%d: parallel.strategy=%s has no such axis; set "
+                          "it to auto, or parallel.strategy=hsdp",
+                          other, across, w->strategy);
+    }
+    if (along != 0 && along != w->world_size) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "parallel.%s=%d, but there %s %d rank%s: set it to auto",
+                          name, along, w->world_size > 1 ? "are" : "is", w->world_size,
+                          w->world_size > 1 ? "s" : "");
+    }
+    *ret = shards ? (struct mesh){1, w->world_size} : (struct mesh){w->world_size, 1};
+    return 0;
+}
+
+/* Both on auto: a shard for each rank of a node, a replica for each node. */
+static int make_grid(const struct mesh_wish *w, struct mesh *ret, struct errmsg *msg)
+{
+    int replicate = w->dp_replicate, shard = w->dp_shard;
+
+    if (replicate == 0 && shard == 0) {
+        if (w->node_size == 0) {
+            return errmsg_set(msg, ERR_INVALID,
+                              "parallel.strategy=hsdp: the nodes have different "
+                              "numbers of ranks: set parallel.dp_shard");
+        }
+        shard = w->node_size;
+    }
+    shard = shard == 0 ? w->world_size / replicate : shard;
+    replicate = replicate == 0 ? w->world_size / shard : replicate;
+    if ((long)replicate * shard != w->world_size) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "parallel.dp_replicate=%d x parallel.dp_shard=%d are not the "
+                          "%d ranks that there are: set one of them to auto, the other "
+                          "to a divisor of %d",
+                          replicate, shard, w->world_size, w->world_size);
+    }
+    *ret = (struct mesh){replicate, shard};
+    return 0;
+}
+
+int mesh_make(const struct mesh_wish *wish, struct mesh *ret, struct errmsg *msg)
+{
+    return wish->replicates ? make_grid(wish, ret, msg)
+                            : make_line(wish, wish->zero.optimizer, ret, msg);
+}

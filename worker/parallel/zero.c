@@ -1,0 +1,657 @@
+/* ddp, zero1, zero2, fsdp, hsdp: what differs is which parts are there.
+ *
+ *   parameters   own block, alone                  one shard
+ *                own block, gather.h               more: kept whole, or in a ring
+ *   leaves       accumulate.h: whole slots         grads not sharded: a run per rank
+ *                scatter.h: slots of a shard       sharded: a run per replica
+ *   reduction    reduction.h (exact), all-reduce (fast), of the slots of all runs
+ *
+ * Happy path of a step:
+ *
+ *   1  turn(): a unit's gradient goes into a slot, or through a buffer into the shards'
+ *   2  with the last turn, the buckets that are complete now go to the reduce queue
+ *   3  finish(): the compute queue waits for the reduce queue
+ *   4  chunks(): the shards' parts of the norm; updated(): what was gathered is old */
+
+#include "worker/parallel/zero.h"
+
+#include "worker/device/kernels.h"
+#include "worker/parallel/accumulate.h"
+#include "worker/parallel/buckets.h"
+#include "worker/parallel/gather.h"
+#include "worker/parallel/reduction.h"
+#include "worker/parallel/scatter.h"
+
+#include "common/mem.h"
+
+#include <string.h>
+
+/* The begin of a tied bucket in the result, and of the head's twin. */
+struct tied_pair {
+    float *buf[2];
+};
+
+/* What follows from a configuration without any memory of the device. */
+struct shape {
+    const struct parallel_config *config; /* borrowed */
+    int n_shards, shard;
+    bool scatters; /* gradients go to shards leaf by leaf */
+    struct unit_groups groups;
+    struct shard_map own;
+    struct layout slot_layout; /* of a slot, without the head: flat, or the own block */
+    struct unit *slot_units;   /* owned, if not flat */
+    size_t slot_tied;          /* of the head's, in a slot */
+    struct bucket_list buckets; /* of a slot */
+    int n_runs, run;            /* of leaves: reduced between them */
+    uint32_t begin, end;        /* the own run */
+};
+
+struct data_parallel {
+    struct parallel base;
+    struct parallel_config config;
+    struct shape shape;
+    struct gather *gather;         /* owned; with shards */
+    struct accumulate *accumulate; /* owned; one of the two */
+    struct scatter *scatter;
+    struct reduction *reduction; /* owned; exact only */
+    float *params, *slots, *staging;
+    double *spread; /* chunk sums, shard by shard */
+    size_t *spread_offsets;
+    struct parallel_bytes bytes;
+    size_t slots_bytes, staging_bytes, spread_bytes;
+    struct tied_pair *tied; /* owned; per bucket; fast only */
+    struct comm *between;   /* of the runs; NULL: one run */
+    enum queue queue;       /* of the buckets */
+    int result;             /* slot */
+    int next_bucket;
+};
+
+static const struct addition tied_addition = {0, 1};
+
+static struct data_parallel *self_of(struct parallel *p)
+{
+    return CONTAINER_OF(p, struct data_parallel, base);
+}
+
+/* ---- the shape ------------------------------------------------------------------- */
+
+/* A slot of shards: the own block, a unit for each group. */
+static void shape_slot_of_shards(struct shape *s)
+{
+    const struct parallel_config *c = s->config;
+    const struct shard_range *r = s->own.range;
+
+    s->slot_units = mem_array((size_t)s->groups.n, sizeof(*s->slot_units));
+    for (int g = 0; g < s->groups.n; g++) {
+        s->slot_units[g] =
+            (struct unit){.offset = r[g].at, .size = r[g].end - r[g].begin};
+    }
+    s->slot_layout = (struct layout){.unit = s->slot_units,
+                                     .n_units = s->groups.n,
+                                     .size = s->own.size,
+                                     .n_params = s->own.size};
+    s->slot_tied = MIN(r[0].end, c->tied_size) - MIN(r[0].begin, c->tied_size);
+    bucket_list_init(&s->buckets, &s->slot_layout, s->slot_tied, c->bucket_cap_bytes);
+}
+
+/* A slot of everything: cut as suits, or as the optimizer's shards are. */
+static void shape_whole_slot(struct shape *s)
+{
+    const struct parallel_config *c = s->config;
+
+    s->slot_layout = *c->layout;
+    s->slot_tied = c->tied_size;
+    if (s->n_shards > 1) {
+        bucket_list_init_groups(&s->buckets, c->layout, &s->groups, c->tied_size);
+    } else {
+        bucket_list_init(&s->buckets, c->layout, c->tied_size, c->bucket_cap_bytes);
+    }
+}
+
+static void shape_init(struct shape *s, const struct parallel_config *c)
+{
+    int team = parallel_team(c);
+
+    *s = (struct shape){.config = c, .n_shards = MAX(c->mesh.dp_shard, 1)};
+    s->shard = c->rank % s->n_shards;
+    s->scatters = s->n_shards > 1 && c->zero.grads;
+    unit_groups_make(&s->groups, c->layout, c->blocks_per_group, c->min_group_params);
+    shard_map_init(&s->own, c->layout, &s->groups, s->n_shards, s->shard);
+    s->n_runs = c->world_size / team;
+    s->run = c->rank / team;
+    s->begin = tree_run_begin(c->n_leaves, (uint32_t)s->n_runs, (uint32_t)s->run);
+    s->end = tree_run_begin(c->n_leaves, (uint32_t)s->n_runs, (uint32_t)s->run + 1);
+    if (s->scatters) {
+        shape_slot_of_shards(s);
+    } else {
+        shape_whole_slot(s);
+    }
+}
+
+static void shape_release(struct shape *s)
+{
+    bucket_list_release(&s->buckets);
+    shard_map_release(&s->own);
+    unit_groups_release(&s->groups);
+    mem_free(s->slot_units);
+}
+
+static struct gather_config gather_of(const struct shape *s, const float *params)
+{
+    const struct parallel_config *c = s->config;
+
+    return (struct gather_config){.device = c->device,
+                                  .comm = c->gather,
+                                  .layout = c->layout,
+                                  .groups = &s->groups,
+                                  .own = &s->own,
+                                  .params = params,
+                                  .n_shards = s->n_shards,
+                                  .shard = s->shard,
+                                  .keep = !c->zero.params,
+                                  .ahead = c->ahead};
+}
+
+static struct scatter_config scatter_of(const struct shape *s, float *slots)
+{
+    const struct parallel_config *c = s->config;
+
+    return (struct scatter_config){.device = c->device,
+                                   .comm = c->shard,
+                                   .layout = c->layout,
+                                   .groups = &s->groups,
+                                   .own = &s->own,
+                                   .n_shards = s->n_shards,
+                                   .shard = s->shard,
+                                   .begin = s->begin,
+                                   .end = s->end,
+                                   .exact = c->exact,
+                                   .tied_size = c->tied_size,
+                                   .slots = slots};
+}
+
+/* The runs' comm: all ranks' unless only those of equal shard meet. */
+static struct comm *comm_between(const struct shape *s)
+{
+    return s->n_runs == 1 ? NULL : s->scatters ? s->config->replica : s->config->comm;
+}
+
+static int node_size_of(const struct shape *s, const struct comm *between)
+{
+    if (between) {
+        return between->uniform ? between->node_size : 0;
+    }
+    if (!s->scatters || s->config->node_size < s->n_shards) {
+        return s->scatters ? 1 : s->config->node_size;
+    }
+    return s->config->node_size % s->n_shards == 0 ? s->config->node_size / s->n_shards
+                                                   : 0;
+}
+
+static struct reduction_config reduction_of(const struct shape *s)
+{
+    struct comm *between = comm_between(s);
+
+    return (struct reduction_config){.device = s->config->device,
+                                     .comm = between,
+                                     .rank = s->run,
+                                     .world_size = s->n_runs,
+                                     .node_size = node_size_of(s, between),
+                                     .n_leaves = s->config->n_leaves,
+                                     .buckets = &s->buckets,
+                                     .own_shard_only = s->n_shards > 1 && !s->scatters};
+}
+
+/* ---- sizes ----------------------------------------------------------------------- */
+
+static size_t slots_bytes(const struct shape *s)
+{
+    struct scatter_config scatter = scatter_of(s, NULL);
+    int n = s->scatters ? scatter_slots(&scatter)
+                        : accumulate_slots(s->begin, s->end, s->config->exact);
+
+    return (size_t)n * s->buckets.buffer_size * sizeof(float);
+}
+
+static size_t staging_bytes(const struct shape *s)
+{
+    struct reduction_config r = reduction_of(s);
+
+    return s->config->exact ? reduction_staging(&r) * sizeof(float) : 0;
+}
+
+static size_t spread_bytes(const struct shape *s)
+{
+    return s->n_shards > 1 ? s->config->layout->size / SUMSQ_CHUNK * sizeof(double) : 0;
+}
+
+static struct parallel_bytes bytes_of(const struct shape *s)
+{
+    struct gather_config gather = gather_of(s, NULL);
+    struct scatter_config scatter = scatter_of(s, NULL);
+
+    return (struct parallel_bytes){
+        .params = s->own.size * sizeof(float),
+        .gathered = s->n_shards > 1 ? gather_bytes(&gather) : 0,
+        .grads = slots_bytes(s) + staging_bytes(s) + spread_bytes(s) +
+                 (s->scatters ? scatter_bytes(&scatter) : 0)};
+}
+
+static struct parallel_bytes zero_bytes(const struct parallel_config *c)
+{
+    struct parallel_bytes ret;
+    struct shape s;
+
+    shape_init(&s, c);
+    ret = bytes_of(&s);
+    shape_release(&s);
+    return ret;
+}
+
+/* Elements of all buckets that travel in fast: the head's do not. */
+static size_t count_travelling(const struct bucket_list *l)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < l->n; i++) {
+        if (!l->bucket[i].is_head) {
+            n += l->bucket[i].end - l->bucket[i].begin;
+        }
+    }
+    return n;
+}
+
+/* An all-reduce sends each of n − 1 parts twice, however it is arranged. */
+static size_t sent_between(const struct shape *s)
+{
+    struct reduction_config r = reduction_of(s);
+    size_t n = (size_t)s->n_runs;
+
+    return sizeof(float) * (s->config->exact
+                                ? reduction_sent(&r)
+                                : 2 * (n - 1) * count_travelling(&s->buckets) / n);
+}
+
+static size_t zero_sent(const struct parallel_config *c)
+{
+    struct gather_config gather;
+    struct scatter_config scatter;
+    struct shape s;
+    size_t bytes;
+
+    shape_init(&s, c);
+    gather = gather_of(&s, NULL);
+    scatter = scatter_of(&s, NULL);
+    bytes = sent_between(&s);
+    if (s.n_shards > 1) {
+        bytes += gather_sent(&gather, leaf_run_rounds(c->n_leaves, c->world_size,
+                                                      parallel_team(c), c->rank));
+        bytes += s.own.size / SUMSQ_CHUNK * (size_t)(s.n_shards - 1) * sizeof(double);
+    }
+    bytes += s.scatters ? scatter_sent(&scatter) : 0;
+    shape_release(&s);
+    return bytes;
+}
+
+/* ---- life ------------------------------------------------------------------------ */
+
+static void free_arena(struct data_parallel *p, void *ptr, size_t bytes)
+{
+    if (ptr) {
+        device_free(p->config.device, ptr, bytes);
+    }
+}
+
+static void zero_close(struct parallel *base)
+{
+    struct data_parallel *p = self_of(base);
+
+    reduction_free(p->reduction);
+    gather_free(p->gather);
+    scatter_free(p->scatter);
+    accumulate_free(p->accumulate);
+    free_arena(p, p->params, p->bytes.params);
+    free_arena(p, p->slots, p->slots_bytes);
+    free_arena(p, p->staging, p->staging_bytes);
+    free_arena(p, p->spread, p->spread_bytes);
+    shape_release(&p->shape);
+    mem_free(p->spread_offsets);
+    mem_free(p->tied);
+    mem_free(p);
+}
+
+static int alloc(struct data_parallel *p, const char *what, size_t bytes, void **ret,
+                 struct errmsg *msg)
+{
+    int rv = bytes > 0 ? device_alloc(p->config.device, bytes, ret) : 0;
+
+    return rv < 0 ? errmsg_set(msg, rv, "%s (%zu MiB): %s; --dry-run shows the plan",
+                               what, bytes >> 20, err_text(rv))
+                  : 0;
+}
+
+static int alloc_all(struct data_parallel *p, struct errmsg *msg)
+{
+    void *params = NULL, *slots = NULL, *staging = NULL, *spread = NULL;
+    int rv;
+
+    p->bytes = bytes_of(&p->shape);
+    p->slots_bytes = slots_bytes(&p->shape);
+    p->staging_bytes = staging_bytes(&p->shape);
+    p->spread_bytes = spread_bytes(&p->shape);
+    rv = alloc(p, "parameters", p->bytes.params, &params, msg);
+    p->params = params;
+    rv = rv < 0 ? rv : alloc(p, "gradient buffers", p->slots_bytes, &slots, msg);
+    p->slots = slots;
+    rv = rv < 0 ? rv
+                : alloc(p, "buffers of the gradient exchange", p->staging_bytes,
+                        &staging, msg);
+    p->staging = staging;
+    rv = rv < 0 ? rv : alloc(p, "sums of the norm", p->spread_bytes, &spread, msg);
+    p->spread = spread;
+    return rv;
+}
+
+static int open_parts(struct data_parallel *p, struct errmsg *msg)
+{
+    struct gather_config gather = gather_of(&p->shape, p->params);
+    struct scatter_config scatter = scatter_of(&p->shape, p->slots);
+    struct accumulate_config accumulate = {
+        .device = p->config.device,
+        .layout = p->config.layout,
+        .begin = p->shape.begin,
+        .end = p->shape.end,
+        .exact = p->config.exact,
+        .head = p->shape.buckets.head,
+        .slot_size = p->shape.buckets.buffer_size,
+        .slots = p->slots,
+    };
+    int rv = p->shape.n_shards > 1 ? gather_new(&gather, &p->gather, msg) : 0;
+
+    if (rv == 0 && p->shape.scatters) {
+        rv = scatter_new(&scatter, &p->scatter, msg);
+    } else if (rv == 0) {
+        p->accumulate = accumulate_new(&accumulate);
+    }
+    return rv;
+}
+
+static float *slot(const struct data_parallel *p, int i)
+{
+    return p->slots + (size_t)i * p->shape.buckets.buffer_size;
+}
+
+static void plan_tied(struct data_parallel *p)
+{
+    const struct bucket_list *l = &p->shape.buckets;
+
+    p->tied = mem_array((size_t)l->n, sizeof(*p->tied));
+    for (int i = 0; i < l->n; i++) {
+        if (l->bucket[i].n_tied > 0) {
+            p->tied[i].buf[0] = slot(p, p->result) + l->bucket[i].begin;
+            p->tied[i].buf[1] = p->tied[i].buf[0] + l->head;
+        }
+    }
+}
+
+static void plan_reduction(struct data_parallel *p)
+{
+    struct reduction_config r = reduction_of(&p->shape);
+
+    r.held = p->scatter ? scatter_held(p->scatter) : accumulate_held(p->accumulate);
+    r.slots = p->slots;
+    r.staging = p->staging;
+    p->result = r.held->slot[0];
+    if (p->config.exact) {
+        p->reduction = reduction_new(&r);
+    } else {
+        plan_tied(p);
+    }
+}
+
+/* Each shard's chunk sums, one behind the other. */
+static void plan_spread(struct data_parallel *p)
+{
+    struct shape *s = &p->shape;
+    size_t n = (size_t)s->n_shards;
+
+    p->spread_offsets = mem_array(n + 1, sizeof(size_t));
+    for (size_t i = 0; i < n; i++) {
+        struct shard_map m;
+
+        shard_map_init(&m, p->config.layout, &s->groups, s->n_shards, (int)i);
+        p->spread_offsets[i + 1] =
+            p->spread_offsets[i] + m.size / SUMSQ_CHUNK * sizeof(double);
+        shard_map_release(&m);
+    }
+}
+
+static void fill_base(struct data_parallel *p)
+{
+    const struct parallel_config *c = &p->config;
+    int team = parallel_team(c);
+
+    p->base = (struct parallel){
+        .ops = c->ops,
+        .n_units = c->layout->n_units,
+        .team = team,
+        .leaves = leaf_run_of(c->n_leaves, c->world_size, team, c->rank),
+        .n_turns = leaf_run_rounds(c->n_leaves, c->world_size, team, c->rank),
+        .own = p->shape.own,
+        .params = p->params,
+        .gathers = p->gather != NULL,
+        .whole_grads = p->accumulate != NULL,
+    };
+}
+
+static int check(const struct parallel_config *c, struct errmsg *msg)
+{
+    ASSERT(c->world_size == 1 || c->comm);
+    if (c->n_leaves < (uint32_t)c->world_size) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "%d ranks, but only %u micro-batches in a global batch: start at "
+            "most %u ranks, or raise train.global_batch or lower "
+            "train.micro_batch",
+            c->world_size, c->n_leaves, c->n_leaves);
+    }
+    return 0;
+}
+
+static int zero_open(const struct parallel_config *config, struct parallel **ret,
+                     struct errmsg *msg)
+{
+    struct data_parallel *p;
+    int rv = check(config, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    p = mem_zalloc(sizeof(*p));
+    p->config = *config;
+    shape_init(&p->shape, &p->config);
+    p->between = comm_between(&p->shape);
+    p->queue = config->world_size > 1 ? QUEUE_REDUCE : QUEUE_COMPUTE;
+    rv = alloc_all(p, msg);
+    rv = rv < 0 ? rv : open_parts(p, msg);
+    if (rv < 0) {
+        zero_close(&p->base);
+        return rv;
+    }
+    plan_reduction(p);
+    plan_spread(p);
+    fill_base(p);
+    *ret = &p->base;
+    return 0;
+}
+
+/* ---- a step ---------------------------------------------------------------------- */
+
+static struct unit_params zero_pass(struct parallel *base, bool backward)
+{
+    struct data_parallel *p = self_of(base);
+
+    return p->gather ? gather_pass(p->gather, backward)
+                     : (struct unit_params){.flat = p->params};
+}
+
+/* The head is added to its twin before that goes out, so it need not go out itself. */
+static void reduce_fast(struct data_parallel *p, int i)
+{
+    const struct bucket *b = &p->shape.buckets.bucket[i];
+    struct device *d = p->config.device;
+
+    if (b->n_tied > 0) {
+        d->k->sum_ordered(d, p->queue, p->tied[i].buf, 2, &tied_addition, 1, b->n_tied);
+    }
+    if (!b->is_head && p->between) {
+        comm_all_reduce(p->between, p->queue, slot(p, p->result) + b->begin,
+                        b->end - b->begin);
+    }
+}
+
+/* Everything that the last turn has completed by now; `unit` is one of a slot's. */
+static void reduce_complete(struct data_parallel *p, int unit)
+{
+    const struct bucket_list *l = &p->shape.buckets;
+    struct device *d = p->config.device;
+
+    if (p->next_bucket == l->n || l->bucket[p->next_bucket].unit < unit) {
+        return;
+    }
+    if (p->queue != QUEUE_COMPUTE) {
+        device_wait(d, p->queue, device_mark(d, QUEUE_COMPUTE));
+    }
+    while (p->next_bucket < l->n && l->bucket[p->next_bucket].unit >= unit) {
+        if (p->config.exact) {
+            reduction_run(p->reduction, p->queue, p->next_bucket);
+        } else {
+            reduce_fast(p, p->next_bucket);
+        }
+        p->next_bucket++;
+    }
+}
+
+static void on_whole_end(void *arg, int unit)
+{
+    struct data_parallel *p = arg;
+
+    accumulate_unit(p->accumulate, unit);
+    if (accumulate_is_last(p->accumulate)) {
+        reduce_complete(p, unit);
+    }
+}
+
+static float *on_shards_begin(void *arg, int unit)
+{
+    struct data_parallel *p = arg;
+
+    return scatter_begin(p->scatter, unit);
+}
+
+static void on_shards_end(void *arg, int unit)
+{
+    struct data_parallel *p = arg;
+    int group = scatter_end(p->scatter, unit);
+
+    if (group >= 0 && scatter_is_last(p->scatter)) {
+        reduce_complete(p, group);
+    }
+}
+
+static struct unit_grads zero_turn(struct parallel *base, float **ret_head)
+{
+    struct data_parallel *p = self_of(base);
+    float *grads;
+
+    if (p->scatter) {
+        *ret_head = scatter_turn(p->scatter);
+        return (struct unit_grads){
+            .begin = on_shards_begin, .end = on_shards_end, .arg = p};
+    }
+    grads = accumulate_turn(p->accumulate);
+    *ret_head = p->config.tied_size > 0 ? grads + p->shape.buckets.head : NULL;
+    return (struct unit_grads){.flat = grads, .end = on_whole_end, .arg = p};
+}
+
+static const float *zero_finish(struct parallel *base)
+{
+    struct data_parallel *p = self_of(base);
+    struct device *d = p->config.device;
+
+    ASSERT(p->next_bucket == p->shape.buckets.n);
+    p->next_bucket = 0;
+    if (p->queue != QUEUE_COMPUTE) {
+        device_wait(d, QUEUE_COMPUTE, device_mark(d, p->queue));
+    }
+    return slot(p, p->result);
+}
+
+/* Between the chunks' order and the shards' order, of shard `shard`. */
+static void move_chunks(struct data_parallel *p, double *chunks, int shard, bool out)
+{
+    const struct shape *s = &p->shape;
+    struct shard_map m;
+
+    shard_map_init(&m, p->config.layout, &s->groups, s->n_shards, shard);
+    for (int g = 0; g < m.n_ranges; g++) {
+        const struct shard_range *r = &m.range[g];
+        size_t n = (r->end - r->begin) / SUMSQ_CHUNK * sizeof(double);
+        double *here = chunks + r->begin / SUMSQ_CHUNK;
+        double *there =
+            p->spread + p->spread_offsets[shard] / sizeof(double) + r->at / SUMSQ_CHUNK;
+
+        if (n > 0) {
+            device_copy(p->config.device, QUEUE_COMPUTE, out ? there : here,
+                        out ? here : there, n);
+        }
+    }
+    shard_map_release(&m);
+}
+
+static void zero_chunks(struct parallel *base, double *chunks)
+{
+    struct data_parallel *p = self_of(base);
+    struct device *d = p->config.device;
+
+    if (p->shape.n_shards == 1) {
+        return;
+    }
+    move_chunks(p, chunks, p->shape.shard, true);
+    device_wait(d, QUEUE_REDUCE, device_mark(d, QUEUE_COMPUTE));
+    comm_all_gather(p->config.shard, QUEUE_REDUCE, p->spread, p->spread_offsets);
+    device_wait(d, QUEUE_COMPUTE, device_mark(d, QUEUE_REDUCE));
+    for (int s = 0; s < p->shape.n_shards; s++) {
+        if (s != p->shape.shard) {
+            move_chunks(p, chunks, s, false);
+        }
+    }
+}
+
+static void zero_updated(struct parallel *base)
+{
+    struct data_parallel *p = self_of(base);
+
+    if (p->gather) {
+        gather_stale(p->gather);
+    }
+}
+
+/* ---- the strategies -------------------------------------------------------------- */
+
+/* clang-format off */
+#define OPS(id) \
+    .name = #id, .bytes = zero_bytes, .sent = zero_sent, .open = zero_open, \
+    .close = zero_close, .pass = zero_pass, .turn = zero_turn, .finish = zero_finish, \
+    .chunks = zero_chunks, .updated = zero_updated
+/* clang-format on */
+
+const struct parallel_ops ddp_ops = {OPS(ddp)};
+const struct parallel_ops zero1_ops = {OPS(zero1), .zero = {.optimizer = true}};
+const struct parallel_ops zero2_ops = {OPS(zero2),
+                                       .zero = {.optimizer = true, .grads = true}};
+const struct parallel_ops fsdp_ops = {
+    OPS(fsdp), .zero = {.optimizer = true, .grads = true, .params = true}};
+const struct parallel_ops hsdp_ops = {
+    OPS(hsdp), .zero = {.optimizer = true, .grads = true, .params = true},
+    .replicates = true};

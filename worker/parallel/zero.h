@@ -1,0 +1,11 @@
+#ifndef WORKER_PARALLEL_ZERO_H
+#define WORKER_PARALLEL_ZERO_H
+
+/* Data parallelism, ZeRO-0 to ZeRO-3 and their hybrids: one strategy whose three
+ * booleans (mesh.h) say what is cut into shards. */
+
+#include "worker/parallel/parallel.h"
+
+extern const struct parallel_ops ddp_ops, zero1_ops, zero2_ops, fsdp_ops, hsdp_ops;
+
+#endif
