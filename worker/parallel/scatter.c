@@ -41,11 +41,12 @@ struct scatter {
     float *arena; /* owned (device): buffers, staging */
     size_t arena_bytes;
     float *staging;
-    struct buffer first, head, ring[RING]; /* of group 0, of the head, of the others */
-    struct part *part;                     /* owned; groups, then the head */
-    struct turn *turn;                     /* owned */
-    struct addition *adds;                 /* owned */
-    struct move *moves;                    /* owned */
+    struct buffer first;      /* of the head; it is gone when group 0's comes */
+    struct buffer ring[RING]; /* of the others */
+    struct part *part;        /* owned; groups, then the head */
+    struct turn *turn;        /* owned */
+    struct addition *adds;    /* owned */
+    struct move *moves;       /* owned */
     int n_turns, n_adds, n_moves, n_slots;
     struct counter held;
     int *group_of; /* owned; of each unit */
@@ -107,18 +108,9 @@ static size_t shard_size(const struct scatter_config *c)
     return most;
 }
 
-/* The head's gradient is gone when group 0's comes, unless that is all there is. */
-static bool shares_head(const struct scatter_config *c)
-{
-    return c->groups->n > 1;
-}
-
 static size_t count_floats(const struct scatter_config *c)
 {
-    size_t head = shares_head(c) ? 0 : round_up(c->tied_size);
-
-    return group_size(c, 0) + head + RING * ring_size(c) +
-           (size_t)c->n_shards * shard_size(c);
+    return group_size(c, 0) + RING * ring_size(c) + (size_t)c->n_shards * shard_size(c);
 }
 
 size_t scatter_bytes(const struct scatter_config *c)
@@ -254,10 +246,7 @@ int scatter_slots(const struct scatter_config *config)
 
 static struct buffer *buffer_of(struct scatter *s, int group, int ring)
 {
-    if (group == s->config.groups->n) {
-        return shares_head(&s->config) ? &s->first : &s->head;
-    }
-    return group == 0 ? &s->first : &s->ring[ring];
+    return group == 0 || group == s->config.groups->n ? &s->first : &s->ring[ring];
 }
 
 /* What is written at `data`, to its owners; returns the number of pieces. */
@@ -328,8 +317,6 @@ static void lay_out(struct scatter *s)
 
     s->first.data = at;
     at += group_size(c, 0);
-    s->head.data = at;
-    at += shares_head(c) ? 0 : round_up(c->tied_size);
     for (int i = 0; i < RING; i++) {
         s->ring[i].data = at;
         at += ring_size(c);
@@ -356,6 +343,7 @@ int scatter_new(const struct scatter_config *config, struct scatter **ret,
     void *arena;
     int rv;
 
+    ASSERT(config->groups->n > 1 && config->tied_size <= group_size(config, 0));
     s->config = *config;
     s->at = -1;
     s->arena_bytes = scatter_bytes(config);

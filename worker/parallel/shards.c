@@ -26,11 +26,11 @@ void unit_groups_make(struct unit_groups *g, const struct layout *layout, int n_
     *g = (struct unit_groups){.first = mem_array((size_t)n + 1, sizeof(*g->first))};
     for (int first = 0; first < n; first = end) {
         end = MIN(first + wanted, n);
-        while (end < n && units_size(layout, first, end) < min_params) {
+        while (first > 0 && end < n && units_size(layout, first, end) < min_params) {
             end++;
         }
         wanted = MAX(n_blocks, 1);
-        if (g->n == 0 || units_size(layout, first, end) >= min_params) {
+        if (g->n <= 1 || units_size(layout, first, end) >= min_params) {
             g->first[g->n++] = first;
         }
     }

@@ -26,8 +26,9 @@ struct unit_groups {
 /* One group per unit. */
 void unit_groups_each(struct unit_groups *g, const struct layout *layout);
 
-/* Unit 0, then `n_blocks` (0: 1) units at a time, and as many more as make
- * `min_params` elements. A rest that is too small goes with the group before. */
+/* Unit 0 alone; then `n_blocks` (0: 1) units at a time, and as many more as make
+ * `min_params` elements. A rest that is too small goes with the group before, but not
+ * with unit 0: there are two groups at least. */
 void unit_groups_make(struct unit_groups *g, const struct layout *layout, int n_blocks,
                       size_t min_params);
 void unit_groups_release(struct unit_groups *g);

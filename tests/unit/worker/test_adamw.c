@@ -224,6 +224,91 @@ static void moments_given_from_outside_are_continued(void **state)
     rig_close(&r);
 }
 
+/* What the other shards would bring. */
+struct all_chunks {
+    struct rig *rig;
+    const double *chunks;
+};
+
+static void bring_chunks(void *arg, double *chunks)
+{
+    const struct all_chunks *all = arg;
+    memcpy(chunks, all->chunks, all->rig->layout.size / SUMSQ_CHUNK * sizeof(*chunks));
+}
+
+/* One step of shard `s` of `n`, gradients whole or its own; into `r->params`' place in
+ * `out`. */
+static void step_shard(struct rig *r, struct all_chunks *all, int n, int s, bool whole,
+                       float *out)
+{
+    struct unit_groups groups;
+    struct shard_map own;
+    const double *norm;
+    struct errmsg msg;
+    struct adamw *a;
+    unit_groups_each(&groups, &r->layout);
+    shard_map_init(&own, &r->layout, &groups, n, s);
+    float *params = mem_array(own.size + 1, sizeof(float));
+    float *grads = mem_array(own.size + 1, sizeof(float));
+    for (int i = 0; i < own.n_ranges; i++) {
+        const struct shard_range *x = &own.range[i];
+        size_t bytes = (x->end - x->begin) * sizeof(float);
+        memcpy(params + x->at, r->params + x->begin, bytes);
+        memcpy(grads + x->at, r->grads + x->begin, bytes);
+    }
+    struct adamw_config config = r->config;
+    config.own = &own;
+    config.whole_grads = whole;
+    config.share_chunks = bring_chunks;
+    config.arg = all;
+    assert_int_equal(adamw_new(&config, &a, &msg), 0);
+    adamw_step(a, params, whole ? r->grads : grads, 1, &norm);
+    for (int i = 0; i < own.n_ranges; i++) {
+        const struct shard_range *x = &own.range[i];
+        memcpy(out + x->begin, params + x->at, (x->end - x->begin) * sizeof(float));
+    }
+    adamw_free(a);
+    mem_free(params);
+    mem_free(grads);
+    shard_map_release(&own);
+    unit_groups_release(&groups);
+}
+
+static void shards_make_the_same_step_together(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct adamw *a;
+    struct errmsg msg;
+    const double *norm;
+    rig_open(&r, 0.5);
+    size_t bytes = r.layout.size * sizeof(float);
+    size_t n_chunks = r.layout.size / SUMSQ_CHUNK;
+    double *chunks = mem_array(n_chunks, sizeof(*chunks));
+    float *params = mem_dup(r.params, bytes);
+    float *out = mem_array(r.layout.size, sizeof(*out));
+    struct all_chunks all = {&r, chunks};
+    (void)fill_grads(&r, 2);
+    r.device->k->sumsq(r.device, QUEUE_COMPUTE, chunks, r.grads, r.layout.size);
+    assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
+    adamw_step(a, r.params, r.grads, 1, &norm);
+    float *whole = mem_dup(r.params, bytes);
+    memcpy(r.params, params, bytes);
+    for (int n = 1; n <= 5; n++) {
+        memset(out, 0xff, bytes);
+        for (int s = 0; s < n; s++) {
+            step_shard(&r, &all, n, s, n % 2 == 0, out);
+        }
+        assert_memory_equal(out, whole, bytes);
+    }
+    mem_free(chunks);
+    mem_free(params);
+    mem_free(out);
+    mem_free(whole);
+    adamw_free(a);
+    rig_close(&r);
+}
+
 static void bytes_are_two_blocks_and_a_little(void **state)
 {
     (void)state;
@@ -244,6 +329,7 @@ int main(void)
         cmocka_unit_test(padding_stays_zero),
         cmocka_unit_test(moments_given_from_outside_are_continued),
         cmocka_unit_test(bytes_are_two_blocks_and_a_little),
+        cmocka_unit_test(shards_make_the_same_step_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

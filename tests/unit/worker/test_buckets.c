@@ -166,6 +166,46 @@ static void shards_are_whole_chunks_and_even(void **state)
     for_all(check_bounds);
 }
 
+/* Rank r's part of the buckets is shard r of the groups, and the head's that of the
+ * elements it is tied to. */
+static void check_group_bounds(const struct bucket_list *l,
+                               const struct unit_groups *groups, int w)
+{
+    size_t bounds[WORLD_MAX + 1], shards[WORLD_MAX + 1];
+
+    for (int i = 0; i < l->n; i++) {
+        const struct bucket *b = &l->bucket[i];
+        size_t shift = b->is_head ? l->head : 0;
+
+        bucket_bounds(b, w, bounds);
+        shard_bounds(&layout, groups,
+                     b->is_head ? 0 : groups->n - 1 - (i - l->bucket[0].is_head), w,
+                     shards);
+        for (int r = 0; r <= w; r++) {
+            assert_int_equal(bounds[r], MIN(shards[r] + shift, b->end));
+        }
+    }
+}
+
+static void buckets_of_groups_are_cut_as_the_shards_are(void **state)
+{
+    int first[] = {0, 1, 3, 4};
+    const struct unit_groups groups = {.first = first, .n = 3};
+    struct bucket_list l;
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(tied_sizes); k++) {
+        bucket_list_init_groups(&l, &layout, &groups, tied_sizes[k]);
+        check_cover(&l, tied_sizes[k], SIZE_MAX / 2);
+        check_units(&l, tied_sizes[k], 0);
+        assert_int_equal(l.n, 3 + (tied_sizes[k] > 0));
+        for (int w = 1; w <= WORLD_MAX; w++) {
+            check_group_bounds(&l, &groups, w);
+        }
+        bucket_list_release(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +213,7 @@ int main(void)
         cmocka_unit_test(bucket_is_complete_with_the_lowest_unit_it_touches),
         cmocka_unit_test(head_bucket_has_a_twin_with_the_same_shards),
         cmocka_unit_test(shards_are_whole_chunks_and_even),
+        cmocka_unit_test(buckets_of_groups_are_cut_as_the_shards_are),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

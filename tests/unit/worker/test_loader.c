@@ -58,7 +58,8 @@ static int on_teardown(void **state)
 }
 
 static void open_loader(struct rig *r, uint64_t first_step, uint64_t n_steps,
-                        uint32_t leaf_begin, uint32_t leaf_end, int n_ahead)
+                        uint32_t leaf_begin, uint32_t leaf_end, uint32_t leaf_stride,
+                        int n_ahead)
 {
     struct loader_config config = {.dataset = r->dataset,
                                    .sampler = r->sampler,
@@ -66,6 +67,7 @@ static void open_loader(struct rig *r, uint64_t first_step, uint64_t n_steps,
                                    .n_steps = n_steps,
                                    .leaf_begin = leaf_begin,
                                    .leaf_end = leaf_end,
+                                   .leaf_stride = leaf_stride,
                                    .micro_batch = MICRO,
                                    .global_batch = GLOBAL,
                                    .seq_len = SEQ_LEN,
@@ -107,10 +109,24 @@ static void leaves_come_in_the_order_of_the_plan(void **state)
     struct sampler *own = NULL;
 
     assert_int_equal(sampler_new("permute", 5, N_SAMPLES, GLOBAL, &own, NULL), 0);
-    open_loader(r, 3, 20, 1, 3, 3); /* leaves 1 and 2 of steps 3 … 22 */
+    open_loader(r, 3, 20, 1, 3, 0, 3); /* leaves 1 and 2 of steps 3 … 22 */
     for (uint64_t step = 3; step < 23; step++) {
         assert_leaf(r, own, step, 1);
         assert_leaf(r, own, step, 2);
+    }
+    sampler_free(own);
+}
+
+static void every_second_leaf_comes_where_ranks_take_turns(void **state)
+{
+    struct rig *r = *state;
+    struct sampler *own = NULL;
+
+    assert_int_equal(sampler_new("permute", 5, N_SAMPLES, GLOBAL, &own, NULL), 0);
+    open_loader(r, 3, 9, 1, 4, 2, 3); /* leaves 1 and 3 */
+    for (uint64_t step = 3; step < 12; step++) {
+        assert_leaf(r, own, step, 1);
+        assert_leaf(r, own, step, 3);
     }
     sampler_free(own);
 }
@@ -121,7 +137,7 @@ static void one_leaf_ahead_is_enough(void **state)
     struct sampler *own = NULL;
 
     assert_int_equal(sampler_new("permute", 5, N_SAMPLES, GLOBAL, &own, NULL), 0);
-    open_loader(r, 0, 0, 0, 4, 1);
+    open_loader(r, 0, 0, 0, 4, 0, 1);
     for (uint64_t i = 0; i < 100; i++) {
         assert_leaf(r, own, i / 4, i % 4);
     }
@@ -135,7 +151,7 @@ static void a_leaf_stays_until_the_next_is_asked_for(void **state)
     const int32_t *targets;
     int32_t copy[MICRO * SEQ_LEN];
 
-    open_loader(r, 0, 0, 0, 4, 1);
+    open_loader(r, 0, 0, 0, 4, 0, 1);
     for (int i = 0; i < 200; i++) {
         assert_int_equal(loader_next(r->loader, &tokens, &targets, NULL), 0);
         memcpy(copy, tokens, sizeof(copy));
@@ -151,7 +167,7 @@ static void an_endless_loader_closes_at_any_time(void **state)
     const int32_t *targets;
 
     for (int i = 0; i < 20; i++) {
-        open_loader(r, 0, 0, 0, 4, 2);
+        open_loader(r, 0, 0, 0, 4, 0, 2);
         for (int j = 0; j < i; j++) {
             assert_int_equal(loader_next(r->loader, &tokens, &targets, NULL), 0);
         }
@@ -168,7 +184,7 @@ static void the_threads_error_is_met_where_it_belongs(void **state)
     struct errmsg msg = {0};
     int rv = 0;
 
-    open_loader(r, 0, 0, 0, 4, 1);
+    open_loader(r, 0, 0, 0, 4, 0, 1);
     assert_int_equal(loader_next(r->loader, &tokens, &targets, NULL), 0);
     assert_int_equal(truncate(scratch_path(&scratch, "a.bin"), 10), 0);
     for (int i = 0; i < 4 && rv == 0; i++) { /* what was read before is still good */
@@ -185,6 +201,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, on_setup, on_teardown)
     const struct CMUnitTest tests[] = {
         CASE(leaves_come_in_the_order_of_the_plan),
+        CASE(every_second_leaf_comes_where_ranks_take_turns),
         CASE(one_leaf_ahead_is_enough),
         CASE(a_leaf_stays_until_the_next_is_asked_for),
         CASE(an_endless_loader_closes_at_any_time),

@@ -95,12 +95,51 @@ static void groups_of_several_units_are_cut_as_one(void **state)
     close_rig(&r);
 }
 
+static void assert_groups(const struct rig *r, int n_blocks, size_t min_params,
+                          const int *first, int n)
+{
+    struct unit_groups g;
+
+    unit_groups_make(&g, &r->layout, n_blocks, min_params);
+    assert_int_equal(g.n, n);
+    for (int i = 0; i <= n; i++) {
+        assert_int_equal(g.first[i], first[i]);
+    }
+    unit_groups_release(&g);
+}
+
+/* Units: embedding, three blocks, the last norm. */
+static void units_are_grouped_by_number_and_by_size(void **state)
+{
+    static const int each[] = {0, 1, 2, 3, 4, 5};
+    static const int pairs[] = {0, 1, 3, 5};
+    static const int threes[] = {0, 1, 4, 5};
+    static const int rest_of_size[] = {0, 1, 2, 3, 5};
+    static const int two_of_size[] = {0, 1, 3, 5};
+    static const int all[] = {0, 1, 5};
+    struct rig r;
+    size_t block;
+
+    (void)state;
+    open_rig(&r);
+    block = r.layout.unit[1].size;
+    assert_groups(&r, 0, 0, each, 5);
+    assert_groups(&r, 1, 0, each, 5);
+    assert_groups(&r, 2, 0, pairs, 3);
+    assert_groups(&r, 3, 0, threes, 3);
+    assert_groups(&r, 1, SUMSQ_CHUNK + 1, rest_of_size, 4); /* the norm is too small */
+    assert_groups(&r, 1, block + 1, two_of_size, 3);
+    assert_groups(&r, 1, SIZE_MAX / 8, all, 2);
+    close_rig(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_shard_is_the_flat_block),
         cmocka_unit_test(shards_cover_each_group_once_in_whole_chunks),
         cmocka_unit_test(groups_of_several_units_are_cut_as_one),
+        cmocka_unit_test(units_are_grouped_by_number_and_by_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

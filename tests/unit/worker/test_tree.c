@@ -270,6 +270,42 @@ static void slots_stay_within_twice_the_logarithm(void **state)
     assert_int_equal(tree_max_slots(0, 1), 1);
 }
 
+/* Each leaf has one rank, its team's turns go around, and a run is one of tree_run. */
+static void check_teams(uint32_t n_leaves, int world, int team)
+{
+    uint8_t owners[64] = {0};
+
+    for (int rank = 0; rank < world; rank++) {
+        struct leaf_run r = leaf_run_of(n_leaves, world, team, rank);
+        uint32_t first =
+            tree_run_begin(n_leaves, (uint32_t)(world / team), (uint32_t)(rank / team));
+        uint32_t n = 0;
+
+        assert_int_equal(r.begin, first + (uint32_t)(rank % team));
+        for (uint32_t leaf = r.begin; leaf < r.end; leaf += r.stride, n++) {
+            owners[leaf]++;
+        }
+        assert_int_equal(n, leaf_run_count(&r));
+        assert_int_equal(leaf_run_rounds(n_leaves, world, team, rank),
+                         (r.end - first + r.stride - 1) / r.stride);
+    }
+    for (uint32_t leaf = 0; leaf < n_leaves; leaf++) {
+        assert_int_equal(owners[leaf], 1);
+    }
+}
+
+static void teams_take_the_leaves_of_a_run_in_turns(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 8; world++) {
+        for (int team = 1; team <= world; team++) {
+            for (uint32_t n = 1; n < 40 && world % team == 0; n++) {
+                check_teams(n, world, team);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +315,7 @@ int main(void)
         cmocka_unit_test(run_is_cut_into_its_largest_dyadic_blocks),
         cmocka_unit_test(ranks_share_the_leaves_without_gap_or_overlap),
         cmocka_unit_test(slots_stay_within_twice_the_logarithm),
+        cmocka_unit_test(teams_take_the_leaves_of_a_run_in_turns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
