@@ -29,17 +29,17 @@ def val_losses(run_dir):
 @pytest.mark.parametrize("nproc", [1, 2])
 def test_the_best_and_every_nth_stay(bin_dir, train, tmp_path, nproc):
     run_dir = tmp_path / "run"
-    run = train(run_dir, "train.steps=400", "eval.every=1000", "checkpoint.every=1",
+    run = train(run_dir, "train.steps=100", "eval.every=1000", "checkpoint.every=1",
                 "checkpoint.keep=1", "checkpoint.keep_every=3", "checkpoint.keep_best=2",
                 nproc=nproc)
-    assert run.wait(60) == 0, run.err()
+    assert run.wait() == 0, run.err()
     losses = val_losses(run_dir)  # of each checkpoint; how many there were, the disk decides
-    assert len(losses) > 3
+    assert {1, 100} <= set(losses)
     kept = listed(bin_dir, run_dir)
     assert [c["step"] for c in kept] == sorted(
-        {400} | {s for s in losses if s % 3 == 0} | set(sorted(losses, key=losses.get)[:2]))
+        {100} | {s for s in losses if s % 3 == 0} | set(sorted(losses, key=losses.get)[:2]))
     assert {c["step"]: c["val_loss"] for c in kept} == {c["step"]: losses[c["step"]] for c in kept}
-    assert shown(bin_dir, run_dir)["val_loss"] == losses[400]
+    assert shown(bin_dir, run_dir)["val_loss"] == losses[100]
 
 
 def test_without_keep_best_only_the_evaluated_steps_have_a_val_loss(bin_dir, train, tmp_path):
