@@ -51,10 +51,26 @@ static void add_cuts(struct cut_list *l, const struct tensor *t, size_t at,
     }
 }
 
+/* `first`: the first range that ends behind the unit's begin. */
+static void add_unit(struct cut_list *l, const struct unit *unit, int first)
+{
+    for (int i = first; i < own_ranges(l->block); i++) {
+        const struct shard_range range = own_range(l->block, i);
+
+        if (range.begin >= unit->offset + unit->size) {
+            break;
+        }
+        for (int k = 0; k < unit->n_tensors; k++) {
+            add_cuts(l, &unit->tensor[k], unit->offset + unit->tensor[k].offset,
+                     &range);
+        }
+    }
+}
+
 void own_cuts(const struct own_block *b, int n_states, struct cut **ret, size_t *ret_n)
 {
     struct cut_list l = {.block = b, .n_states = n_states};
-    int first = 0; /* ranges before it are passed */
+    int first = 0;
 
     ASSERT(n_states >= 1 && n_states <= OWN_STATES);
     for (int u = 0; u < b->layout->n_units; u++) {
@@ -63,17 +79,7 @@ void own_cuts(const struct own_block *b, int n_states, struct cut **ret, size_t 
         while (first < own_ranges(b) && own_range(b, first).end <= unit->offset) {
             first++;
         }
-        for (int i = first; i < own_ranges(b); i++) {
-            struct shard_range range = own_range(b, i);
-
-            if (range.begin >= unit->offset + unit->size) {
-                break;
-            }
-            for (int k = 0; k < unit->n_tensors; k++) {
-                add_cuts(&l, &unit->tensor[k], unit->offset + unit->tensor[k].offset,
-                         &range);
-            }
-        }
+        add_unit(&l, unit, first);
     }
     *ret = l.cut;
     *ret_n = l.n;
