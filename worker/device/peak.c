@@ -65,7 +65,7 @@ static int probe(struct device *d, struct matmul *mm, uint64_t *ret_us,
     for (int i = 0; i < PROBES && rv == 0 && *ret_us > SLOW_US; i++) {
         rv = run_once(d, mm, &us, msg);
         *ret_us = MIN(*ret_us, us);
-        if (us > MUCH_TOO_SLOW_US) {
+        if (i > 0 && *ret_us > MUCH_TOO_SLOW_US) { /* one alone was disturbed */
             break;
         }
     }
