@@ -439,9 +439,13 @@ static int exact_sums(const struct rank *self)
 
     ends_open(&e, self, self->arg);
     for (size_t i = 0; i < ARRAY_LEN(leaf_counts) * ARRAY_LEN(caps); i++) {
-        uint32_t m = leaf_counts[i / ARRAY_LEN(caps)];
+        size_t k = i / ARRAY_LEN(caps);
+        uint32_t m = leaf_counts[k];
+        /* shards are cut by groups: the cap matters little there */
+        bool is_tried =
+            e.mesh.dp_shard == 1 || i % ARRAY_LEN(caps) == k % ARRAY_LEN(caps);
 
-        if (m >= (uint32_t)self->world_size) {
+        if (m >= (uint32_t)self->world_size && is_tried) {
             try_exact(&e, m, caps[i % ARRAY_LEN(caps)], i % 2 == 0);
         }
     }

@@ -1,7 +1,9 @@
 """Whatever is cut into shards, and over however many ranks: byte-identical losses, norms and
 texts."""
 
+import os
 import re
+import signal
 
 import pytest
 import training
@@ -103,6 +105,18 @@ def test_hsdp_shards_inside_the_node(bin_dir, train, tmp_path, two_hosts, alone)
     for node in nodes:
         assert node.wait(120) == 0, node.err()
     assert columns(tmp_path / "run") == alone(8)[0]
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
+def test_a_killed_rank_leaves_nobody_waiting(train, golden, tmp_path, wait_for, strategy):
+    """The others are in the midst of gathers and exchanges on several queues."""
+    run_dir = tmp_path / "run"
+    run = train(run_dir, *SHARDED, f"parallel.strategy={strategy}", nproc=3,
+                options=["--max-restarts=1"])
+    wait_for(lambda: training.last_step(run_dir) >= 5)
+    os.kill(training.workers(run.pid)[1], signal.SIGKILL)
+    assert run.wait(120) == 0, run.err()
+    assert training.loss_column(run_dir) == golden()["losses"]
 
 
 @pytest.mark.parametrize("extra,words", [
