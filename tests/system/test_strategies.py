@@ -119,15 +119,70 @@ def test_a_killed_rank_leaves_nobody_waiting(train, golden, tmp_path, wait_for, 
     assert training.loss_column(run_dir) == golden()["losses"]
 
 
+LONG = 240
+
+
+@pytest.fixture(scope="module")
+def long_run(bin_dir, train_in):
+    """The losses and the final state of one rank, undisturbed."""
+    run_dir, _ = train_in(f"train.steps={LONG}", nproc=1)
+    return training.loss_column(run_dir), training.state_hash(bin_dir, run_dir, step=LONG)
+
+
+# Each part of a run goes on from what the one before has saved.
+CHAINS = {
+    "ranks": [("fsdp", 1), ("fsdp", 4), ("fsdp", 3), ("fsdp", 1)],
+    "strategies": [("ddp", 2), ("zero1", 3), ("zero2", 2), ("hsdp", 4), ("fsdp", 2), ("ddp", 1)],
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_run_goes_on_in_any_other_layout(bin_dir, train, long_run, tmp_path, wait_for, chain):
+    run_dir = tmp_path / "run"
+    for i, (strategy, nproc) in enumerate(CHAINS[chain]):
+        mesh = ["parallel.dp_shard=2"] if strategy == "hsdp" else []
+        run = train(run_dir, f"train.steps={LONG}", f"parallel.strategy={strategy}", *mesh,
+                    nproc=nproc)
+        if i + 1 < len(CHAINS[chain]):
+            target = LONG * (i + 1) // (len(CHAINS[chain]) + 1)
+            wait_for(lambda: training.last_step(run_dir) >= target)
+            run.signal(signal.SIGTERM)
+            assert run.wait(120) == 128 + signal.SIGTERM, run.err()
+        else:
+            assert run.wait(120) == 0, run.err()
+        assert i == 0 or "resumed from" in run.out()
+    assert (training.loss_column(run_dir),
+            training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "fsdp"])
+def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
+    bin_dir, train, long_run, tmp_path, wait_for, strategy, free_port
+):
+    run_dir = tmp_path / "run"
+    options = ["--nnodes=1:2", "--rdzv-id=lost", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+               "--max-restarts=9"]
+    extra = [f"train.steps={LONG}", f"parallel.strategy={strategy}"]
+    first = train(run_dir, *extra, options=options)
+    second = train(run_dir, *extra, options=options)
+    wait_for(lambda: training.last_step(run_dir) >= LONG // 8)
+    second.kill_group()
+    seen = training.last_step(run_dir)
+    wait_for(lambda: training.last_step(run_dir) > seen)
+    third = train(run_dir, *extra, nproc=1, options=options)
+    for node in (first, third):
+        assert node.wait(120) == 0, node.err()
+    assert (training.loss_column(run_dir),
+            training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
+    assert {m["world_size"] for m in training.metrics(run_dir)} >= {3}
+
+
 @pytest.mark.parametrize("extra,words", [
-    (["parallel.strategy=fsdp"], ["fsdp", "cannot save yet", "checkpoint.every=0"]),
-    (["parallel.strategy=zero1", "checkpoint.every=0"], ["zero1", "cannot load yet",
-                                                        "checkpoint.resume=never"]),
     (["parallel.strategy=hsdp", "parallel.dp_shard=3", *SHARDED],
      ["parallel.dp_shard=3", "2 ranks", "auto"]),
     (["parallel.dp_shard=2"], ["parallel.dp_shard=2", "ddp", "hsdp"]),
     (["parallel.strategy=fsdp", "train.global_batch=2", *SHARDED], ["2 ranks", "at most 1 rank"]),
-], ids=["save", "load", "mesh", "axis", "ranks"])
+], ids=["mesh", "axis", "ranks"])
 def test_what_cannot_be_is_refused_in_a_line(train, tmp_path, extra, words):
     run = train(tmp_path / "run", *extra, nproc=2)
     assert run.wait(60) == 2
