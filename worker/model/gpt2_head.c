@@ -31,7 +31,7 @@ static void chunk_logits(struct gpt2 *g, const float *wte, const struct chunk *c
 
 /* acts.logits hold the gradient of the logits. */
 static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk *c,
-                           float *grad_head)
+                           const struct gpt2_leaf *leaf)
 {
     int dim = g->config.model.dim;
     int vocab = g->config.model.vocab;
@@ -57,7 +57,7 @@ static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk 
         .beta = c->first == 0 ? 0.0F : 1.0F,
         .a = g->acts.logits,
         .b = c->hidden,
-        .c = grad_head,
+        .c = leaf->grad_head,
         .lda = vocab,
         .ldb = dim,
         .ldc = dim,
@@ -82,7 +82,7 @@ void gpt2_head_loss(struct gpt2 *g, const struct gpt2_rows *rows,
                            leaf->targets + first, c.n, g->config.model.vocab,
                            leaf->loss_scale, backward);
         if (backward) {
-            chunk_backward(g, wte, &c, leaf->grad_head);
+            chunk_backward(g, wte, &c, leaf);
         }
     }
     gpt2_params_end(rows->params, 0);
