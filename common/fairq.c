@@ -274,7 +274,10 @@ struct bytes fairq_front_of(const struct fairq *q, uint64_t generation, uint32_t
 
 void fairq_pop_of(struct fairq *q, uint64_t generation, uint32_t client)
 {
-    pop(q, find(q, generation, client), 0);
+    struct fairq_client *c = find(q, generation, client);
+
+    ASSERT(c); /* it has a front */
+    pop(q, c, 0);
 }
 
 /* The last part of a reply acknowledges; the others are of no use. */
