@@ -10,22 +10,33 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
     STATES = 3,
+    PARTS = 2, /* of a box */
     RECORD_MAX = 1024,
     SNAPSHOT_TIMEOUT_MS = 600000,
+};
+
+/* Where a box comes from. */
+struct source {
+    size_t state;
+    size_t at;  /* elements, of the spans of that state (shares.h) */
+    size_t own; /* elements, of the own block: where its first rows are */
 };
 
 struct saver {
     struct saver_config config;
     struct store_client *store; /* owned; NULL for one rank */
     int n_writers;
-    struct share share;        /* this rank's boxes, bound to the staging memory */
-    struct regroup regroup;    /* from the own blocks to there */
+    struct share share;        /* this rank's boxes, as in the file: by name … */
+    struct source *source;     /* owned: … and each one's origin */
+    struct device_part *parts; /* owned: two a box, the own rows and a tail's room */
+    struct regroup regroup;    /* from the own blocks to the spans */
     struct piece *send, *recv; /* owned: the tails of all states */
-    float *staging;            /* owned: STATES × share.spans.size */
+    float *staging;            /* owned: the boxes, back to back */
     size_t staging_bytes;
     struct ticket snapshot;
 
@@ -290,23 +301,123 @@ static void *run_thread(void *arg)
 
 /* --- the training thread's side --- */
 
+struct placed {
+    struct box box;
+    size_t flat;
+    struct source source;
+};
+
+static int compare_placed(const void *a, const void *b)
+{
+    return strcmp(((const struct placed *)a)->box.name,
+                  ((const struct placed *)b)->box.name);
+}
+
+static void collect_placed(struct saver *s, struct placed *ret)
+{
+    float *const state[STATES] = {s->staging, s->staging, s->staging};
+
+    share_bind(&s->share, state);
+    for (size_t i = 0; i < s->share.n_boxes; i++) {
+        const struct box *box = &s->share.box[i];
+        size_t at = (size_t)(box->data - s->staging);
+
+        ret[i] =
+            (struct placed){*box, s->share.flat[i], {.state = i % STATES, .at = at}};
+    }
+}
+
+/* Into the order of the file, so that it is written from the snapshot without another
+ * copy. */
+static void place_boxes(struct saver *s)
+{
+    size_t n = s->share.n_boxes;
+    struct placed *placed = mem_array(n, sizeof(*placed));
+    float *to = s->staging;
+
+    collect_placed(s, placed);
+    qsort(placed, n, sizeof(*placed), compare_placed);
+    s->source = mem_array(n, sizeof(*s->source));
+    for (size_t i = 0; i < n; i++) {
+        s->source[i] = placed[i].source;
+        s->share.flat[i] = placed[i].flat;
+        s->share.box[i] = placed[i].box;
+        s->share.box[i].data = to;
+        to += checkpoint_box_bytes(&placed[i].box) / sizeof(float);
+    }
+    mem_free(placed);
+}
+
+/* A row belongs to the holder of its first element: a box begins with what is own, and
+ * only the end of its last row may come from others. */
+static void plan_parts(struct saver *s)
+{
+    const struct regroup *r = &s->regroup;
+
+    s->parts = mem_array(PARTS * s->share.n_boxes, sizeof(*s->parts));
+    for (size_t i = 0; i < s->share.n_boxes; i++) {
+        size_t bytes = checkpoint_box_bytes(&s->share.box[i]);
+        struct source *from = &s->source[i];
+        const struct regroup_copy *c = r->copy;
+        size_t own;
+
+        while (from->at < c->share || from->at - c->share >= c->n) {
+            c++;
+            ASSERT(c < r->copy + r->n_copies);
+        }
+        own = MIN((c->share + c->n - from->at) * sizeof(float), bytes);
+        from->own = c->own + (from->at - c->share);
+        s->parts[PARTS * i].bytes = own;
+        s->parts[PARTS * i + 1] = (struct device_part){NULL, bytes - own};
+    }
+}
+
+/* Where element `at` of a state's spans is in the staging memory, and the `bytes` behind
+ * it: a tail is a piece of one row, so of one box. */
+static float *place_of(const struct saver *s, size_t state, size_t at, size_t bytes)
+{
+    for (size_t i = 0; i < s->share.n_boxes; i++) {
+        const struct source *from = &s->source[i];
+        size_t size = checkpoint_box_bytes(&s->share.box[i]);
+
+        if (from->state == state && at >= from->at &&
+            (at - from->at) * sizeof(float) < size) {
+            ASSERT((at - from->at) * sizeof(float) + bytes <= size);
+            return s->share.box[i].data + (at - from->at);
+        }
+    }
+    ASSERT(!"a tail belongs to a box");
+    return NULL;
+}
+
+static void plan_recvs(struct saver *s)
+{
+    size_t n = s->regroup.n_recvs;
+
+    for (size_t state = 0; state < STATES; state++) {
+        struct piece *recv = s->recv + state * n;
+
+        regroup_recvs(&s->regroup, s->staging, recv); /* as if the spans were there */
+        for (size_t i = 0; i < n; i++) {
+            recv[i].data = place_of(s, state, s->regroup.recv[i].at, recv[i].bytes);
+        }
+    }
+}
+
 static int alloc_staging(struct saver *s, struct errmsg *msg)
 {
-    size_t n = s->share.spans.size;
-    float *state[STATES];
     void *staging = NULL;
     int rv;
 
-    s->staging_bytes = STATES * n * sizeof(float);
+    s->staging_bytes = STATES * s->share.spans.size * sizeof(float);
     rv = device_alloc(s->config.device, MAX(s->staging_bytes, 1), &staging);
     s->staging = staging;
     if (rv < 0) {
         return errmsg_set(msg, rv, "no memory for the checkpoint's snapshot");
     }
-    for (size_t i = 0; i < STATES; i++) {
-        state[i] = s->staging + i * n;
-    }
-    share_bind(&s->share, state);
+    place_boxes(s);
+    plan_parts(s);
+    plan_recvs(s);
     return 0;
 }
 
@@ -349,6 +460,8 @@ static void release_parts(struct saver *s)
     regroup_release(&s->regroup);
     mem_free(s->send);
     mem_free(s->recv);
+    mem_free(s->source);
+    mem_free(s->parts);
     checkpoint_meta_release(&s->meta);
     mem_free(s);
 }
@@ -425,8 +538,6 @@ static void exchange_tails(struct saver *s, const float *const state[3])
 
     for (size_t i = 0; i < STATES; i++) {
         regroup_sends(r, state[i], s->send + i * r->n_sends);
-        regroup_recvs(r, s->staging + i * s->share.spans.size,
-                      s->recv + i * r->n_recvs);
     }
     device_wait(d, q, device_mark(d, QUEUE_COMPUTE));
     comm_all_to_all(s->config.comm, q, s->send, STATES * r->n_sends, s->recv,
@@ -436,20 +547,13 @@ static void exchange_tails(struct saver *s, const float *const state[3])
 
 static void copy_own(struct saver *s, const float *const state[3])
 {
-    const struct regroup *r = &s->regroup;
     struct device *d = s->config.device;
 
-    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
-    for (size_t i = 0; i < STATES; i++) {
-        float *staging = s->staging + i * s->share.spans.size;
-
-        for (size_t k = 0; k < r->n_copies; k++) {
-            const struct regroup_copy *c = &r->copy[k];
-
-            device_copy(d, QUEUE_COPY, staging + c->share, state[i] + c->own,
-                        c->n * sizeof(float));
-        }
+    for (size_t i = 0; i < s->share.n_boxes; i++) {
+        s->parts[PARTS * i].src = state[s->source[i].state] + s->source[i].own;
     }
+    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
+    device_pack(d, QUEUE_COPY, s->staging, s->parts, PARTS * s->share.n_boxes);
 }
 
 int saver_begin(struct saver *s, const float *const state[3],

@@ -1,7 +1,8 @@
 #ifndef WORKER_SAVER_H
 #define WORKER_SAVER_H
 
-/* Saving in the background: a snapshot on the copy queue, a thread that writes it.
+/* Saving in the background: a snapshot on the copy queue, a thread that writes it. The
+ * snapshot lies as the shard will, so it is copied once and goes to the disk from there.
  *
  *   training thread      saver thread of every rank       saver thread of rank 0
  *   saver_begin ───────► wait for the snapshot's ticket

@@ -515,6 +515,56 @@ static void copy_and_fill_work_on_every_queue(void **state)
     device_close(d);
 }
 
+static bool is_filled(const char *p, char with, size_t n)
+{
+    return n == 0 || (p[0] == with && memcmp(p, p + 1, n - 1) == 0);
+}
+
+/* The memory around the packed and the room of a part without a source stay as they are,
+ * whatever the lengths and the alignment. */
+static void parts_are_packed_back_to_back_on_every_queue(void **state)
+{
+    static const size_t lengths[] = {1, 63, 0, 64, 4096 + 4, 1 << 20, 7, 128};
+    enum { N = (2 << 20), ROOM = 4 };
+    struct device *d = open_cpu(2);
+    char *src = malloc(N), *dst = malloc(N);
+
+    (void)state;
+    assert_non_null(src);
+    assert_non_null(dst);
+    for (size_t shift = 0; shift < 2 * QUEUE_COUNT; shift++) {
+        struct device_part parts[ARRAY_LEN(lengths)];
+        enum queue q = (enum queue)(shift % QUEUE_COUNT);
+        size_t from = 3 * shift;
+        size_t to = 5 * shift + 1;
+
+        for (size_t i = 0; i < N; i++) {
+            src[i] = (char)(i * 31 + shift);
+        }
+        memset(dst, 0x5A, N);
+        for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+            parts[i] = (struct device_part){i == ROOM ? NULL : src + from, lengths[i]};
+            from += lengths[i] + 11;
+        }
+        device_pack(d, q, dst + to, parts, ARRAY_LEN(lengths));
+        assert_done(d, q);
+        assert_true(dst[to - 1] == 0x5A);
+        for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+            if (i == ROOM) {
+                assert_true(is_filled(dst + to, 0x5A, lengths[i]));
+            } else {
+                assert_memory_equal(dst + to, parts[i].src, lengths[i]);
+            }
+            to += lengths[i];
+        }
+        assert_true(dst[to] == 0x5A);
+        device_pack(d, q, NULL, NULL, 0);
+    }
+    free(src);
+    free(dst);
+    device_close(d);
+}
+
 /* --- opening --- */
 
 static void what_is_not_there_is_refused_with_a_remedy(void **state)
@@ -607,6 +657,7 @@ int main(void)
         cmocka_unit_test(memory_is_touched_before_use),
         cmocka_unit_test(a_spread_runs_every_piece_once),
         cmocka_unit_test(copy_and_fill_work_on_every_queue),
+        cmocka_unit_test(parts_are_packed_back_to_back_on_every_queue),
         cmocka_unit_test(what_is_not_there_is_refused_with_a_remedy),
         cmocka_unit_test(the_environment_chooses_the_instruction_set),
         cmocka_unit_test(threads_default_to_the_rank_s_share_of_the_cores),

@@ -56,7 +56,7 @@ static void write_again(const struct safetensors *s)
     if (to_entries(s, entry)) {
         buf_init(&b, SIZE_MAX / 2);
         safetensors_sort(entry, s->n_tensors);
-        ASSERT(safetensors_header(NULL, 0, entry, s->n_tensors, &b) == 0);
+        ASSERT(safetensors_header(NULL, 0, entry, s->n_tensors, 8, &b) == 0);
         for (size_t i = 0; i < s->n_tensors; i++) {
             bytes += st_entry_bytes(&entry[i]);
         }

@@ -35,6 +35,8 @@ struct box {
     float *data;        /* n_rows × (shape[1] or 1) fp32 */
 };
 
+size_t checkpoint_box_bytes(const struct box *box);
+
 /* What is loaded: a run of elements of one tensor, in C order. A rank's block may begin
  * and end inside a row. */
 struct cut {
@@ -87,7 +89,9 @@ void checkpoint_meta_release(struct checkpoint_meta *meta);
 void checkpoint_path(char *path, size_t size, const char *dir, uint64_t step,
                      int run_generation, bool tmp);
 
-/* Writes and fsyncs one rank's shard into `tmp_dir` (made if missing). */
+/* Writes and fsyncs one rank's shard into `tmp_dir` (made if missing). Boxes that lie in
+ * memory as in the file (back to back in the order of their names, from the begin of a
+ * page) are written from there; others are copied on the way. */
 int checkpoint_write_shard(const char *tmp_dir, int rank, const struct box *boxes,
                            size_t n_boxes, struct checkpoint_file *ret,
                            struct errmsg *msg) MUST_CHECK;

@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ALIGN = 4096 };
-
 /* --- past the page cache, or not --- */
 
 /* The alignment that direct I/O wants of this file; 0 when it cannot. Kernels
@@ -24,8 +22,8 @@ static size_t direct_align(int fd)
 
     if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &st) == 0 &&
         (st.stx_mask & STATX_DIOALIGN)) {
-        if (st.stx_dio_offset_align == 0 || st.stx_dio_offset_align > ALIGN ||
-            st.stx_dio_mem_align > ALIGN) {
+        if (st.stx_dio_offset_align == 0 || st.stx_dio_offset_align > DIRECT_IO_ALIGN ||
+            st.stx_dio_mem_align > DIRECT_IO_ALIGN) {
             return 0;
         }
         return st.stx_dio_offset_align;
@@ -33,7 +31,7 @@ static size_t direct_align(int fd)
 #else
     (void)fd;
 #endif
-    return ALIGN;
+    return DIRECT_IO_ALIGN;
 }
 
 static int set_direct(int fd, bool direct)
@@ -70,10 +68,11 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Some of it, from the file or into it; the bytes, or an error. */
-static ssize_t move_some(struct direct_io *d, uint8_t *data, size_t size,
-                         uint64_t offset)
+/* Some of the block from byte `at`, from the file or into it; the bytes, or an error. */
+static ssize_t move_some(struct direct_io *d, const struct direct_slot *s, size_t at,
+                         size_t size)
 {
+    off_t offset = (off_t)(s->offset + at);
     int rv = fault_at(d->writes ? "ckpt.write" : "ckpt.read");
     ssize_t n;
 
@@ -84,8 +83,8 @@ static ssize_t move_some(struct direct_io *d, uint8_t *data, size_t size,
         size = size / 2 + 1;
         direct_off(d);
     }
-    n = d->writes ? pwrite(d->fd, data, size, (off_t)offset)
-                  : pread(d->fd, data, size, (off_t)offset);
+    n = d->writes ? pwrite(d->fd, (s->lent ? s->lent : s->data) + at, size, offset)
+                  : pread(d->fd, s->data + at, size, offset);
     return n < 0 ? -errno : n;
 }
 
@@ -115,13 +114,13 @@ static int transfer(struct direct_io *d, const struct direct_slot *s)
     size_t done = 0;
     int rv = 0;
 
-    if (d->writes) { /* the padding of a last block */
+    if (d->writes && !s->lent) { /* the padding of a last block */
         memset(s->data + s->size, 0, round_up(s->size, d->align) - s->size);
     }
     while (done < s->size && rv == 0) {
         bool direct = atomic_load(&d->direct);
         size_t rest = direct ? round_up(s->size, d->align) - done : s->size - done;
-        ssize_t n = move_some(d, s->data + done, rest, s->offset + done);
+        ssize_t n = move_some(d, s, done, rest);
 
         done += n > 0 ? (size_t)n : 0;
         if (done < s->size || n < 0) {
@@ -181,13 +180,14 @@ static void start_threads(struct direct_io *d)
 static int start(struct direct_io *d, uint64_t size)
 {
     bool is_small = size <= DIRECT_IO_BLOCK;
-    size_t bytes = is_small && !d->writes ? round_up(MAX((size_t)size, 1), ALIGN)
-                                          : DIRECT_IO_BLOCK;
+    size_t bytes = is_small && !d->writes
+                       ? round_up(MAX((size_t)size, 1), DIRECT_IO_ALIGN)
+                       : DIRECT_IO_BLOCK;
     void *memory = NULL;
 
     choose_direct(d, size);
     d->n_slots = is_small ? 1 : DIRECT_IO_SLOTS;
-    if (posix_memalign(&memory, ALIGN, d->n_slots * bytes) != 0) {
+    if (posix_memalign(&memory, DIRECT_IO_ALIGN, d->n_slots * bytes) != 0) {
         return -ENOMEM;
     }
     d->memory = memory;
@@ -278,11 +278,14 @@ int direct_io_wait(struct direct_io *d, size_t slot)
     return rv;
 }
 
-void direct_io_submit(struct direct_io *d, size_t slot, uint64_t offset, size_t size)
+/* The slot's own bytes, or those lent. */
+static void submit(struct direct_io *d, size_t slot, const uint8_t *lent,
+                   uint64_t offset, size_t size)
 {
     struct direct_slot *s = &d->slot[slot];
 
-    ASSERT(size <= DIRECT_IO_BLOCK && offset % DIRECT_IO_BLOCK == 0);
+    ASSERT(offset % DIRECT_IO_ALIGN == 0);
+    s->lent = lent;
     s->offset = offset;
     s->size = size;
     if (d->n_threads == 0) {
@@ -295,6 +298,20 @@ void direct_io_submit(struct direct_io *d, size_t slot, uint64_t offset, size_t 
     d->n_submitted++;
     (void)pthread_cond_signal(&d->has_work);
     (void)pthread_mutex_unlock(&d->lock);
+}
+
+void direct_io_submit(struct direct_io *d, size_t slot, uint64_t offset, size_t size)
+{
+    ASSERT(size <= DIRECT_IO_BLOCK);
+    submit(d, slot, NULL, offset, size);
+}
+
+void direct_io_lend(struct direct_io *d, size_t slot, const uint8_t *data,
+                    uint64_t offset, size_t size)
+{
+    ASSERT(d->writes && size <= DIRECT_IO_LENT_MAX && size % DIRECT_IO_ALIGN == 0);
+    ASSERT((uintptr_t)data % DIRECT_IO_ALIGN == 0);
+    submit(d, slot, data, offset, size);
 }
 
 int direct_io_drain(struct direct_io *d)

@@ -29,11 +29,14 @@ enum {
     DIRECT_IO_BLOCK = 2 << 20, /* bytes of a slot */
     DIRECT_IO_SLOTS = 4,
     DIRECT_IO_THREADS = 3,
+    DIRECT_IO_ALIGN = 4096,       /* suits every disk */
+    DIRECT_IO_LENT_MAX = 8 << 20, /* of the caller's own memory at once */
     DIRECT_IO_BYTES = DIRECT_IO_SLOTS * DIRECT_IO_BLOCK /* for the memory plan */
 };
 
 struct direct_slot {
-    uint8_t *data; /* aligned; DIRECT_IO_BLOCK bytes, or a whole small file */
+    uint8_t *data;       /* aligned; DIRECT_IO_BLOCK bytes, or a whole small file */
+    const uint8_t *lent; /* what is written in its place; NULL: nothing */
     uint64_t offset;
     size_t size;
     bool in_flight;
@@ -73,9 +76,15 @@ int direct_io_open_write(struct direct_io *d, const char *path,
 int direct_io_wait(struct direct_io *d, size_t slot) MUST_CHECK;
 
 /* Begins to transfer `size` ≤ DIRECT_IO_BLOCK bytes; `offset` is a multiple of
- * DIRECT_IO_BLOCK. Behind the last byte of a write up to DIRECT_IO_BLOCK − size bytes
- * of zeros may be written: the caller cuts the file. */
+ * DIRECT_IO_ALIGN. Behind the last byte of a write fewer than DIRECT_IO_ALIGN bytes of
+ * zeros may be written: the caller cuts the file. */
 void direct_io_submit(struct direct_io *d, size_t slot, uint64_t offset, size_t size);
+
+/* Begins to write the caller's own memory, which stays as it is until the slot is
+ * waited for: no copy, and few calls for much. `data`, `offset` and `size` ≤
+ * DIRECT_IO_LENT_MAX are multiples of DIRECT_IO_ALIGN. */
+void direct_io_lend(struct direct_io *d, size_t slot, const uint8_t *data,
+                    uint64_t offset, size_t size);
 
 /* Waits for all slots; the first error. */
 int direct_io_drain(struct direct_io *d) MUST_CHECK;

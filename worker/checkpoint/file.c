@@ -37,14 +37,19 @@ int file_writer_open(struct file_writer *w, const char *path, uint64_t size,
     return rv < 0 ? file_error(msg, rv, "create", path) : 0;
 }
 
+static int wait_next(struct file_writer *w)
+{
+    w->slot = (w->slot + 1) % w->io.n_slots;
+    return direct_io_wait(&w->io, w->slot);
+}
+
 /* The disk takes the block; the next slot is waited for. */
 static int send_block(struct file_writer *w)
 {
     direct_io_submit(&w->io, w->slot, w->offset, w->used);
     w->offset += w->used;
     w->used = 0;
-    w->slot = (w->slot + 1) % w->io.n_slots;
-    return direct_io_wait(&w->io, w->slot);
+    return wait_next(w);
 }
 
 int file_writer_put(struct file_writer *w, const void *data, size_t size,
@@ -66,6 +71,46 @@ int file_writer_put(struct file_writer *w, const void *data, size_t size,
         rv = w->used == DIRECT_IO_BLOCK ? send_block(w) : 0;
     }
     return rv < 0 ? file_error(msg, rv, "write", w->path) : 0;
+}
+
+static bool is_aligned(uint64_t n)
+{
+    return n % DIRECT_IO_ALIGN == 0;
+}
+
+/* Hashed while the disk has it. */
+static int lend_blocks(struct file_writer *w, const uint8_t *data, size_t size)
+{
+    int rv = w->used > 0 ? send_block(w) : 0;
+
+    while (size > 0 && rv == 0) {
+        size_t n = MIN(size, DIRECT_IO_LENT_MAX);
+
+        direct_io_lend(&w->io, w->slot, data, w->offset, n);
+        digest_add(w->digest, data, n);
+        w->offset += n;
+        data += n;
+        size -= n;
+        rv = wait_next(w);
+    }
+    return rv;
+}
+
+int file_writer_lend(struct file_writer *w, const void *data, size_t size,
+                     struct errmsg *msg)
+{
+    const uint8_t *from = data;
+    size_t lent = size - size % DIRECT_IO_ALIGN;
+    int rv;
+
+    /* less is better put into one block with what is before and behind it */
+    if (size < DIRECT_IO_BLOCK || !is_aligned((uintptr_t)data) ||
+        !is_aligned(w->offset + w->used)) {
+        return file_writer_put(w, data, size, msg);
+    }
+    rv = lend_blocks(w, from, lent);
+    return rv < 0 ? file_error(msg, rv, "write", w->path)
+                  : file_writer_put(w, from + lent, size - lent, msg);
 }
 
 static int sync_fd(int fd)

@@ -4,9 +4,10 @@
 /* Files that last: written past the page cache, hashed on the way, fsynced; read in
  * order, several blocks ahead.
  *
- * Happy path of a writer: open → put … put → finish: the bytes go through a few aligned
- * blocks (direct_io.h) and are hashed as they are copied there, while the disk has
- * those before; finish cuts the padding off, fsyncs and closes. Failures: any error is
+ * Happy path of a writer: open → put … lend … → finish: the bytes go through a few
+ * aligned blocks (direct_io.h) and are hashed as they are copied there, while the disk
+ * has those before; what is lent goes from where it is. finish cuts the padding off,
+ * fsyncs and closes. Failures: any error is
  * final (an fsync is never tried again); the file stays as it is in its temporary
  * directory, for the sweep. One owner, any thread; calls block. */
 
@@ -30,6 +31,11 @@ int file_writer_open(struct file_writer *w, const char *path, uint64_t size,
                      struct errmsg *msg) MUST_CHECK;
 int file_writer_put(struct file_writer *w, const void *data, size_t size,
                     struct errmsg *msg) MUST_CHECK;
+
+/* As put, but the bytes stay as they are until finish or release: what lies on
+ * DIRECT_IO_ALIGN in memory and in the file goes to the disk from where it is. */
+int file_writer_lend(struct file_writer *w, const void *data, size_t size,
+                     struct errmsg *msg) MUST_CHECK;
 int file_writer_finish(struct file_writer *w, uint64_t *ret_bytes,
                        char ret_hash[DIGEST_HEX], struct errmsg *msg) MUST_CHECK;
 

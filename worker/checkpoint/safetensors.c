@@ -468,7 +468,8 @@ static void put_entry(struct buf *b, const struct st_entry *entry, uint64_t begi
 }
 
 int safetensors_header(const struct st_metadata *metadata, size_t n_metadata,
-                       const struct st_entry *entry, size_t n_entries, struct buf *ret)
+                       const struct st_entry *entry, size_t n_entries, size_t align,
+                       struct buf *ret)
 {
     struct buf b;
     uint64_t begin = 0;
@@ -485,7 +486,7 @@ int safetensors_header(const struct st_metadata *metadata, size_t n_metadata,
         begin += st_entry_bytes(&entry[i]);
     }
     (void)buf_printf(&b, "}");
-    while (buf_len(&b) % 8 != 0) {
+    while ((LENGTH_SIZE + buf_len(&b)) % align != 0) {
         (void)buf_printf(&b, " ");
     }
     if (buf_len(&b) > SAFETENSORS_HEADER_MAX) {

@@ -98,9 +98,10 @@ uint64_t st_entry_bytes(const struct st_entry *entry);
 /* Puts entries into the order of the file: dtype descending, then name. */
 void safetensors_sort(struct st_entry *entry, size_t n);
 
-/* Appends length and JSON of sorted entries; their data follow in the same order. */
+/* Appends length and JSON of sorted entries; their data follow in the same order, at a
+ * multiple of `align` ≥ 8 (8 is what everybody's writer takes). */
 int safetensors_header(const struct st_metadata *metadata, size_t n_metadata,
-                       const struct st_entry *entry, size_t n_entries,
+                       const struct st_entry *entry, size_t n_entries, size_t align,
                        struct buf *ret) MUST_CHECK;
 
 /* Appends a JSON string with quotes, escaped as serde_json does it. */

@@ -1,7 +1,8 @@
 /* Writing a checkpoint: shard, manifest, commit.
  *
  * Happy path: every rank sorts its boxes by name, writes header and data through a
- * file_writer (hashed on the way, fsynced) into step-N-gR.tmp/; rank 0 does the same
+ * file_writer (hashed on the way, fsynced) into step-N-gR.tmp/, without a copy of the
+ * runs of boxes that are back to back in memory, too; rank 0 does the same
  * with the manifest, syncs the directory, and when the commit is accepted renames it
  * and syncs its parent. Failures: the error names the file; whatever lies in the .tmp
  * is the sweep's; committed directories are never opened for writing. */
@@ -134,16 +135,29 @@ static int make_header(const struct shard *s, struct buf *ret)
         {"DCP_VERSION", "1.0"},
         {"format", "pt"},
     };
-    rv = safetensors_header(metadata, ARRAY_LEN(metadata), entry, s->n, ret);
+    rv = safetensors_header(metadata, ARRAY_LEN(metadata), entry, s->n, DIRECT_IO_ALIGN,
+                            ret);
     buf_release(&offsets);
     buf_release(&shapes);
     mem_free(entry);
     return rv;
 }
 
-static size_t box_bytes(const struct box *b)
+size_t checkpoint_box_bytes(const struct box *b)
 {
     return b->n_rows * (b->n_dims == 2 ? b->shape[1] : 1) * sizeof(float);
+}
+
+/* The bytes of box `*i` and of those behind it in memory, too; *i is then the next one. */
+static size_t take_run(const struct shard *s, size_t *i)
+{
+    const char *begin = (const char *)s->box[*i]->data;
+    size_t bytes = 0;
+
+    do {
+        bytes += checkpoint_box_bytes(s->box[(*i)++]);
+    } while (*i < s->n && (const char *)s->box[*i]->data == begin + bytes);
+    return bytes;
 }
 
 static int put_shard(struct file_writer *w, const struct shard *s,
@@ -151,8 +165,10 @@ static int put_shard(struct file_writer *w, const struct shard *s,
 {
     int rv = file_writer_put(w, buf_bytes(header), buf_len(header), msg);
 
-    for (size_t i = 0; i < s->n && rv == 0; i++) {
-        rv = file_writer_put(w, s->box[i]->data, box_bytes(s->box[i]), msg);
+    for (size_t i = 0; i < s->n && rv == 0;) {
+        const float *data = s->box[i]->data;
+
+        rv = file_writer_lend(w, data, take_run(s, &i), msg);
     }
     return rv;
 }
@@ -165,7 +181,7 @@ static int write_file(const char *path, const struct shard *s, const struct buf 
     int rv;
 
     for (size_t i = 0; i < s->n; i++) {
-        size += box_bytes(s->box[i]);
+        size += checkpoint_box_bytes(s->box[i]);
     }
     rv = file_writer_open(&w, path, size, msg);
     if (rv == 0) {

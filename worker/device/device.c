@@ -78,6 +78,16 @@ void device_copy(struct device *d, enum queue q, void *dst, const void *src,
     }
 }
 
+void device_pack(struct device *d, enum queue q, void *dst,
+                 const struct device_part *parts, size_t n)
+{
+    ASSERT(q < QUEUE_COUNT);
+    if (n > 0) {
+        ASSERT(dst && parts);
+        d->ops->pack(d, q, dst, parts, n);
+    }
+}
+
 void device_fill(struct device *d, enum queue q, void *dst, int byte, size_t bytes)
 {
     ASSERT(q < QUEUE_COUNT);

@@ -57,6 +57,12 @@ typedef int (*device_task)(void *arg, struct errmsg *msg);
 
 enum { DEVICE_TASK_ARG_MAX = 192 };
 
+/* A piece of what device_pack puts together. */
+struct device_part {
+    const void *src; /* NULL: what is there stays, and may be written meanwhile */
+    size_t bytes;
+};
+
 /* Host work that is cut into pieces which do not depend on one another. */
 typedef void (*device_piece)(void *arg, int piece);
 
@@ -67,6 +73,8 @@ struct device_ops {
     void (*free)(struct device *d, void *ptr, size_t bytes);
     void (*copy)(struct device *d, enum queue q, void *dst, const void *src,
                  size_t bytes);
+    void (*pack)(struct device *d, enum queue q, void *dst,
+                 const struct device_part *parts, size_t n);
     void (*fill)(struct device *d, enum queue q, void *dst, int byte, size_t bytes);
     struct ticket (*mark)(struct device *d, enum queue q);
     void (*wait)(struct device *d, enum queue q, struct ticket after);
@@ -117,6 +125,12 @@ void device_free(struct device *d, void *ptr, size_t bytes);
  * call returns. */
 void device_copy(struct device *d, enum queue q, void *dst, const void *src,
                  size_t bytes);
+
+/* Copies the parts back to back to `dst`, which nobody reads soon: the caches stay what
+ * they are. As device_copy; the list itself must live as long, too. */
+void device_pack(struct device *d, enum queue q, void *dst,
+                 const struct device_part *parts, size_t n);
+
 void device_fill(struct device *d, enum queue q, void *dst, int byte, size_t bytes);
 
 struct ticket device_mark(struct device *d, enum queue q);

@@ -337,6 +337,31 @@ static void short_writes_are_continued(void **state)
     assert_int_equal(checkpoint_verify(path, NULL, &f->msg), 0);
 }
 
+/* Five tensors of 3 MiB. The writer's own blocks would take eight writes, or five. */
+static void boxes_in_the_order_of_the_file_are_written_from_where_they_lie(void **state)
+{
+    enum { BOXES = 5, ROWS = 768, COLUMNS = 1024, WRITES = 3 };
+    struct fixture *f = *state;
+    struct box box[BOXES];
+    struct checkpoint_file file;
+    size_t n = (size_t)ROWS * COLUMNS;
+    void *memory = NULL;
+    float *data;
+
+    assert_int_equal(posix_memalign(&memory, 4096, BOXES * n * sizeof(float)), 0);
+    data = memory;
+    memset(data, 1, BOXES * n * sizeof(float));
+    for (size_t i = 0; i < BOXES; i++) {
+        box[i] = (struct box){.shape = {ROWS, COLUMNS}, .n_dims = 2, .n_rows = ROWS};
+        box[i].data = data + i * n;
+        (void)snprintf(box[i].name, sizeof(box[i].name), "h.%zu.weight", i);
+    }
+    fault_arm("ckpt.write", WRITES + 1, -ENOSPC);
+    assert_int_equal(checkpoint_write_shard(f->path, 0, box, BOXES, &file, &f->msg), 0);
+    fault_disarm_all();
+    free(memory);
+}
+
 static _Noreturn void die_writing(struct fixture *f, const char *point, unsigned n)
 {
     fault_arm(point, n, FAULT_KILL);
@@ -483,6 +508,7 @@ int main(void)
         CASE(an_fsync_that_fails_is_not_tried_again),
         CASE(a_rename_that_fails_leaves_the_last_good_one),
         CASE(short_writes_are_continued),
+        CASE(boxes_in_the_order_of_the_file_are_written_from_where_they_lie),
         CASE(a_kill_at_any_point_leaves_the_last_good_one),
 #endif
         CASE(a_really_full_file_system_leaves_the_last_good_one),

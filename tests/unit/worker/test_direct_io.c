@@ -21,7 +21,7 @@ enum { BLOCK = DIRECT_IO_BLOCK, SIZE_MAX_TESTED = 7 * BLOCK + 12345 };
 struct fixture {
     char dir[256];
     char path[512];
-    uint8_t *bytes; /* SIZE_MAX_TESTED of them, no two blocks the same */
+    uint8_t *bytes; /* SIZE_MAX_TESTED of them, no two blocks the same; aligned */
     struct errmsg msg;
 };
 
@@ -34,10 +34,12 @@ static int setup(void **state)
 {
     struct fixture *f = mem_zalloc(sizeof(*f));
     uint32_t x = 1;
+    void *bytes;
 
     tiny_make_dir(f->dir, sizeof(f->dir));
     use_dir(f, f->dir);
-    f->bytes = mem_alloc(SIZE_MAX_TESTED);
+    assert_int_equal(posix_memalign(&bytes, DIRECT_IO_ALIGN, SIZE_MAX_TESTED), 0);
+    f->bytes = bytes;
     for (size_t i = 0; i < SIZE_MAX_TESTED; i++) {
         x = x * 1664525 + 1013904223;
         f->bytes[i] = (uint8_t)(x >> 24);
@@ -50,7 +52,7 @@ static int teardown(void **state)
 {
     struct fixture *f = *state;
 
-    mem_free(f->bytes);
+    free(f->bytes);
     tiny_remove_dir(f->dir);
     mem_free(f);
     return 0;
@@ -73,6 +75,24 @@ static int write_file(struct fixture *f, size_t size, uint64_t expected,
     }
     file_writer_release(&w);
     assert_true(rv < 0 || bytes == size);
+    return rv;
+}
+
+/* All but the first `head` bytes are lent, in two pieces. */
+static int write_lent(struct fixture *f, size_t head, char hash[DIGEST_HEX])
+{
+    const size_t at = head + 6 * BLOCK + 4096;
+    struct file_writer w;
+    uint64_t bytes = 0;
+    int rv = file_writer_open(&w, f->path, SIZE_MAX_TESTED, &f->msg);
+
+    rv = rv < 0 ? rv : file_writer_put(&w, f->bytes, head, &f->msg);
+    rv = rv < 0 ? rv : file_writer_lend(&w, f->bytes + head, at - head, &f->msg);
+    rv = rv < 0 ? rv
+                : file_writer_lend(&w, f->bytes + at, SIZE_MAX_TESTED - at, &f->msg);
+    rv = rv < 0 ? rv : file_writer_finish(&w, &bytes, hash, &f->msg);
+    file_writer_release(&w);
+    assert_true(rv < 0 || bytes == SIZE_MAX_TESTED);
     return rv;
 }
 
@@ -157,6 +177,19 @@ static void a_file_in_memory_comes_back(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* Whether or not they lie as the disk wants them. */
+static void lent_bytes_come_back(void **state)
+{
+    static const size_t heads[] = {0, 8, 4096, 5000, 8192, BLOCK - 4096, BLOCK};
+    struct fixture *f = *state;
+    char hash[DIGEST_HEX];
+
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+        assert_int_equal(write_lent(f, heads[i], hash), 0);
+        assert_file(f, SIZE_MAX_TESTED, hash);
+    }
+}
+
 static void a_wrong_expectation_of_the_length_does_no_harm(void **state)
 {
     static const uint64_t expected[] = {0, 1, 3 * BLOCK, SIZE_MAX_TESTED};
@@ -217,6 +250,43 @@ static void the_nth_write_that_fails_is_told(void **state)
                          -ENOSPC);
         fault_disarm_all();
         assert_non_null(strstr(f->msg.text, f->path));
+    }
+}
+
+/* In a fraction of the calls that blocks of the writer's own would take. */
+static void lent_bytes_are_written_from_where_they_lie(void **state)
+{
+    enum { CALLS = 5 }; /* the head, two for each piece lent, the last bytes … */
+    struct fixture *f = *state;
+    char hash[DIGEST_HEX];
+
+    fault_arm("ckpt.write", CALLS + 1, -ENOSPC);
+    assert_int_equal(write_lent(f, 4096, hash), 0);
+    fault_disarm_all();
+    assert_file(f, SIZE_MAX_TESTED, hash);
+}
+
+static void what_befalls_a_write_of_lent_bytes_is_the_same(void **state)
+{
+    struct fixture *f = *state;
+    char hash[DIGEST_HEX];
+
+    for (unsigned n = 1; n <= 3; n++) {
+        fault_arm("ckpt.write", n, -ENOSPC);
+        assert_int_equal(write_lent(f, 4096, hash), -ENOSPC);
+        fault_disarm_all();
+        fault_arm("ckpt.write", n, -EINVAL); /* a late refusal of direct I/O */
+        assert_int_equal(write_lent(f, 4096, hash), 0);
+        fault_disarm_all();
+        assert_file(f, SIZE_MAX_TESTED, hash);
+        fault_arm("ckpt.short", n, -EIO);
+        assert_int_equal(write_lent(f, 4096, hash), 0);
+        fault_disarm_all();
+        assert_file(f, SIZE_MAX_TESTED, hash);
+        fault_arm("ckpt.thread", n, -EAGAIN);
+        assert_int_equal(write_lent(f, 4096, hash), 0);
+        fault_disarm_all();
+        assert_file(f, SIZE_MAX_TESTED, hash);
     }
 }
 
@@ -300,11 +370,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_file_of_any_length_comes_back),
         CASE(a_file_in_memory_comes_back),
+        CASE(lent_bytes_come_back),
         CASE(a_wrong_expectation_of_the_length_does_no_harm),
         CASE(what_is_not_a_regular_file_is_not_read),
         CASE(a_file_that_is_cut_while_it_is_read_is_an_error),
 #ifdef FAULTS
         CASE(the_nth_write_that_fails_is_told),
+        CASE(lent_bytes_are_written_from_where_they_lie),
+        CASE(what_befalls_a_write_of_lent_bytes_is_the_same),
         CASE(room_that_cannot_be_reserved_is_told),
         CASE(the_nth_read_that_fails_is_told),
         CASE(short_transfers_are_continued),

@@ -75,7 +75,7 @@ static void assert_header(const struct st_entry *entry, size_t n, const char *wa
     struct buf b;
 
     buf_init(&b, 1 << 20);
-    assert_int_equal(safetensors_header(NULL, 0, entry, n, &b), 0);
+    assert_int_equal(safetensors_header(NULL, 0, entry, n, 8, &b), 0);
     assert_int_equal(buf_len(&b), 8 + wanted_n);
     assert_int_equal(buf_bytes(&b)[0], wanted_n);
     assert_memory_equal(buf_bytes(&b) + 1, "\0\0\0\0\0\0\0", 7);
@@ -101,6 +101,29 @@ static void the_published_vectors_are_written_byte_for_byte(void **state)
         "{\"attn0\":{\"dtype\":\"F32\",\"shape\":[1,1,2,3],\"data_offsets\":[0,24]}}"
         "       ",
         72);
+}
+
+static void the_data_begin_where_they_are_wanted(void **state)
+{
+    static const size_t aligns[] = {8, 64, 4096};
+    const struct st_entry entry = {
+        .name = "a", .dtype = ST_U8, .n_dims = 1, .shape = {1}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(aligns); i++) {
+        struct safetensors s = {.fd = -1};
+        struct errmsg msg = {""};
+        struct buf b;
+
+        buf_init(&b, 1 << 20);
+        assert_int_equal(safetensors_header(NULL, 0, &entry, 1, aligns[i], &b), 0);
+        assert_int_equal(buf_len(&b) % aligns[i], 0);
+        assert_int_equal(buf_append(&b, "x", 1), 0);
+        assert_int_equal(parse_bytes(buf_bytes(&b), buf_len(&b), &s, &msg), 0);
+        assert_int_equal(s.tensor[0].offset, buf_len(&b) - 1);
+        safetensors_close(&s);
+        buf_release(&b);
+    }
 }
 
 static void tensors_are_sorted_by_alignment_then_name(void **state)
@@ -142,7 +165,7 @@ static void names_and_metadata_come_back_whatever_they_hold(void **state)
 
     (void)state;
     buf_init(&b, 1 << 20);
-    assert_int_equal(safetensors_header(metadata, 2, &entry, 1, &b), 0);
+    assert_int_equal(safetensors_header(metadata, 2, &entry, 1, 8, &b), 0);
     assert_int_equal(buf_append(&b, "x", 1), 0);
     assert_int_equal(parse_bytes(buf_bytes(&b), buf_len(&b), &s, &msg), 0);
     ASSERT(s.tensor);
@@ -450,6 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_published_vectors_are_written_byte_for_byte),
+        cmocka_unit_test(the_data_begin_where_they_are_wanted),
         cmocka_unit_test(tensors_are_sorted_by_alignment_then_name),
         cmocka_unit_test(names_and_metadata_come_back_whatever_they_hold),
         cmocka_unit_test(odd_but_legal_files_are_accepted),
