@@ -190,6 +190,12 @@ void saver_rig_open_sharded(struct saver_rig *r, const struct rank *self,
     open_all(r, self, answer, &model, n_shards);
 }
 
+void saver_rig_open_model(struct saver_rig *r, const struct rank *self,
+                          const struct model_config *model, int n_shards)
+{
+    open_all(r, self, SAVER_ACCEPT, model, n_shards);
+}
+
 void saver_rig_close(struct saver_rig *r)
 {
     saver_close(r->saver);

@@ -54,6 +54,10 @@ void saver_rig_open(struct saver_rig *r, const struct rank *self,
 /* With a layout of several shards; self->world_size is a multiple of `n_shards`. */
 void saver_rig_open_sharded(struct saver_rig *r, const struct rank *self,
                             enum saver_answer answer, int n_shards);
+
+/* With a model of the test's own; commits are accepted. */
+void saver_rig_open_model(struct saver_rig *r, const struct rank *self,
+                          const struct model_config *model, int n_shards);
 void saver_rig_close(struct saver_rig *r);
 
 /* Gives every element another value, the same for each salt, in whole and own. */

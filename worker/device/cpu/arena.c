@@ -20,9 +20,9 @@ static size_t round_up(size_t n, size_t unit)
  * none. */
 int arena_map(size_t bytes, void **ret)
 {
-    void *ptr = aligned_alloc(CACHE_LINE, round_up(MAX(bytes, 1), CACHE_LINE));
+    void *ptr = NULL;
 
-    if (!ptr) {
+    if (posix_memalign(&ptr, PAGE, round_up(MAX(bytes, 1), CACHE_LINE)) != 0) {
         return -ENOMEM;
     }
     *ret = memset(ptr, 0, bytes);
