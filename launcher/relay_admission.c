@@ -77,11 +77,17 @@ static void tell_refused(struct node *node, const struct sockaddr *peer, int rv,
 {
     char text[INET6_ADDRSTRLEN];
 
+    netaddr_format(peer, text, sizeof(text));
+    if (rv == ERR_MISSING && netaddr_is_loopback(peer)) {
+        /* as of a worker that was refused, and ended, before we came to it */
+        log_debug("a store connection had gone before it was admitted", "from=%s",
+                  text);
+        return;
+    }
     if (node->is_told) {
         return;
     }
     node->is_told = true;
-    netaddr_format(peer, text, sizeof(text));
     if (rv == 0) {
         log_warn("turned away a store connection of another user", "from=%s uid=%u",
                  text, (unsigned)uid);

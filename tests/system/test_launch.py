@@ -515,6 +515,31 @@ def test_worker_that_does_not_read_costs_itself_its_connections_only(
     assert ctrun.wait() == 0, ctrun.err()
 
 
+GONE = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import store_client as sc
+port = int(os.environ["MASTER_PORT"])
+with open(f"/proc/{os.getppid()}/stat") as f:
+    agent = int(f.read().rsplit(")", 1)[1].split()[1])
+os.kill(agent, signal.SIGSTOP)
+sc.Client(port).close()  # in the backlog, with nobody behind it any more
+os.kill(agent, signal.SIGCONT)
+assert sc.Client(port).ping()  # accepted after it
+"""
+
+
+def test_connection_that_is_gone_before_it_is_admitted_is_not_worth_a_line(
+    start, bin_dir, tmp_path
+):
+    script = tmp_path / "gone.py"
+    script.write_text(GONE)
+    ctrun = start(bin_dir / "ctrun", "--standalone", "--no-python", sys.executable, script,
+                  os.path.dirname(__file__))
+    assert ctrun.wait() == 0, ctrun.err()
+    assert ctrun.err() == ""
+
+
 def test_too_few_nodes_ends_with_94(node):
     ctrun = node("hang", options=["--rdzv-conf=join_timeout=5"])
     assert ctrun.wait() == 94
