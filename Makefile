@@ -47,7 +47,7 @@ BENCHES := $(patsubst tests/bench/bench_%.c,$(O)/bin/bench-%,$(wildcard tests/be
 MANS    := $(patsubst %.scd,$(O)/man/%,$(notdir $(wildcard launcher/*.scd rendezvous/*.scd worker/*.scd)))
 PYTEST  := $(PYTHON) -m pytest -q -p no:cacheprovider
 # the system tests mostly wait: one more at once than there are processors
-SYSTEM_TESTS = BIN=$(O)/bin $(PYTEST) -n $$(($$(nproc) + 1)) tests/system
+SYSTEM_TESTS = BIN=$(O)/bin $(PYTEST) -n $$(($$(nproc) + 1)) --durations=10 tests/system
 ALL_C   := $(call sources,common $(PROGRAMS))
 ALL_CH  := $(shell find common $(PROGRAMS) tests -name '*.[ch]' | sort)
 

@@ -8,16 +8,19 @@ import pytest
 def pytest_configure(config):
     config.addinivalue_line("markers", "release_only: means nothing under a sanitizer")
     config.addinivalue_line("markers", "faults_only: needs the points of common/fault.h")
+    config.addinivalue_line("markers", "thorough: too slow for the quick suite under TSan")
 
 
 def pytest_collection_modifyitems(config, items):
     binaries = os.environ.get("BIN", "")
-    marker = "faults_only"
+    out = set()
     if any(mode in binaries for mode in ("asan", "tsan")):
-        marker = "release_only"
-    elif any(mode in binaries for mode in ("debug", "cov")):
-        return
-    left_out = [item for item in items if item.get_closest_marker(marker)]
+        out.add("release_only")
+    elif not any(mode in binaries for mode in ("debug", "cov")):
+        out.add("faults_only")
+    if "tsan" in binaries and not os.environ.get("CTRUN_SOAK"):
+        out.add("thorough")
+    left_out = [item for item in items if any(map(item.get_closest_marker, out))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

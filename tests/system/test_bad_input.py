@@ -6,6 +6,8 @@ import socket
 import pytest
 import training
 
+pytestmark = pytest.mark.thorough  # ends before there are threads
+
 
 def write_u16(path, values):
     path.write_bytes(b"".join(v.to_bytes(2, "little") for v in values))

@@ -9,6 +9,8 @@ import subprocess
 import pytest
 import training
 
+pytestmark = pytest.mark.thorough
+
 SHARDED = ["checkpoint.every=0", "checkpoint.resume=never", "sample.every=2",
            "sample.tokens=3"]
 SHAPES = {

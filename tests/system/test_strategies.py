@@ -73,9 +73,19 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("global_batch", [8, 22], ids=["no rest", "uneven rounds"])
-@pytest.mark.parametrize("strategy,nproc,extra", CASES,
-                         ids=[f"{s}-{n}{''.join('-' + x for x in e)}" for s, n, e in CASES])
+IN_SHORT = [("zero1", 2), ("zero2", 3), ("fsdp", 4), ("hsdp", 3)]
+
+
+def thorough_unless(short, *values, **kwargs):
+    return pytest.param(*values, marks=[] if short else pytest.mark.thorough, **kwargs)
+
+
+@pytest.mark.parametrize("global_batch", [thorough_unless(False, 8, id="no rest"),
+                                          thorough_unless(True, 22, id="uneven rounds")])
+@pytest.mark.parametrize("strategy,nproc,extra", [
+    thorough_unless((s, n) in IN_SHORT, s, n, e, id=f"{s}-{n}{''.join('-' + x for x in e)}")
+    for s, n, e in CASES
+])
 def test_every_strategy_gives_the_same_answer(
     train_in, alone, strategy, nproc, extra, global_batch
 ):
