@@ -17,10 +17,7 @@
 
 #include "worker/device/kernels.h"
 #include "worker/parallel/accumulate.h"
-#include "worker/parallel/buckets.h"
-#include "worker/parallel/gather.h"
-#include "worker/parallel/reduction.h"
-#include "worker/parallel/scatter.h"
+#include "worker/parallel/shape.h"
 
 #include "common/mem.h"
 
@@ -29,21 +26,6 @@
 /* The begin of a tied bucket in the result, and of the head's twin. */
 struct tied_pair {
     float *buf[2];
-};
-
-/* What follows from a configuration without any memory of the device. */
-struct shape {
-    const struct parallel_config *config; /* borrowed */
-    int n_shards, shard;
-    bool scatters; /* gradients go to shards leaf by leaf */
-    struct unit_groups groups;
-    struct shard_map own;
-    struct layout slot_layout; /* of a slot, without the head: flat, or the own block */
-    struct unit *slot_units;   /* owned, if not flat */
-    size_t slot_tied;          /* of the head's, in a slot */
-    struct bucket_list buckets; /* of a slot */
-    int n_runs, run;            /* of leaves: reduced between them */
-    uint32_t begin, end;        /* the own run */
 };
 
 struct data_parallel {
@@ -73,169 +55,7 @@ static struct data_parallel *self_of(struct parallel *p)
     return CONTAINER_OF(p, struct data_parallel, base);
 }
 
-/* ---- the shape ------------------------------------------------------------------- */
-
-/* A slot of shards: the own block, a unit for each group. */
-static void shape_slot_of_shards(struct shape *s)
-{
-    const struct parallel_config *c = s->config;
-    const struct shard_range *r = s->own.range;
-
-    s->slot_units = mem_array((size_t)s->groups.n, sizeof(*s->slot_units));
-    for (int g = 0; g < s->groups.n; g++) {
-        s->slot_units[g] =
-            (struct unit){.offset = r[g].at, .size = r[g].end - r[g].begin};
-    }
-    s->slot_layout = (struct layout){.unit = s->slot_units,
-                                     .n_units = s->groups.n,
-                                     .size = s->own.size,
-                                     .n_params = s->own.size};
-    s->slot_tied = MIN(r[0].end, c->tied_size) - MIN(r[0].begin, c->tied_size);
-    bucket_list_init(&s->buckets, &s->slot_layout, s->slot_tied, c->bucket_cap_bytes);
-}
-
-/* A slot of everything: cut as suits, or as the optimizer's shards are. */
-static void shape_whole_slot(struct shape *s)
-{
-    const struct parallel_config *c = s->config;
-
-    s->slot_layout = *c->layout;
-    s->slot_tied = c->tied_size;
-    if (s->n_shards > 1) {
-        bucket_list_init_groups(&s->buckets, c->layout, &s->groups, c->tied_size);
-    } else {
-        bucket_list_init(&s->buckets, c->layout, c->tied_size, c->bucket_cap_bytes);
-    }
-}
-
-static void shape_init(struct shape *s, const struct parallel_config *c)
-{
-    int team = parallel_team(c);
-
-    *s = (struct shape){.config = c, .n_shards = MAX(c->mesh.dp_shard, 1)};
-    s->shard = c->rank % s->n_shards;
-    s->scatters = s->n_shards > 1 && c->zero.grads;
-    unit_groups_make(&s->groups, c->layout, c->blocks_per_group, c->min_group_params);
-    shard_map_init(&s->own, c->layout, &s->groups, s->n_shards, s->shard);
-    s->n_runs = c->world_size / team;
-    s->run = c->rank / team;
-    s->begin = tree_run_begin(c->n_leaves, (uint32_t)s->n_runs, (uint32_t)s->run);
-    s->end = tree_run_begin(c->n_leaves, (uint32_t)s->n_runs, (uint32_t)s->run + 1);
-    if (s->scatters) {
-        shape_slot_of_shards(s);
-    } else {
-        shape_whole_slot(s);
-    }
-}
-
-static void shape_release(struct shape *s)
-{
-    bucket_list_release(&s->buckets);
-    shard_map_release(&s->own);
-    unit_groups_release(&s->groups);
-    mem_free(s->slot_units);
-}
-
-static struct gather_config gather_of(const struct shape *s, const float *params)
-{
-    const struct parallel_config *c = s->config;
-
-    return (struct gather_config){.device = c->device,
-                                  .comm = c->gather,
-                                  .layout = c->layout,
-                                  .groups = &s->groups,
-                                  .own = &s->own,
-                                  .params = params,
-                                  .n_shards = s->n_shards,
-                                  .shard = s->shard,
-                                  .keep = !c->zero.params,
-                                  .ahead = c->ahead};
-}
-
-static struct scatter_config scatter_of(const struct shape *s, float *slots)
-{
-    const struct parallel_config *c = s->config;
-
-    return (struct scatter_config){.device = c->device,
-                                   .comm = c->shard,
-                                   .layout = c->layout,
-                                   .groups = &s->groups,
-                                   .own = &s->own,
-                                   .n_shards = s->n_shards,
-                                   .shard = s->shard,
-                                   .begin = s->begin,
-                                   .end = s->end,
-                                   .exact = c->exact,
-                                   .tied_size = c->tied_size,
-                                   .slots = slots};
-}
-
-/* The runs' comm: all ranks' unless only those of equal shard meet. */
-static struct comm *comm_between(const struct shape *s)
-{
-    return s->n_runs == 1 ? NULL : s->scatters ? s->config->replica : s->config->comm;
-}
-
-static int node_size_of(const struct shape *s, const struct comm *between)
-{
-    if (between) {
-        return between->uniform ? between->node_size : 0;
-    }
-    if (!s->scatters || s->config->node_size < s->n_shards) {
-        return s->scatters ? 1 : s->config->node_size;
-    }
-    return s->config->node_size % s->n_shards == 0 ? s->config->node_size / s->n_shards
-                                                   : 0;
-}
-
-static struct reduction_config reduction_of(const struct shape *s)
-{
-    struct comm *between = comm_between(s);
-
-    return (struct reduction_config){.device = s->config->device,
-                                     .comm = between,
-                                     .rank = s->run,
-                                     .world_size = s->n_runs,
-                                     .node_size = node_size_of(s, between),
-                                     .n_leaves = s->config->n_leaves,
-                                     .buckets = &s->buckets,
-                                     .own_shard_only = s->n_shards > 1 && !s->scatters};
-}
-
-/* ---- sizes ----------------------------------------------------------------------- */
-
-static size_t slots_bytes(const struct shape *s)
-{
-    struct scatter_config scatter = scatter_of(s, NULL);
-    int n = s->scatters ? scatter_slots(&scatter)
-                        : accumulate_slots(s->begin, s->end, s->config->exact);
-
-    return (size_t)n * s->buckets.buffer_size * sizeof(float);
-}
-
-static size_t staging_bytes(const struct shape *s)
-{
-    struct reduction_config r = reduction_of(s);
-
-    return s->config->exact ? reduction_staging(&r) * sizeof(float) : 0;
-}
-
-static size_t spread_bytes(const struct shape *s)
-{
-    return s->n_shards > 1 ? s->config->layout->size / SUMSQ_CHUNK * sizeof(double) : 0;
-}
-
-static struct parallel_bytes bytes_of(const struct shape *s)
-{
-    struct gather_config gather = gather_of(s, NULL);
-    struct scatter_config scatter = scatter_of(s, NULL);
-
-    return (struct parallel_bytes){
-        .params = s->own.size * sizeof(float),
-        .gathered = s->n_shards > 1 ? gather_bytes(&gather) : 0,
-        .grads = slots_bytes(s) + staging_bytes(s) + spread_bytes(s) +
-                 (s->scatters ? scatter_bytes(&scatter) : 0)};
-}
+/* ---- what it takes --------------------------------------------------------------- */
 
 static struct parallel_bytes zero_bytes(const struct parallel_config *c)
 {
@@ -243,52 +63,18 @@ static struct parallel_bytes zero_bytes(const struct parallel_config *c)
     struct shape s;
 
     shape_init(&s, c);
-    ret = bytes_of(&s);
+    ret = shape_bytes(&s);
     shape_release(&s);
     return ret;
 }
 
-/* Elements of all buckets that travel in fast: the head's do not. */
-static size_t count_travelling(const struct bucket_list *l)
-{
-    size_t n = 0;
-
-    for (int i = 0; i < l->n; i++) {
-        if (!l->bucket[i].is_head) {
-            n += l->bucket[i].end - l->bucket[i].begin;
-        }
-    }
-    return n;
-}
-
-/* An all-reduce sends each of n − 1 parts twice, however it is arranged. */
-static size_t sent_between(const struct shape *s)
-{
-    struct reduction_config r = reduction_of(s);
-    size_t n = (size_t)s->n_runs;
-
-    return sizeof(float) * (s->config->exact
-                                ? reduction_sent(&r)
-                                : 2 * (n - 1) * count_travelling(&s->buckets) / n);
-}
-
 static size_t zero_sent(const struct parallel_config *c)
 {
-    struct gather_config gather;
-    struct scatter_config scatter;
     struct shape s;
     size_t bytes;
 
     shape_init(&s, c);
-    gather = gather_of(&s, NULL);
-    scatter = scatter_of(&s, NULL);
-    bytes = sent_between(&s);
-    if (s.n_shards > 1) {
-        bytes += gather_sent(&gather, leaf_run_rounds(c->n_leaves, c->world_size,
-                                                      parallel_team(c), c->rank));
-        bytes += s.own.size / SUMSQ_CHUNK * (size_t)(s.n_shards - 1) * sizeof(double);
-    }
-    bytes += s.scatters ? scatter_sent(&scatter) : 0;
+    bytes = shape_sent(&s);
     shape_release(&s);
     return bytes;
 }
@@ -335,10 +121,10 @@ static int alloc_all(struct data_parallel *p, struct errmsg *msg)
     void *params = NULL, *slots = NULL, *staging = NULL, *spread = NULL;
     int rv;
 
-    p->bytes = bytes_of(&p->shape);
-    p->slots_bytes = slots_bytes(&p->shape);
-    p->staging_bytes = staging_bytes(&p->shape);
-    p->spread_bytes = spread_bytes(&p->shape);
+    p->bytes = shape_bytes(&p->shape);
+    p->slots_bytes = shape_slots_bytes(&p->shape);
+    p->staging_bytes = shape_staging_bytes(&p->shape);
+    p->spread_bytes = shape_spread_bytes(&p->shape);
     rv = alloc(p, "parameters", p->bytes.params, &params, msg);
     p->params = params;
     rv = rv < 0 ? rv : alloc(p, "gradient buffers", p->slots_bytes, &slots, msg);
@@ -354,8 +140,8 @@ static int alloc_all(struct data_parallel *p, struct errmsg *msg)
 
 static int open_parts(struct data_parallel *p, struct errmsg *msg)
 {
-    struct gather_config gather = gather_of(&p->shape, p->params);
-    struct scatter_config scatter = scatter_of(&p->shape, p->slots);
+    struct gather_config gather = shape_gather(&p->shape, p->params);
+    struct scatter_config scatter = shape_scatter(&p->shape, p->slots);
     struct accumulate_config accumulate = {
         .device = p->config.device,
         .layout = p->config.layout,
@@ -396,7 +182,7 @@ static void plan_tied(struct data_parallel *p)
 
 static void plan_reduction(struct data_parallel *p)
 {
-    struct reduction_config r = reduction_of(&p->shape);
+    struct reduction_config r = shape_reduction(&p->shape);
 
     r.held = p->scatter ? scatter_held(p->scatter) : accumulate_held(p->accumulate);
     r.slots = p->slots;
@@ -470,7 +256,7 @@ static int zero_open(const struct parallel_config *config, struct parallel **ret
     p = mem_zalloc(sizeof(*p));
     p->config = *config;
     shape_init(&p->shape, &p->config);
-    p->between = comm_between(&p->shape);
+    p->between = shape_between(&p->shape);
     p->queue = config->world_size > 1 ? QUEUE_REDUCE : QUEUE_COMPUTE;
     rv = alloc_all(p, msg);
     rv = rv < 0 ? rv : open_parts(p, msg);
