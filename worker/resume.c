@@ -501,33 +501,6 @@ static int write_config(struct trainer *t, struct errmsg *msg)
     return rv;
 }
 
-static int open_saver(struct trainer *t, struct errmsg *msg)
-{
-    struct saver_config config = {
-        .launch = t->launch,
-        .layout = &t->layout,
-        .device = t->device,
-        .control = t->control,
-        .run_dir = &t->run_dir,
-        .dir = t->config->checkpoint.dir,
-        .retention = {.keep = (size_t)t->config->checkpoint.keep,
-                      .keep_every = (uint64_t)t->config->checkpoint.keep_every,
-                      .keep_best = (size_t)t->config->checkpoint.keep_best},
-        .timeout_ms = t->timeout_ms,
-        .metrics = t->metrics,
-        .holder = trainer_holder(t, t->launch->rank),
-        .comm = t->gather,
-        .comm_queue = QUEUE_GATHER,
-    };
-
-    t->meta.run_generation = t->run_dir.run_generation;
-    t->meta.mesh.dp_shard = t->mesh.dp_shard;
-    t->meta.mesh.dp_replicate = t->mesh.dp_replicate;
-    memcpy(t->meta.mesh.strategy, t->config->parallel.strategy,
-           sizeof(t->meta.mesh.strategy));
-    return saver_open(&config, &t->saver, msg);
-}
-
 static void format_count(char *text, size_t size, size_t n)
 {
     if (n < 1000000) {
@@ -599,5 +572,5 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
     }
     loader = trainer_loader_config(t);
     rv = loader_open(&loader, &t->loader, msg);
-    return rv < 0 ? rv : open_saver(t, msg);
+    return rv < 0 ? rv : trainer_open_saver(t, msg);
 }

@@ -448,6 +448,33 @@ int trainer_open(struct trainer *t, struct errmsg *msg)
     return rv < 0 ? rv : open_arenas(t, msg);
 }
 
+int trainer_open_saver(struct trainer *t, struct errmsg *msg)
+{
+    struct saver_config config = {
+        .launch = t->launch,
+        .layout = &t->layout,
+        .device = t->device,
+        .control = t->control,
+        .run_dir = &t->run_dir,
+        .dir = t->config->checkpoint.dir,
+        .retention = {.keep = (size_t)t->config->checkpoint.keep,
+                      .keep_every = (uint64_t)t->config->checkpoint.keep_every,
+                      .keep_best = (size_t)t->config->checkpoint.keep_best},
+        .timeout_ms = t->timeout_ms,
+        .metrics = t->metrics,
+        .holder = trainer_holder(t, t->launch->rank),
+        .comm = t->gather,
+        .comm_queue = QUEUE_GATHER,
+    };
+
+    t->meta.run_generation = t->run_dir.run_generation;
+    t->meta.mesh.dp_shard = t->mesh.dp_shard;
+    t->meta.mesh.dp_replicate = t->mesh.dp_replicate;
+    memcpy(t->meta.mesh.strategy, t->config->parallel.strategy,
+           sizeof(t->meta.mesh.strategy));
+    return saver_open(&config, &t->saver, msg);
+}
+
 void trainer_close(struct trainer *t)
 {
     size_t leaf_bytes = (size_t)t->config->train.micro_batch *

@@ -82,6 +82,9 @@ int trainer_resume(struct trainer *t, bool *ret_finished,
                    struct errmsg *msg) MUST_CHECK;
 void trainer_close(struct trainer *t);
 
+/* When it is known whether there is something to train. */
+int trainer_open_saver(struct trainer *t, struct errmsg *msg) MUST_CHECK;
+
 /* `isa` NULL: the best that this processor has. */
 int trainer_open_device(struct trainer *t, const char *isa,
                         struct errmsg *msg) MUST_CHECK;

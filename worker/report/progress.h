@@ -2,8 +2,7 @@
 #define WORKER_REPORT_PROGRESS_H
 
 /* What a person sees, as text: the progress line (step, loss, tokens/s, ETA, what the
- * step took of the machine), and the
- * loss curve. The caller prints them. */
+ * step took of the machine), and the loss curve. The caller prints them. */
 
 #include "worker/report/metrics.h"
 
