@@ -420,7 +420,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     bool is_saved;
     int rv;
 
-    trace_step(t->trace, line.step);
+    trace_step(line.step);
     rv = run_step(loop, &line, ret_flags, msg);
     trace_end(t->trace, TRACE_ROW_STEP, "step", began_us);
     if (rv == 0 && saver_is_fenced(t->saver)) {

@@ -20,7 +20,6 @@ struct event {
 struct trace {
     FILE *file;
     int rank;
-    _Atomic uint64_t step;
     _Atomic uint64_t n; /* also of those that found no place */
     struct event event[TRACE_EVENTS];
 };
@@ -29,6 +28,7 @@ static const char *const rows[TRACE_ROWS] = {"compute", "gather", "reduce", "cop
                                              "step"};
 
 static _Thread_local const char *name_in_hand;
+static _Thread_local uint64_t step_in_hand;
 
 size_t trace_bytes(void)
 {
@@ -52,11 +52,14 @@ int trace_open(const char *path, int rank, struct trace **ret, struct errmsg *ms
     return 0;
 }
 
-void trace_step(struct trace *t, uint64_t step)
+void trace_step(uint64_t step)
 {
-    if (t) {
-        atomic_store(&t->step, step);
-    }
+    step_in_hand = step;
+}
+
+uint64_t trace_step_in_hand(void)
+{
+    return step_in_hand;
 }
 
 uint64_t trace_begin(const struct trace *t)
@@ -75,7 +78,7 @@ void trace_end(struct trace *t, int row, const char *name, uint64_t began_us)
     i = atomic_fetch_add(&t->n, 1);
     if (i < TRACE_EVENTS) {
         t->event[i] = (struct event){.name = name,
-                                     .step = atomic_load(&t->step),
+                                     .step = step_in_hand,
                                      .begin_us = began_us,
                                      .duration_us = (uint32_t)(clock_us() - began_us),
                                      .row = row};

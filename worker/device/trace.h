@@ -29,8 +29,10 @@ int trace_open(const char *path, int rank, struct trace **ret,
 /* Writes the file. Frees `t` also when that fails. */
 int trace_close(struct trace *t, struct errmsg *msg) MUST_CHECK;
 
-/* What is added from now on belongs to this step. */
-void trace_step(struct trace *t, uint64_t step);
+/* What the calling thread adds from now on belongs to this step; a queue's thread says
+ * so for each task, which belongs to the step that enqueued it. */
+void trace_step(uint64_t step);
+uint64_t trace_step_in_hand(void);
 
 /* The time, to be given to trace_end. */
 uint64_t trace_begin(const struct trace *t);

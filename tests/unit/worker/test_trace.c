@@ -1,11 +1,12 @@
 #include "tests/lib/cmocka.h"
-#include "worker/device/trace.h"
+#include "worker/device/device.h"
 
 #include "common/check.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,7 @@ static void events_have_row_step_and_time(void **state)
 
     (void)state;
     assert_true(began > 0);
-    trace_step(t, 7);
+    trace_step(7);
     trace_end(t, 2, "all_to_all", began);
     root = closed(t);
     assert_int_equal(json_array_size(json_object_get(root, "traceEvents")), META + 1);
@@ -107,12 +108,43 @@ static void threads_add_at_once_and_what_finds_no_place_is_left_out(void **state
     json_decref(root);
 }
 
+static int wait_for_the_next_step(void *arg, struct errmsg *msg)
+{
+    sem_t **begun = arg;
+
+    return sem_wait(*begun) == 0 ? 0 : errmsg_set(msg, -errno, "sem_wait");
+}
+
+static void a_task_belongs_to_the_step_that_enqueued_it(void **state)
+{
+    struct trace *t = open_trace();
+    struct device_config config = {.local_world_size = 1, .threads = 1, .trace = t};
+    struct device *d;
+    struct errmsg msg;
+    sem_t begun;
+    sem_t *arg = &begun;
+    json_t *root;
+
+    (void)state;
+    assert_int_equal(device_open("cpu", &config, &d, &msg), 0);
+    assert_int_equal(sem_init(&begun, 0, 0), 0);
+    trace_step(4);
+    device_enqueue(d, QUEUE_COPY, wait_for_the_next_step, &arg, sizeof(arg));
+    trace_step(5);
+    assert_int_equal(sem_post(&begun), 0);
+    assert_int_equal(device_finish(d, device_mark(d, QUEUE_COPY), 60000, &msg), 0);
+    device_close(d);
+    (void)sem_destroy(&begun);
+    root = closed(t);
+    expect_number(json_object_get(event(root, META), "args"), "step", 4);
+    json_decref(root);
+}
+
 static void without_a_trace_nothing_happens(void **state)
 {
     struct errmsg msg;
 
     (void)state;
-    trace_step(NULL, 1);
     assert_int_equal(trace_begin(NULL), 0);
     trace_end(NULL, 0, "gelu", 0);
     assert_int_equal(trace_close(NULL, &msg), 0);
@@ -143,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_have_row_step_and_time),
         cmocka_unit_test(threads_add_at_once_and_what_finds_no_place_is_left_out),
+        cmocka_unit_test(a_task_belongs_to_the_step_that_enqueued_it),
         cmocka_unit_test(without_a_trace_nothing_happens),
         cmocka_unit_test(a_name_holds_for_one_task),
         cmocka_unit_test(files_that_cannot_be_written_are_told),

@@ -12,6 +12,7 @@
 
 struct queue_slot {
     device_task task; /* NULL: the end */
+    uint64_t step;    /* that enqueued it: for the profile */
     _Alignas(16) unsigned char arg[DEVICE_TASK_ARG_MAX];
 };
 
@@ -96,6 +97,7 @@ static void *on_thread(void *arg)
         if (!slot->task) {
             return NULL;
         }
+        trace_step(slot->step);
         run_task(q, slot->task, slot->arg);
         sequence_set(&q->done, seq);
     }
@@ -131,6 +133,7 @@ static void push_slot(struct cpu_queue *q, uint64_t seq, device_task task,
         (void)sequence_wait(&q->done, seq - QUEUE_SLOTS, -1);
     }
     slot->task = task;
+    slot->step = trace_step_in_hand();
     if (size > 0) {
         memcpy(slot->arg, arg, size);
     }
