@@ -136,7 +136,8 @@ check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for s
 	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),40,200)) tests/run-units $(UNITS)
 	$(Q)$(SYSTEM_TESTS)
 
-soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds
+soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds, deep analysis
+	$(Q)$(MAKE) --no-print-directory tidy ANALYZER_NODES=225000
 	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 tests/run-units $(filter $(O)/tests/sim/%,$(UNITS))
 	$(Q)CTRUN_SOAK=1 $(SYSTEM_TESTS)
 
@@ -177,10 +178,13 @@ symbols: all ## global symbols are unique in the tree
 words: ## spelling; shell scripts
 	$(Q)codespell -q 3 -L ans,nd,te,numer,fo,hist,dout,inout,ore,ba,clen,wit -S '*.safetensors,build,.git' . && \
 	  shellcheck .ci/run tests/run-units tests/demo/demo.sh tests/lint/layers tests/lint/symbols
+# clang's path-sensitive analysis: nodes of its graph, for each function; its own default is 225000
+ANALYZER_NODES ?= 25000
 tidy: ## clang-tidy, and gcc's analyzer
-	$(Q)printf '%s\n' $(filter-out %_avx2.c %_avx512.c,$(ALL_C)) | xargs -P2 -n1 sh -c \
-	  'clang-tidy --quiet "$$1" -- $(CPPFLAGS) -std=c17 2>/dev/null || exit 255' sh
-	$(Q)printf '%s\n' $(filter-out %_avx2.c %_avx512.c,$(ALL_C)) | xargs -P2 -n1 sh -c \
+	$(Q)printf '%s\n' $(filter-out %_avx2.c %_avx512.c,$(ALL_C)) | xargs -P$$(nproc) -n1 sh -c \
+	  'clang-tidy --quiet "$$1" -- $(CPPFLAGS) -std=c17 -Xclang -analyzer-config -Xclang max-nodes=$(ANALYZER_NODES) \
+	  2>/dev/null || exit 255' sh
+	$(Q)printf '%s\n' $(filter-out %_avx2.c %_avx512.c,$(ALL_C)) | xargs -P$$(nproc) -n1 sh -c \
 	  '$(CC) $(CPPFLAGS) -std=c17 -O1 -fanalyzer -Werror -c "$$1" -o /dev/null || exit 255' sh
 stats: ## the longest functions and files
 	$(Q)pmccabe $(ALL_C) | sort -k5 -nr | awk '{print $$5, $$7, $$6}' | head -20

@@ -8,7 +8,8 @@ import pytest
 def pytest_configure(config):
     config.addinivalue_line("markers", "release_only: means nothing under a sanitizer")
     config.addinivalue_line("markers", "faults_only: needs the points of common/fault.h")
-    config.addinivalue_line("markers", "thorough: too slow for the quick suite under TSan")
+    config.addinivalue_line("markers", "threads: has several; the quick suite under TSan")
+    config.addinivalue_line("markers", "thorough: too slow for that one")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -18,9 +19,11 @@ def pytest_collection_modifyitems(config, items):
         out.add("release_only")
     elif not any(mode in binaries for mode in ("debug", "cov")):
         out.add("faults_only")
-    if "tsan" in binaries and not os.environ.get("CTRUN_SOAK"):
+    is_quick = "tsan" in binaries and not os.environ.get("CTRUN_SOAK")
+    if is_quick:
         out.add("thorough")
-    left_out = [item for item in items if any(map(item.get_closest_marker, out))]
+    left_out = [item for item in items if any(map(item.get_closest_marker, out))
+                or (is_quick and not item.get_closest_marker("threads"))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

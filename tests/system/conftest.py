@@ -27,7 +27,7 @@ def bin_dir():
 def wait_for():
     """wait_for(condition, timeout) calls it until its result is true, and returns that."""
 
-    def wait(condition, timeout=120.0):
+    def wait(condition, timeout=training.PATIENCE):
         end = time.monotonic() + timeout
         while True:
             result = condition()
@@ -76,7 +76,7 @@ class Process:
     def signal(self, number):
         self.popen.send_signal(number)
 
-    def wait(self, timeout=120.0):
+    def wait(self, timeout=training.PATIENCE):
         """Its exit status: as subprocess has it, negative for a signal."""
         return self.popen.wait(timeout)
 

@@ -53,7 +53,7 @@ def request(op, *args):
 
 
 class Client:
-    def __init__(self, port, host="127.0.0.1", validate=True, timeout=60.0):
+    def __init__(self, port, host="127.0.0.1", validate=True, timeout=300.0):
         self.sock = socket.create_connection((host, port), timeout=timeout)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if validate:

@@ -6,6 +6,8 @@ import subprocess
 import pytest
 import training
 
+pytestmark = pytest.mark.threads
+
 HALF = "train.steps=20"
 
 
@@ -43,7 +45,7 @@ def half_way(bin_dir, corpus, tmp_path_factory):
     subprocess.run(
         [bin_dir / "ctrun", "--nproc-per-node=2", "ctrun-worker",
          *training.overrides(corpus, run_dir, HALF)],
-        check=True, stdout=subprocess.DEVNULL, timeout=120,
+        check=True, stdout=subprocess.DEVNULL, timeout=training.PATIENCE,
     )
     return run_dir
 
@@ -66,7 +68,7 @@ def test_is_rejected_with_a_line_and_the_one_before_is_used(
     assert verify.returncode == 1
     assert victim.name in verify.stdout + verify.stderr
     run = train(run_dir, "train.steps=21", "checkpoint.keep=0")
-    assert run.wait(60) == 0, run.err()
+    assert run.wait() == 0, run.err()
     assert run.err().count("rejected") == 1, run.err()
     assert newest.name in run.err() and victim.name in run.err()
     assert f"resumed from {good.name}" in run.out()
@@ -74,6 +76,7 @@ def test_is_rejected_with_a_line_and_the_one_before_is_used(
     assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, 22))
 
 
+@pytest.mark.thorough
 def test_where_all_are_damaged_nothing_of_them_is_left_in_the_state(
     bin_dir, train, half_way, golden, tmp_path
 ):
@@ -83,7 +86,7 @@ def test_where_all_are_damaged_nothing_of_them_is_left_in_the_state(
     for path in training.checkpoints(run_dir):
         flip(next(path.glob("shard-00002*")))
     run = train(run_dir)
-    assert run.wait(60) == 0, run.err()
+    assert run.wait() == 0, run.err()
     assert "rejected" in run.err() and "resumed" not in run.out()
     training.assert_same_answer(bin_dir, run_dir, golden())
 
@@ -98,7 +101,7 @@ def test_a_cleaned_up_log_folder_does_not_bring_back_an_older_checkpoint(
         old.rename(str(old).replace("-g1", "-g7"))
     subprocess.run(["rm", "-r", run_dir / "log"], check=True)
     run = train(run_dir, "train.steps=24", "checkpoint.resume=never")
-    assert run.wait(60) == 0, run.err()
+    assert run.wait() == 0, run.err()
     assert training.checkpoints(run_dir)[-1].name == "step-00000024-g8"
 
 
@@ -112,7 +115,7 @@ def test_leftovers_with_folders_in_them_are_swept_and_what_cannot_be_is_a_warnin
     mount = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {mounted} && exec "$@"', "sh"]
     run = start(*mount, bin_dir / "ctrun-worker",
                 *training.overrides(corpus, run_dir, "train.steps=2"))
-    assert run.wait(60) == 0, run.err()
+    assert run.wait() == 0, run.err()
     assert run.err().count("not deleted") == 1 and "step-mine.tmp" in run.err(), run.err()
     assert not (run_dir / "ckpt/trash-z").exists()
 
@@ -133,7 +136,7 @@ def test_a_full_disk_costs_a_line_and_the_last_good_one_stays(
     run_dir = tmp_path / "run"
     folder = small_disk / "ckpt"
     run = train(run_dir, f"checkpoint.dir={folder}", "checkpoint.keep=0")
-    code = run.wait(120)
+    code = run.wait()
     assert code == 82, run.err()  # the last one could not be written either
     assert "was not written" in run.err() and "No space left" in run.err()
     assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, training.STEPS + 1))
@@ -154,7 +157,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_neither_rejected_nor_a_mistake(
 ):
     first = tmp_path / "first"
     worker = [bin_dir / "ctrun-worker", *training.overrides(corpus, first, "train.steps=4")]
-    assert start(*worker).wait(60) == 0
+    assert start(*worker).wait() == 0
     before = training.checkpoints(first)
     run_dir = first if key.endswith("auto") else tmp_path / "run"
     given = key if key.endswith("auto") else f"{key}{before[-1]}"
@@ -162,6 +165,6 @@ def test_a_checkpoint_that_cannot_be_read_now_is_neither_rejected_nor_a_mistake(
         run = start(bin_dir / "ctrun-worker",
                     *training.overrides(corpus, run_dir, "train.steps=8", given),
                     env={**os.environ, "CTRUN_FAULT": f"{fault}:{error}"})
-        assert run.wait(60) == code, run.err()
+        assert run.wait() == code, run.err()
         assert "rejected" not in run.err()
         assert training.checkpoints(first) == before

@@ -3,6 +3,8 @@
 import pytest
 import training
 
+pytestmark = pytest.mark.threads
+
 # A learning rate in the hundreds makes the weights overflow within some steps.
 DIVERGE = ["optim.lr=1000", "optim.min_lr=1000", "optim.warmup=4", "optim.weight_decay=1000",
            "train.grad_clip=0", "eval.every=0", "checkpoint.every=1"]
@@ -14,7 +16,7 @@ def test_ends_the_run_at_that_step_without_a_checkpoint_or_a_restart(
 ):
     run_dir = tmp_path / "run"
     run = train(run_dir, *DIVERGE, nproc=nproc, options=["--max-restarts=3"])
-    assert run.wait(60) == 1, run.err()
+    assert run.wait() == 1, run.err()
     last = training.metrics(run_dir)[-1]
     assert None in (last["loss"], last["grad_norm"])
     kept = training.checkpoints(run_dir)
@@ -31,6 +33,6 @@ def test_before_the_first_checkpoint_and_without_a_launcher(bin_dir, start, corp
     run_dir = tmp_path / "run"
     run = start(bin_dir / "ctrun-worker",
                 *training.overrides(corpus, run_dir, *DIVERGE, "checkpoint.every=0"))
-    assert run.wait(60) == 1, run.err()
+    assert run.wait() == 1, run.err()
     assert "there is no checkpoint" in run.err() and run.err().count("\n") == 1, run.err()
     assert training.checkpoints(run_dir) == []

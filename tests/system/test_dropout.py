@@ -8,6 +8,8 @@ import subprocess
 import pytest
 import training
 
+pytestmark = pytest.mark.threads
+
 DROPOUT = "model.dropout=0.1"
 
 
@@ -32,7 +34,7 @@ def test_any_number_of_ranks_and_whatever_is_computed_again(
     run_dir = tmp_path / "run"
     run = train(run_dir, DROPOUT, f"train.activation_checkpointing={what}",
                 f"device.threads={threads}", nproc=nproc)
-    assert run.wait(120) == 0, run.err()
+    assert run.wait() == 0, run.err()
     training.assert_same_answer(bin_dir, run_dir, dropped)
 
 
@@ -40,7 +42,7 @@ def test_after_a_kill(bin_dir, train, dropped, tmp_path, wait_for):
     """Started again with another number of ranks, and with blocks computed again."""
     run_dir = tmp_path / "run"
     run = train(run_dir, DROPOUT)
-    wait_for(lambda: training.last_step(run_dir) >= 13, 60)
+    wait_for(lambda: training.last_step(run_dir) >= 13)
     for pid in [run.pid, *training.children(run.pid), *training.workers(run.pid)]:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -48,7 +50,7 @@ def test_after_a_kill(bin_dir, train, dropped, tmp_path, wait_for):
             pass
     wait_for(lambda: not training.processes_of(run_dir))
     again = train(run_dir, DROPOUT, "train.activation_checkpointing=block", nproc=3)
-    assert again.wait(120) == 0, again.err()
+    assert again.wait() == 0, again.err()
     assert "changed since" not in again.err()
     training.assert_same_answer(bin_dir, run_dir, dropped)
 
@@ -61,7 +63,7 @@ def test_training_drops_and_evaluation_does_not(bin_dir, train, golden, dropped,
     for name, dropout in (("with", "0.1"), ("without", "0")):
         run = train(tmp_path / name, f"model.dropout={dropout}", "optim.lr=0",
                     "optim.min_lr=0", "train.steps=10")
-        assert run.wait(120) == 0, run.err()
+        assert run.wait() == 0, run.err()
         rows.append(training.metrics(tmp_path / name)[-1])
     assert rows[0]["val_loss"] == rows[1]["val_loss"]
     assert rows[0]["loss"] != rows[1]["loss"]

@@ -8,6 +8,8 @@ import signal
 import pytest
 import training
 
+pytestmark = pytest.mark.threads
+
 # In a soak 50 in all: 20 of random workers, and 10 each of either agent and of everything.
 KILLS = 20 if training.SOAK else 4
 TIMES = range(10 if training.SOAK else 1)
@@ -58,7 +60,7 @@ def test_random_workers(bin_dir, train, golden, tmp_path, shm_before, wait_for):
                         and training.workers(run.pid) or has_ended(run), 60)
         assert not has_ended(run), run.err()
         kill(rng.choice(pids))
-        wait_for(lambda: generation(run_dir) > seen or has_ended(run), 60)
+        wait_for(lambda: generation(run_dir) > seen or has_ended(run))
         assert not has_ended(run), run.err()
     assert run.wait(300) == 0, run.err()
     assert generation(run_dir) >= KILLS
@@ -157,14 +159,14 @@ def test_while_a_checkpoint_is_written(
                       and stopped_while_writing(run, run_dir, is_time))
         if caught:
             break
-        assert run.wait(120) == 0, run.err()
+        assert run.wait() == 0, run.err()
     assert caught, f"not once in {TRIES} runs"
     assert is_time(half_written(run_dir))
     pids = training.workers(run.pid)
     kill(pids[0])
     for pid in pids[1:]:
         send(pid, signal.SIGCONT)
-    assert run.wait(120) == 0, run.err()
+    assert run.wait() == 0, run.err()
     assert "SIGKILL" in run.err()
     check(bin_dir, run_dir, golden, shm_before, wait_for)
 
@@ -185,12 +187,12 @@ def test_an_agent_with_its_workers(
     first = two_agents(train, run_dir, free_port, 1)[0]
     wait_for(lambda: "waiting" in first.err() or training.workers(first.pid))
     second = two_agents(train, run_dir, free_port, 1)[0]
-    wait_for(lambda: training.last_step(run_dir) >= 10, 60)
+    wait_for(lambda: training.last_step(run_dir) >= 10)
     dead, alive = (first, second) if victim == "owner of the endpoint" else (second, first)
     kill(dead.pid)
     back = two_agents(train, run_dir, free_port, 1)[0]
-    assert back.wait(120) == 0, back.err()
-    assert alive.wait(120) == 0, alive.err()
+    assert back.wait() == 0, back.err()
+    assert alive.wait() == 0, alive.err()
     check(bin_dir, run_dir, golden, shm_before, wait_for)
 
 
@@ -198,25 +200,25 @@ def test_an_agent_with_its_workers(
 def test_everything_at_once(bin_dir, train, golden, tmp_path, shm_before, wait_for, time):
     run_dir = tmp_path / "run"
     run = train(run_dir)
-    wait_for(lambda: training.last_step(run_dir) >= 13, 60)
+    wait_for(lambda: training.last_step(run_dir) >= 13)
     for pid in [run.pid, *training.children(run.pid), *training.workers(run.pid)]:
         kill(pid)
     wait_for(lambda: not training.processes_of(run_dir))
     again = train(run_dir)
-    assert again.wait(120) == 0, again.err()
+    assert again.wait() == 0, again.err()
     check(bin_dir, run_dir, golden, shm_before, wait_for)
 
 
 def test_ctrl_c_saves_and_goes_on(bin_dir, train, golden, tmp_path, shm_before, wait_for):
     run_dir = tmp_path / "run"
     run = train(run_dir)
-    wait_for(lambda: training.last_step(run_dir) >= 9, 60)
+    wait_for(lambda: training.last_step(run_dir) >= 9)
     run.signal(signal.SIGINT)
-    assert run.wait(60) == 128 + signal.SIGINT
+    assert run.wait() == 128 + signal.SIGINT
     wait_for(lambda: not training.processes_of(run_dir))
     stopped_at = training.last_step(run_dir)
     assert training.checkpoints(run_dir)[-1].name.startswith(f"step-{stopped_at:08d}-")
     again = train(run_dir)
-    assert again.wait(120) == 0, again.err()
+    assert again.wait() == 0, again.err()
     assert f"step {stopped_at} of" in again.out()
     check(bin_dir, run_dir, golden, shm_before, wait_for)

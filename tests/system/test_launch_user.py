@@ -16,7 +16,7 @@ import training
                                            ("errpart", "apart"), ("part", "apart")])
 def test_report_begins_on_a_fresh_line(bin_dir, part, streams):
     done = subprocess.run([bin_dir / "ctrun", bin_dir / "fake-worker", f"{part}=half", "exit=3"],
-                          stdout=subprocess.PIPE, text=True, timeout=120,
+                          stdout=subprocess.PIPE, text=True, timeout=training.PATIENCE,
                           stderr=subprocess.STDOUT if streams == "shared" else subprocess.PIPE)
     assert done.returncode == 3
     if (part, streams) == ("part", "apart"):
@@ -29,14 +29,14 @@ def test_report_begins_on_a_fresh_line(bin_dir, part, streams):
 @pytest.mark.parametrize("level, code", [("bogus", 2), ("", 0), ("Debug", 0), ("info", 0)])
 def test_a_log_level_that_is_none_is_refused(bin_dir, level, code):
     done = subprocess.run([bin_dir / "ctrun", "/bin/true"], env={**os.environ, "CTRUN_LOG": level},
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=training.PATIENCE)
     assert done.returncode == code, done.stderr
     assert ("CTRUN_LOG=bogus: expects error, warn, info or debug" in done.stderr) == (code == 2)
 
 
 def test_worker_that_ends_well_keeps_its_bytes(bin_dir):
     done = subprocess.run([bin_dir / "ctrun", bin_dir / "fake-worker", "part=half"],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=training.PATIENCE)
     assert (done.returncode, done.stdout) == (0, b"half")
 
 
@@ -110,7 +110,7 @@ def test_stdout_that_takes_nothing_is_said_once_and_the_job_goes_on(bin_dir, tmp
     logs = tmp_path / "logs"
     done = subprocess.run([bin_dir / "ctrun", "--nproc-per-node=2", f"--log-dir={logs}",
                            bin_dir / "fake-worker", "print=one", "print=two"],
-                          stdout=out, stderr=subprocess.PIPE, text=True, timeout=120)
+                          stdout=out, stderr=subprocess.PIPE, text=True, timeout=training.PATIENCE)
     os.close(out)
     assert done.returncode == 0
     assert done.stderr.count("stdout takes nothing more") == 1, done.stderr

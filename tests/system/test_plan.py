@@ -9,8 +9,6 @@ import subprocess
 import pytest
 import training
 
-pytestmark = pytest.mark.thorough
-
 SHARDED = ["checkpoint.every=0", "checkpoint.resume=never", "sample.every=2",
            "sample.tokens=3"]
 SHAPES = {
@@ -160,7 +158,7 @@ def test_processes_keep_to_the_plan(bin_dir, corpus, train, tmp_path, wait_for, 
                 peaks[seen[0]] = max(peaks.get(seen[0], 0), seen[1])
         return run.popen.poll() is not None
 
-    wait_for(ended, 60)
+    wait_for(ended)
     assert run.wait() == 0, run.err()
     assert sorted(peaks) == list(range(nproc))
     for rank, peak in peaks.items():

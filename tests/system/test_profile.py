@@ -2,6 +2,10 @@
 
 import json
 
+import pytest
+
+pytestmark = pytest.mark.threads
+
 STEPS = 12
 ROWS = {"compute", "gather", "reduce", "copy", "step"}
 

@@ -223,7 +223,7 @@ def test_legacy_b_when_told_so(start_server):
 
 def run(bin_dir, *args):
     return subprocess.run(
-        [bin_dir / "ctrun-rendezvous", *args], capture_output=True, text=True, timeout=60
+        [bin_dir / "ctrun-rendezvous", *args], capture_output=True, text=True, timeout=300
     )
 
 
@@ -332,7 +332,7 @@ def test_readiness_and_watchdog_are_notified(start, bin_dir, tmp_path):
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.bind(path)
-        s.settimeout(60)
+        s.settimeout(300)
         env = dict(os.environ, NOTIFY_SOCKET=path, WATCHDOG_USEC="50000")
         process = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0", env=env)
         assert s.recv(100) == b"READY=1"

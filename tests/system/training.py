@@ -9,6 +9,7 @@ import subprocess
 
 SOAK = bool(os.environ.get("CTRUN_SOAK"))
 STEPS = 40
+PATIENCE = 300  # seconds until a test gives up; a crowded machine may be ten times slower
 
 MODEL = [
     "model.layers=2", "model.heads=2", "model.dim=32", "model.context=32", "model.vocab=256",

@@ -48,7 +48,7 @@ def run(tmp_path):
             for _ in range(agents)
         ]
         try:
-            outputs = [p.communicate(timeout=120) for p in processes]
+            outputs = [p.communicate(timeout=300) for p in processes]
         finally:
             for p in processes:
                 p.kill()
