@@ -181,7 +181,7 @@ int checkpoint_discard(const char *dir, uint64_t step, int run_generation,
  * newest counts for the last two. */
 struct checkpoint_retention {
     size_t keep;         /* the newest; 0: all */
-    uint64_t keep_every; /* those of each such step, for good; 0: none */
+    uint64_t keep_every; /* the first at or after each multiple, for good; 0: none */
     size_t keep_best;    /* those with the lowest val_loss */
 };
 

@@ -399,19 +399,39 @@ static void keep_best(struct retained *all, size_t n, const bool *is_old, size_t
     mem_free(is_taken);
 }
 
+/* The first of its `every` steps that there is: those before the first `every` have
+ * none to keep. Later ones change nothing about it. */
+static bool is_first_of_every(const struct retained *all, size_t n, const bool *is_old,
+                              size_t i, uint64_t every)
+{
+    uint64_t step = all[i].entry.step;
+
+    if (every == 0 || step < every || is_old[i]) {
+        return false;
+    }
+    for (size_t k = 0; k < n; k++) {
+        if (!is_old[k] && all[k].entry.step < step &&
+            all[k].entry.step / every == step / every) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void retention_choose(struct retained *all, size_t n,
                       const struct checkpoint_retention *retention)
 {
     bool *is_old = mem_array(n, sizeof(*is_old));
 
     for (size_t i = 0; i < n; i++) {
+        is_old[i] = is_superseded(all, i);
+    }
+    for (size_t i = 0; i < n; i++) {
         struct retained *r = &all[i];
 
-        is_old[i] = is_superseded(all, i);
         r->is_kept = retention->keep == 0 || i < retention->keep ||
                      (retention->keep_best > 0 && r->is_unreadable) ||
-                     (retention->keep_every > 0 && !is_old[i] &&
-                      r->entry.step % retention->keep_every == 0);
+                     is_first_of_every(all, n, is_old, i, retention->keep_every);
     }
     if (retention->keep > 0 && n > 0) {
         keep_best(all, n, is_old, retention->keep_best);

@@ -233,6 +233,32 @@ static void pruning_keeps_every_nth_and_the_best_too(void **state)
     }
 }
 
+/* By time, or put off while another was written, checkpoints miss the exact steps. */
+static void one_stays_of_every_n_steps_whatever_their_numbers(void **state)
+{
+    static const struct checkpoint_retention retention = {.keep = 1, .keep_every = 10};
+    static const struct {
+        uint64_t step;
+        int run_generation;
+    } made[] = {{3, 1}, {9, 1}, {12, 1}, {17, 1}, {31, 1}, {38, 1}, {31, 2}, {39, 2}};
+    static const char *const kept[] = {"step-00000012-g1", "step-00000031-g2",
+                                       "step-00000039-g2"};
+    struct checkpoint_rig *f = *state;
+    struct checkpoint_entry *entry = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) { /* as in training: after each one */
+        tiny_commit(&f->tiny, f->dir, made[i].step, made[i].run_generation, 1);
+        assert_int_equal(checkpoint_prune(f->dir, &retention, &f->msg), 0);
+    }
+    assert_int_equal(checkpoint_list(f->dir, &entry, &n, &f->msg), 0);
+    mem_free(entry);
+    assert_int_equal(n, ARRAY_LEN(kept));
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        assert_true(checkpoint_rig_has(f, kept[i]));
+    }
+}
+
 static void the_sweep_removes_what_crashes_left_and_nothing_else(void **state)
 {
     static const char *const gone[] = {"step-00000009-g1.tmp", "step-00000009-g2.tmp",
@@ -367,6 +393,7 @@ int main(void)
 #endif
         CASE(pruning_keeps_the_newest_by_generation_then_step),
         CASE(pruning_keeps_every_nth_and_the_best_too),
+        CASE(one_stays_of_every_n_steps_whatever_their_numbers),
         CASE(the_sweep_removes_what_crashes_left_and_nothing_else),
         CASE(the_sweep_takes_folders_whole_and_goes_on_where_it_cannot),
         CASE(discarding_takes_the_own_temporary_alone),
