@@ -257,14 +257,19 @@ static void warn_crowded(const struct trainer *t)
     int given = (int)t->config->device.threads;
     int ranks = t->launch->local_world_size;
     int cores = t->device->cores;
+    char better[32] = "fewer ranks are";
 
-    if (trainer_leads(t) && given * ranks > cores) {
-        (void)fprintf(stderr,
-                      "ctrun-worker: device.threads=%d for each of %d rank%s is more "
-                      "than the %d core%s here: they take turns; %d is faster\n",
-                      given, ranks, ranks > 1 ? "s" : "", cores, cores > 1 ? "s" : "",
-                      MAX(1, cores / ranks));
+    if (!trainer_leads(t) || given * ranks <= cores) {
+        return;
     }
+    if (given > 1) {
+        (void)snprintf(better, sizeof(better), "%d is", MAX(1, cores / ranks));
+    }
+    (void)fprintf(stderr,
+                  "ctrun-worker: device.threads=%d for each of %d rank%s is more than "
+                  "the %d core%s here: they take turns; %s faster\n",
+                  given, ranks, ranks > 1 ? "s" : "", cores, cores > 1 ? "s" : "",
+                  better);
 }
 
 int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)

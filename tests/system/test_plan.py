@@ -122,6 +122,18 @@ def test_more_threads_than_cores_are_told(bin_dir, corpus, tmp_path, nproc, more
     assert more or not done.stderr
 
 
+def test_more_ranks_than_cores_are_told_what_is_faster(bin_dir, corpus, tmp_path):
+    core = {min(os.sched_getaffinity(0))}
+    for threads, better in ((1, "fewer ranks are faster"), (2, "1 is faster")):
+        done = subprocess.run(
+            [bin_dir / "ctrun", "--nproc-per-node=2", "ctrun-worker",
+             *training.overrides(corpus, tmp_path / "run", f"device.threads={threads}"),
+             "--dry-run"],
+            check=True, capture_output=True, text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, core))
+        assert done.stderr.endswith(f"take turns; {better}\n"), done.stderr
+
+
 def test_every_shipped_configuration_can_be_planned(bin_dir, tmp_path):
     configs = pathlib.Path(__file__).resolve().parents[2] / "configs"
     shutil.copytree(configs, tmp_path / "configs")  # as installed: outside the source tree
