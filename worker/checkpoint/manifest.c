@@ -25,6 +25,8 @@ static const char zero_digits[] = "00000000000000000000000000000000";
 
 enum { HASH_AT = sizeof(head_text) - 1, HASH_DIGITS = DIGEST_HEX - 1 };
 
+#define COUNT_MAX (INT64_MAX / 2)
+
 _Static_assert((int)CHECKPOINT_HASH_HEX == (int)DIGEST_HEX, "one length of a hash");
 _Static_assert(sizeof(zero_digits) == DIGEST_HEX, "one length of a hash");
 
@@ -254,6 +256,17 @@ static int get_text(const json_t *json, const char *name, char *text, size_t siz
     return value && str_format(text, size, "%s", value) ? 0 : ERR_CORRUPT;
 }
 
+/* It is shown on terminals. */
+static int get_signature(const json_t *json, struct checkpoint_meta *meta)
+{
+    int rv = get_text(json, "signature", meta->signature, sizeof(meta->signature));
+
+    for (const char *c = meta->signature; rv == 0 && *c; c++) {
+        rv = (unsigned char)*c < ' ' || *c == 0x7f ? ERR_CORRUPT : 0;
+    }
+    return rv;
+}
+
 /* The rest of a member's line, without the comma. */
 static char *get_line(const char *data, size_t size, const char *name)
 {
@@ -313,7 +326,7 @@ static int get_mesh(const json_t *json, struct checkpoint_meta *meta)
     return mesh_ok(&meta->mesh, meta->world_size) ? 0 : ERR_CORRUPT;
 }
 
-/* Older manifests have none of it. */
+/* Older manifests have none of it. What is counted on leaves room for more. */
 static int get_history(const json_t *json, struct checkpoint_meta *meta)
 {
     const json_t *val_loss = json_object_get(json, "val_loss");
@@ -323,9 +336,9 @@ static int get_history(const json_t *json, struct checkpoint_meta *meta)
 
     if ((val_loss && !json_is_real(val_loss)) || (is_end && !json_is_boolean(is_end)) ||
         (json_object_get(json, "trained_ms") &&
-         get_int(json, "trained_ms", 0, INT64_MAX, &trained_ms) < 0) ||
+         get_int(json, "trained_ms", 0, COUNT_MAX, &trained_ms) < 0) ||
         (json_object_get(json, "failures") &&
-         get_int(json, "failures", 0, INT64_MAX, &failures) < 0)) {
+         get_int(json, "failures", 0, COUNT_MAX, &failures) < 0)) {
         return ERR_CORRUPT;
     }
     meta->has_val_loss = val_loss != NULL;
@@ -360,7 +373,7 @@ static int get_meta(const json_t *json, struct checkpoint_meta *meta)
     meta->world_size = (int)world_size;
     return get_mesh(json, meta) < 0 || get_history(json, meta) < 0
                ? ERR_CORRUPT
-               : get_text(json, "signature", meta->signature, sizeof(meta->signature));
+               : get_signature(json, meta);
 }
 
 static int get_file(const json_t *json, struct checkpoint_file *file)

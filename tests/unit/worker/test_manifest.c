@@ -171,9 +171,12 @@ static const char *const forged[][2] = {
     {"\"val_loss\": 0.3333333333333333", "\"val_loss\": \"0.3\""},
     {"\"val_loss\": 0.3333333333333333", "\"val_loss\": 1e999"},
     {"\"trained_ms\": 61500", "\"trained_ms\": -1"},
+    {"\"trained_ms\": 61500", "\"trained_ms\": 9223372036854775807"}, /* no room */
     {"\"failures\": 3", "\"failures\": 0.5"},
+    {"\"failures\": 3", "\"failures\": 9223372036854775807"},
     {"\"is_end\": true", "\"is_end\": 1"},
     {"\"signature\": \"a", "\"signature\": \"\\u0000a"},
+    {"\"signature\": \"a", "\"signature\": \"\\u001b[31ma"}, /* to a terminal */
     {"\"model\": {", "\"model\":  \n {"},
     {"\"config\": {\"a.b\":\"c\"},", ""},
     {"\"data\": []", "\"data\": 1"},
