@@ -25,6 +25,25 @@ static int make_line(const struct mesh_wish *w, bool shards, struct mesh *ret,
     return 0;
 }
 
+/* One is 0: what the other leaves. */
+static int make_rest(const struct mesh_wish *w, int replicate, int shard,
+                     struct mesh *ret, struct errmsg *msg)
+{
+    int given = replicate + shard;
+    int rest = w->world_size / given;
+
+    if (w->world_size % given != 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "parallel.%s=%d does not divide the %d rank%s there %s: set "
+                          "it to a divisor of %d, or to auto",
+                          shard > 0 ? "dp_shard" : "dp_replicate", given, w->world_size,
+                          w->world_size > 1 ? "s that" : " that",
+                          w->world_size > 1 ? "are" : "is", w->world_size);
+    }
+    *ret = shard > 0 ? (struct mesh){rest, shard} : (struct mesh){replicate, rest};
+    return 0;
+}
+
 /* Both on auto: a shard for each rank of a node, a replica for each node. */
 static int make_grid(const struct mesh_wish *w, struct mesh *ret, struct errmsg *msg)
 {
@@ -38,8 +57,9 @@ static int make_grid(const struct mesh_wish *w, struct mesh *ret, struct errmsg 
         }
         shard = w->node_size;
     }
-    shard = shard == 0 ? w->world_size / replicate : shard;
-    replicate = replicate == 0 ? w->world_size / shard : replicate;
+    if (replicate == 0 || shard == 0) {
+        return make_rest(w, replicate, shard, ret, msg);
+    }
     if ((long)replicate * shard != w->world_size) {
         return errmsg_set(msg, ERR_INVALID,
                           "parallel.dp_replicate=%d x parallel.dp_shard=%d are not the "

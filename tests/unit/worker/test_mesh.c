@@ -51,11 +51,15 @@ static const struct mesh_case cases[] = {
      "parallel.dp_shard"},
     {{"hsdp", SHARDS, true, .dp_shard = 3, .world_size = 8, .node_size = 4},
      {0, 0},
-     "parallel.dp_replicate=2 x parallel.dp_shard=3 are not the 8 ranks that there are: "
-     "set one of them to auto, the other to a divisor of 8"},
+     "parallel.dp_shard=3 does not divide the 8 ranks that there are: set it to a "
+     "divisor of 8, or to auto"},
     {{"hsdp", SHARDS, true, .dp_replicate = 9, .world_size = 8},
      {0, 0},
-     "are not the 8"},
+     "parallel.dp_replicate=9 does not divide the 8 ranks"},
+    {{"hsdp", SHARDS, true, .dp_replicate = 2, .dp_shard = 3, .world_size = 8},
+     {0, 0},
+     "parallel.dp_replicate=2 x parallel.dp_shard=3 are not the 8 ranks that there are: "
+     "set one of them to auto, the other to a divisor of 8"},
     {{"hsdp", SHARDS, true, .dp_shard = 1 << 20, .dp_replicate = 1 << 20,
       .world_size = 8},
      {0, 0},
