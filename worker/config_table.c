@@ -94,7 +94,8 @@ static const struct config_key keys[] = {
            "what is divided among the ranks; ddp: nothing, zero1: optimizer state, "
            "zero2: and gradients, fsdp: and weights, hsdp: inside a copy; not yet: dp"),
     AUTO_TEXT("parallel.dp_replicate", parallel.dp_replicate, 1, 1 << 20,
-              "data-parallel copies; auto: ddp one a rank, hsdp one a node, else one"),
+              "data-parallel copies; auto: ddp one a rank, hsdp one a node (one in all where "
+              "nodes have different numbers of ranks), else one"),
     AUTO_TEXT("parallel.dp_shard", parallel.dp_shard, 1, 1 << 20,
               "ranks that share one copy; auto: what dp_replicate leaves"),
     INT("parallel.tp", parallel.tp, "1", 1, 1 << 16, "tensor-parallel ranks; so far 1"),

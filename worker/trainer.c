@@ -209,22 +209,27 @@ static int open_data(struct trainer *t, struct errmsg *msg)
                                 (uint64_t)c->train.global_batch, &t->sampler, msg);
 }
 
-/* Nodes are taken to be alike here; open_comm finds out. */
-static int open_mesh(struct trainer *t, struct errmsg *msg)
+static int make_mesh(struct trainer *t, int node_size, struct errmsg *msg)
 {
-    const struct launch *l = t->launch;
-    int local = l->local_world_size;
     struct mesh_wish wish = {
         .strategy = t->strategy->name,
         .zero = t->strategy->zero,
         .replicates = t->strategy->replicates,
         .dp_replicate = atoi(t->config->parallel.dp_replicate), /* auto: 0 */
         .dp_shard = atoi(t->config->parallel.dp_shard),
-        .world_size = l->world_size,
-        .node_size = l->world_size % local == 0 ? local : 0,
+        .world_size = t->launch->world_size,
+        .node_size = node_size,
     };
 
     return mesh_make(&wish, &t->mesh, msg);
+}
+
+/* Nodes are taken to be alike here; open_comms finds out. */
+static int open_mesh(struct trainer *t, struct errmsg *msg)
+{
+    int local = t->launch->local_world_size;
+
+    return make_mesh(t, t->launch->world_size % local == 0 ? local : 0, msg);
 }
 
 static int open_model(struct trainer *t, struct errmsg *msg)
@@ -308,37 +313,44 @@ static int open_group(struct trainer *t, const char *group, int rank, int world_
 }
 
 /* Both on auto: each rank has made the mesh of its own node's size. */
-static int check_nodes(const struct trainer *t, struct errmsg *msg)
+static int settle_mesh(struct trainer *t, struct errmsg *msg)
 {
     bool is_auto = strcmp(t->config->parallel.dp_replicate, "auto") == 0 &&
                    strcmp(t->config->parallel.dp_shard, "auto") == 0;
+    int rv = 0;
 
     if (t->strategy->replicates && is_auto && !t->comm->uniform) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "parallel.strategy=hsdp: the nodes have different numbers of "
-                          "ranks: set parallel.dp_shard");
+        rv = make_mesh(t, 0, msg);
+        if (rv == 0 && trainer_leads(t)) {
+            (void)fprintf(
+                stderr,
+                "ctrun-worker: parallel.strategy=%s: the nodes have different "
+                "numbers of ranks: one copy over all %d (dp_shard=%d)\n",
+                t->strategy->name, t->mesh.dp_shard, t->mesh.dp_shard);
+        }
     }
-    return 0;
+    return rv;
 }
 
 /* One for each group of ranks and queue that works at the same time as others. */
 static int open_comms(struct trainer *t, struct errmsg *msg)
 {
     const struct mesh *m = &t->mesh;
-    int world = t->launch->world_size;
-    int replica = mesh_replica(m, t->launch->rank);
-    int shard = mesh_shard(m, t->launch->rank);
+    int replica;
+    int shard;
     char group[32];
     int rv;
 
-    if (world == 1) {
+    if (t->launch->world_size == 1) {
         return 0;
     }
-    rv = open_group(t, "dp", t->launch->rank, world, &t->comm, msg);
-    rv = rv < 0 ? rv : check_nodes(t, msg);
+    rv = open_group(t, "dp", t->launch->rank, t->launch->world_size, &t->comm, msg);
+    rv = rv < 0 ? rv : settle_mesh(t, msg);
     if (rv < 0 || m->dp_shard == 1) {
         return rv;
     }
+    replica = mesh_replica(m, t->launch->rank);
+    shard = mesh_shard(m, t->launch->rank);
     (void)snprintf(group, sizeof(group), "gather%d", replica);
     rv = open_group(t, group, shard, m->dp_shard, &t->gather, msg);
     if (m->dp_replicate == 1) {

@@ -11,6 +11,7 @@ import training
 pytestmark = pytest.mark.threads
 
 STEPS = 8
+LONG = 240
 COLUMNS = ("loss", "grad_norm", "val_loss")
 COMMON = [
     f"train.steps={STEPS}", "model.layers=3", "optim.warmup=2", "eval.every=3", "eval.batches=5",
@@ -131,9 +132,6 @@ def test_a_killed_rank_leaves_nobody_waiting(train, golden, tmp_path, wait_for, 
     assert training.loss_column(run_dir) == golden()["losses"]
 
 
-LONG = 240
-
-
 @pytest.fixture(scope="module")
 def long_run(bin_dir, train_in):
     """The losses and the final state of one rank, undisturbed."""
@@ -168,7 +166,8 @@ def test_a_run_goes_on_in_any_other_layout(bin_dir, train, long_run, tmp_path, w
             training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
 
 
-@pytest.mark.parametrize("strategy", [thorough_unless(False, "zero2"), "fsdp"])
+@pytest.mark.parametrize("strategy", [
+    thorough_unless(False, "zero2"), "fsdp", thorough_unless(False, "hsdp")])
 def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
     bin_dir, train, long_run, tmp_path, wait_for, strategy, free_port
 ):
@@ -188,6 +187,8 @@ def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
     assert (training.loss_column(run_dir),
             training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
     assert {m["world_size"] for m in training.metrics(run_dir)} >= {3}
+    if strategy == "hsdp":  # a node of two ranks and one of one
+        assert "have different numbers of ranks: one copy over all 3 (dp_shard=3)" in first.err()
 
 
 @pytest.mark.parametrize("extra,words", [

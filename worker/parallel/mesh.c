@@ -44,18 +44,14 @@ static int make_rest(const struct mesh_wish *w, int replicate, int shard,
     return 0;
 }
 
-/* Both on auto: a shard for each rank of a node, a replica for each node. */
+/* Both on auto: a shard for each rank of a node, a replica for each node. Where nodes
+ * differ, one replica: as an elastic job changes, it must go on, and in no more memory. */
 static int make_grid(const struct mesh_wish *w, struct mesh *ret, struct errmsg *msg)
 {
     int replicate = w->dp_replicate, shard = w->dp_shard;
 
     if (replicate == 0 && shard == 0) {
-        if (w->node_size == 0) {
-            return errmsg_set(msg, ERR_INVALID,
-                              "parallel.strategy=hsdp: the nodes have different "
-                              "numbers of ranks: set parallel.dp_shard");
-        }
-        shard = w->node_size;
+        shard = w->node_size > 0 ? w->node_size : w->world_size;
     }
     if (replicate == 0 || shard == 0) {
         return make_rest(w, replicate, shard, ret, msg);

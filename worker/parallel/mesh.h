@@ -31,7 +31,7 @@ struct mesh_wish {
     bool replicates;            /* hsdp */
     int dp_replicate, dp_shard; /* 0: auto */
     int world_size;
-    int node_size; /* ranks of every node; 0: not all alike */
+    int node_size; /* ranks of every node; 0: not all alike: both on auto make one copy */
 };
 
 /* ERR_INVALID: what was wished for does not fit the world, with the remedy. */
