@@ -59,7 +59,8 @@ static int run_batch(struct trainer *t, uint32_t batch, int32_t *row,
     return rv;
 }
 
-/* A team's ranks make the same number of passes. */
+/* A team's ranks make the same number of passes. Where parameters are gathered, even a
+ * rank without a batch has its part to give, once. */
 static int run_batches(struct trainer *t, uint32_t n, struct errmsg *msg)
 {
     const struct launch *l = t->launch;
@@ -68,6 +69,7 @@ static int run_batches(struct trainer *t, uint32_t n, struct errmsg *msg)
     int32_t *row = mem_array((size_t)t->config->train.seq_len + 1, sizeof(*row));
     int rv = 0;
 
+    rounds = MAX(rounds, t->parallel->gathers ? 1U : 0U);
     for (uint32_t i = 0; i < rounds && rv == 0; i++) {
         uint32_t batch = run.begin + i * run.stride;
 

@@ -98,6 +98,14 @@ def test_every_strategy_gives_the_same_answer(
     assert (columns(run_dir), texts(run)) == alone(global_batch)
 
 
+@pytest.mark.parametrize("strategy", ["zero1"])
+def test_an_evaluation_of_fewer_batches_than_ranks(train_in, alone, strategy):
+    """A rank without a batch still has parameters to give."""
+    run_dir, _ = train_in(*COMMON, *SHARDED, "eval.batches=1", "sample.every=0", "comm.timeout=10",
+                          f"parallel.strategy={strategy}", nproc=3)
+    assert columns(run_dir)["loss"] == alone(8)[0]["loss"]
+
+
 @pytest.mark.parametrize("strategy", ["zero1", "zero2", "fsdp", "hsdp"])
 def test_fast_reduction_is_close_in_every_strategy(train_in, alone, strategy):
     mesh = ["parallel.dp_shard=2"] if strategy == "hsdp" else []
