@@ -119,9 +119,6 @@ static int check_optim(const struct train_config *c, struct errmsg *msg)
 
 static int check_parallel(const struct train_config *c, struct errmsg *msg)
 {
-    if (is(c->parallel.strategy, "dp")) {
-        return refuse(msg, "parallel.strategy", c->parallel.strategy, "ddp");
-    }
     if (c->parallel.tp != 1) {
         return refuse_int(msg, "parallel.tp", c->parallel.tp, "1");
     }

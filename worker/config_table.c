@@ -92,7 +92,8 @@ static const struct config_key keys[] = {
     CHOICE("parallel.strategy", parallel.strategy, "ddp",
            "ddp|fsdp|zero1|zero2|hsdp|dp",
            "what is divided among the ranks; ddp: nothing, zero1: optimizer state, "
-           "zero2: and gradients, fsdp: and weights, hsdp: inside a copy; not yet: dp"),
+           "zero2: and gradients, fsdp: and weights, hsdp: inside a copy; dp: all that "
+           "is rank 0's, to see why nobody should"),
     AUTO_TEXT("parallel.dp_replicate", parallel.dp_replicate, 1, 1 << 20,
               "data-parallel copies; auto: ddp one a rank, hsdp one a node (one in all where "
               "nodes have different numbers of ranks), else one"),

@@ -114,6 +114,8 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     struct adamw_config adamw = trainer_adamw_config(t);
     struct shard_map own;
     struct loader_config loader = trainer_loader_config(t);
+    struct feed_config feed = trainer_feed_config(t, rank);
+    bool reads = !trainer_is_fed(t) || rank == 0;
     struct holder holder = trainer_holder(t, rank);
 
     parallel_own(&parallel, &own);
@@ -128,10 +130,14 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "activations of a micro-batch", gpt2_arena_bytes(&model));
     add_arena(p, "tokens of a micro-batch", leaf_bytes(&model));
     add_arena(p, "losses of all micro-batches", all_losses_bytes(t));
-    add_arena(p, "batches read ahead", loader_bytes(&loader));
+    if (trainer_is_fed(t)) {
+        add_arena(p, "tokens of a step", feed_bytes(&feed));
+    }
+    add_arena(p, "batches read ahead", reads ? loader_bytes(&loader) : 0);
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
     add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, &holder));
-    add_arena(p, "checkpoint file", DIRECT_IO_BYTES);
+    add_arena(p, "checkpoint file",
+              rank < holder_writers(&holder) ? DIRECT_IO_BYTES : 0);
     add_arena(p, "collectives", collectives_bytes(t));
     if (t->profile) {
         add_arena(p, "profile", trace_bytes());
@@ -196,12 +202,31 @@ static void print_data(const struct trainer *t)
     }
 }
 
+static size_t sent_by(const struct trainer *t, int rank)
+{
+    struct parallel_config parallel = parallel_of(t, rank);
+    struct feed_config feed = trainer_feed_config(t, rank);
+
+    return t->strategy->sent(&parallel) + (trainer_is_fed(t) ? feed_sent(&feed) : 0);
+}
+
+static void print_sent(const struct trainer *t)
+{
+    size_t all = 0;
+
+    for (int rank = 0; rank < t->launch->world_size; rank++) {
+        all += sent_by(t, rank);
+    }
+    (void)printf("sent per step: %.2f MiB by rank %d, %.2f MiB by all\n",
+                 mib(sent_by(t, t->launch->rank)), t->launch->rank, mib(all));
+}
+
 static void print_plan(const struct trainer *t)
 {
-    struct parallel_config parallel = parallel_of(t, t->launch->rank);
     size_t program = resident_bytes();
     struct rank_plan own;
     struct rank_plan largest;
+    struct rank_plan other;
 
     plan_rank(t, t->launch->rank, program, &own);
     find_largest(t, program, &largest);
@@ -217,9 +242,12 @@ static void print_plan(const struct trainer *t)
     if (largest.total > own.total) {
         print_memory(&largest, ", the largest");
     }
+    if (trainer_is_fed(t) && largest.rank != 1) {
+        plan_rank(t, 1, program, &other);
+        print_memory(&other, ", which owns nothing");
+    }
     print_excess(t, program);
-    (void)printf("sent per step: %.2f MiB by rank %d\n",
-                 mib(t->strategy->sent(&parallel)), t->launch->rank);
+    print_sent(t);
 }
 
 int plan_run(struct trainer *t, struct errmsg *msg)

@@ -92,6 +92,9 @@ int restore_own_block(const char *path, const struct own_block *b, int n_states,
     size_t n;
     int rv;
 
+    if (own_size(b) == 0) {
+        return 0;
+    }
     own_cuts(b, n_states, &cuts, &n);
     rv = checkpoint_load(path, cuts, n, msg);
     mem_free(cuts);

@@ -540,10 +540,26 @@ static void tell_start(const struct trainer *t, const struct choice *choice)
     (void)fflush(stdout);
 }
 
+/* Every rank for itself, or rank 0 for all. */
+static int open_reading(struct trainer *t, struct errmsg *msg)
+{
+    struct loader_config loader = trainer_loader_config(t);
+    struct feed_config feed;
+    int rv = 0;
+
+    if (!trainer_is_fed(t) || trainer_leads(t)) {
+        rv = loader_open(&loader, &t->loader, msg);
+    }
+    if (rv == 0 && trainer_is_fed(t)) {
+        feed = trainer_feed_config(t, t->launch->rank);
+        rv = feed_new(&feed, &t->feed, msg);
+    }
+    return rv;
+}
+
 int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
 {
     struct choice choice = {0};
-    struct loader_config loader;
     int rv = 0;
 
     if (trainer_leads(t)) {
@@ -570,7 +586,6 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
     if (rv < 0 || *ret_finished) {
         return rv;
     }
-    loader = trainer_loader_config(t);
-    rv = loader_open(&loader, &t->loader, msg);
+    rv = open_reading(t, msg);
     return rv < 0 ? rv : trainer_open_saver(t, msg);
 }

@@ -565,7 +565,7 @@ int saver_begin(struct saver *s, const float *const state[3],
         return rv;
     }
     copy_own(s, state);
-    if (holder_is_sharded(&s->config.holder) && writes(s)) {
+    if (holder_is_sharded(&s->config.holder) && writes(s) && s->n_writers > 1) {
         exchange_tails(s, state);
     }
     s->snapshot = device_mark(s->config.device, QUEUE_COPY);

@@ -14,7 +14,10 @@ bool holder_is_sharded(const struct holder *h)
 
 int holder_writers(const struct holder *h)
 {
-    return holder_is_sharded(h) ? h->n_shards : h->world_size;
+    if (!holder_is_sharded(h)) {
+        return h->world_size;
+    }
+    return h->groups->one_owner ? 1 : h->n_shards;
 }
 
 static size_t row_elements(const struct tensor *t)

@@ -54,27 +54,18 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
 {
     double tokens =
         (double)t->config->train.global_batch * (double)t->config->train.seq_len;
-    size_t bytes = (size_t)t->config->train.micro_batch *
-                   (size_t)t->config->train.seq_len * sizeof(int32_t);
     struct gpt2_leaf leaf = {
-        .tokens = t->tokens,
-        .targets = t->targets,
         .params = t->strategy->pass(t->parallel, true),
         .loss_scale = (float)(1.0 / tokens),
         .loss_sum = losses_slot(t->losses, index),
         .position = t->data_step * (uint64_t)t->config->train.global_batch +
                     index * (uint64_t)t->config->train.micro_batch,
     };
-    const int32_t *host_tokens;
-    const int32_t *host_targets;
-    int rv;
+    int rv = trainer_find_tokens(t, index, &leaf, msg);
 
-    rv = loader_next(t->loader, &host_tokens, &host_targets, msg);
     if (rv < 0) {
         return rv;
     }
-    device_copy(t->device, QUEUE_COMPUTE, t->tokens, host_tokens, bytes);
-    device_copy(t->device, QUEUE_COMPUTE, t->targets, host_targets, bytes);
     leaf.grads = t->strategy->turn(t->parallel, &leaf.grad_head);
     gpt2_forward_backward(t->model, &leaf);
     return 0;
@@ -93,7 +84,7 @@ static unsigned own_flags(const struct loop *loop)
 static int run_turns(struct trainer *t, struct errmsg *msg)
 {
     const struct leaf_run *leaves = &t->parallel->leaves;
-    int rv = 0;
+    int rv = t->feed ? feed_step(t->feed, msg) : 0;
 
     for (uint32_t i = 0; i < t->parallel->n_turns && rv == 0; i++) {
         uint32_t index = leaves->begin + i * leaves->stride;

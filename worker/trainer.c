@@ -167,6 +167,10 @@ struct loader_config trainer_loader_config(const struct trainer *t)
     struct leaf_run leaves = leaf_run_of(t->n_leaves, t->launch->world_size,
                                          trainer_team(t), t->launch->rank);
 
+    if (trainer_is_fed(t)) {
+        leaves = (struct leaf_run){.end = t->n_leaves, .stride = 1};
+    }
+
     return (struct loader_config){
         .dataset = t->train_data,
         .sampler = t->sampler,
@@ -179,6 +183,42 @@ struct loader_config trainer_loader_config(const struct trainer *t)
         .seq_len = t->config->train.seq_len,
         .n_ahead = LOADER_AHEAD,
     };
+}
+
+struct feed_config trainer_feed_config(const struct trainer *t, int rank)
+{
+    return (struct feed_config){.device = t->device,
+                                .comm = t->comm,
+                                .loader = t->loader,
+                                .rank = rank,
+                                .world_size = t->launch->world_size,
+                                .n_leaves = t->n_leaves,
+                                .leaf_tokens = (size_t)(t->config->train.micro_batch *
+                                                        t->config->train.seq_len)};
+}
+
+int trainer_find_tokens(struct trainer *t, uint32_t index, struct gpt2_leaf *leaf,
+                        struct errmsg *msg)
+{
+    size_t bytes = (size_t)t->config->train.micro_batch *
+                   (size_t)t->config->train.seq_len * sizeof(int32_t);
+    const int32_t *host_tokens;
+    const int32_t *host_targets;
+    int rv;
+
+    if (t->feed) {
+        feed_leaf(t->feed, index, &leaf->tokens, &leaf->targets);
+        return 0;
+    }
+    rv = loader_next(t->loader, &host_tokens, &host_targets, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    device_copy(t->device, QUEUE_COMPUTE, t->tokens, host_tokens, bytes);
+    device_copy(t->device, QUEUE_COMPUTE, t->targets, host_targets, bytes);
+    leaf->tokens = t->tokens;
+    leaf->targets = t->targets;
+    return 0;
 }
 
 /* --- before anything is shared with other ranks --- */
@@ -251,6 +291,7 @@ static int open_model(struct trainer *t, struct errmsg *msg)
         unit_groups_make(&t->groups, &t->layout,
                          (int)t->config->parallel.blocks_per_unit,
                          (size_t)t->config->parallel.min_unit_params);
+        t->groups.one_owner = t->strategy->zero.one_owner;
         rv = open_mesh(t, msg);
     }
     return rv;
@@ -499,6 +540,7 @@ void trainer_close(struct trainer *t)
 
     saver_close(t->saver);
     metrics_close(t->metrics);
+    feed_free(t->feed);
     loader_close(t->loader);
     losses_free(t->val_losses);
     losses_free(t->losses);

@@ -17,6 +17,7 @@
 #include "worker/control_client.h"
 #include "worker/data/loader.h"
 #include "worker/device/kernels.h"
+#include "worker/feed.h"
 #include "worker/launch.h"
 #include "worker/losses.h"
 #include "worker/model/gpt2.h"
@@ -36,7 +37,8 @@ struct trainer {
 
     struct dataset *train_data, *val_data; /* val_data may be NULL */
     struct sampler *sampler;
-    struct loader *loader;
+    struct loader *loader; /* NULL where rank 0 reads for all */
+    struct feed *feed;     /* then: how the tokens come from there */
 
     struct device *device;
     double gemm_flop_s;                    /* its measured peak */
@@ -94,6 +96,12 @@ struct gpt2_config trainer_model_config(const struct train_config *config);
 struct parallel_config trainer_parallel_config(const struct trainer *t);
 struct adamw_config trainer_adamw_config(const struct trainer *t);
 struct loader_config trainer_loader_config(const struct trainer *t);
+struct feed_config trainer_feed_config(const struct trainer *t, int rank);
+
+/* Tokens and targets of the rank's next leaf, of index `index`: its own to read, or sent
+ * by rank 0. */
+int trainer_find_tokens(struct trainer *t, uint32_t index, struct gpt2_leaf *leaf,
+                        struct errmsg *msg) MUST_CHECK;
 
 /* How many ranks share a run of leaves (parallel.h). */
 int trainer_team(const struct trainer *t);
@@ -102,6 +110,12 @@ int trainer_team(const struct trainer *t);
 static inline bool trainer_is_sharded(const struct trainer *t)
 {
     return t->mesh.dp_shard > 1;
+}
+
+/* Rank 0 reads for all, who hold nothing of the state. */
+static inline bool trainer_is_fed(const struct trainer *t)
+{
+    return t->strategy->zero.one_owner && t->launch->world_size > 1;
 }
 
 /* The own block of the state; NULL: the flat block. */

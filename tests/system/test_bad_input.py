@@ -55,7 +55,7 @@ CASES = {
     "null": (["train.steps=null"], ["train.steps", "null", "default"]),
     "file for a folder": (["--config-path={tmp}/bad.yaml"], ["bad.yaml is a file", "--config-name"]),
     "folder without a file": (["--config-path={tmp}"], ["--config-name=NAME"]),
-    "not there yet": (["parallel.strategy=dp"], ["dp"]),
+    "not there yet": (["parallel.pp=2"], ["parallel.pp", "1"]),
     "data.val too small to evaluate": (
         ["data.val=[{tmp}/little.txt]"], ["data.val", "1 samples", "train.micro_batch", "2"]
     ),

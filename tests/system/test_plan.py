@@ -27,6 +27,10 @@ SHAPES = {
         "model.layers=2", "model.dim=512", "model.heads=8", "model.context=32",
         "model.vocab=8192", "train.micro_batch=1", "train.global_batch=4", *SHARDED,
         "parallel.strategy=zero1"],
+    "dp, of which one rank owns all": [
+        "model.layers=2", "model.dim=512", "model.heads=8", "model.context=32",
+        "model.vocab=8192", "train.micro_batch=1", "train.global_batch=2", "sample.every=2",
+        "sample.tokens=3", "parallel.strategy=dp"],
     "the order of the samples": [
         "model.layers=2", "model.dim=512", "model.heads=8", "model.context=2",
         "model.vocab=8192", "train.micro_batch=1", "train.global_batch=1",
@@ -43,7 +47,8 @@ SHAPES = {
 COMMON = ["checkpoint.every=1", "train.steps=3", "optim.warmup=1", "eval.every=2"]
 RANKS = [("one rank", 1), ("two ranks", 2), ("three ranks, of which one has two leaves", 3),
          ("fsdp, of which one rank has two leaves", 3),
-         ("zero1, of which one rank has two leaves", 3), ("the order of the samples", 1),
+         ("zero1, of which one rank has two leaves", 3),
+         ("dp, of which one rank owns all", 2), ("the order of the samples", 1),
          ("blocks computed again", 1), ("norms and gelu computed again", 1)]
 
 
@@ -157,9 +162,9 @@ def test_processes_keep_to_the_plan(bin_dir, corpus, train, tmp_path, wait_for, 
         (tmp_path / "long.txt").write_bytes(bytes(20 << 20))  # 40 MiB of order
         extra.append(f"data.train=[{tmp_path}/long.txt]")
     planned = totals(dry_run(bin_dir, corpus, tmp_path / "run", nproc, *extra))
-    assert min(planned.values()) > 150, "too small for 5 % to say much"
-    # of three ranks one holds more than rank 0
-    assert len(planned) <= 2 and (nproc == 3 or list(planned) == [0])
+    assert planned[0] > 150, "too small for 5 % to say much"
+    # of three ranks one holds more than rank 0, and dp's others less
+    assert len(planned) <= 2 and (nproc == 3 or "dp" in shape or list(planned) == [0])
     run = train(tmp_path / "run", *extra, nproc=nproc)
     peaks = {}
 
@@ -195,9 +200,28 @@ def test_sent_per_step(bin_dir, corpus, tmp_path, reduction, nproc):
     assert sent_floats(plan) == pytest.approx(expected, rel=0.01)
 
 
-def arenas(plan):
-    """What rank 0's arenas take, in MiB."""
-    part = plan.split("memory of rank 0")[1].split("total")[0]
+def test_in_dp_everything_is_rank_0s_and_goes_through_it(bin_dir, corpus, tmp_path):
+    """Parameters to everybody, everybody's gradient and tied head's back; the state is there
+    alone, as are the data."""
+    plan = dry_run(bin_dir, corpus, tmp_path / "run", 4, "model.dim=512", "model.heads=8",
+                   "model.layers=2", "model.vocab=8192", "train.micro_batch=1",
+                   "train.global_batch=4", "parallel.strategy=dp")
+    params = int(re.search(r"parameters: (\d+) in", plan)[1])
+    sent_by_all = float(re.search(r", ([\d.]+) MiB by all", plan)[1]) * (1 << 18)
+    assert sent_floats(plan) == pytest.approx(3 * params, rel=0.01)
+    assert sent_by_all == pytest.approx(3 * params + 3 * (params + 8192 * 512), rel=0.01)
+    owner, other = arenas(plan), arenas(plan, 1)
+    mib = 4 / (1 << 20)
+    assert owner["optimizer state"] == pytest.approx(2 * params * mib, rel=0.01)
+    assert "parameters of others" not in owner
+    assert other["optimizer state"] < 0.2
+    assert other["parameters"] == other["checkpoint snapshot"] == other["batches read ahead"] == 0
+    assert other["parameters of others"] == pytest.approx(params * mib, rel=0.01)
+
+
+def arenas(plan, rank=0):
+    """What a rank's arenas take, in MiB."""
+    part = plan.split(f"memory of rank {rank}")[1].split("total")[0]
     return {name.strip(): float(mib) for name, mib in re.findall(r"^  (.*?) +([\d.]+) MiB", part, re.M)}
 
 

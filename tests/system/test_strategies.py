@@ -72,11 +72,11 @@ CASES = [
     ("fsdp", 2, ["parallel.prefetch=3", "parallel.min_unit_params=1000000"]),
     ("hsdp", 4, ["parallel.dp_shard=2"]),
     ("hsdp", 4, ["parallel.dp_replicate=2", "parallel.reshard_after_forward=false"]),
-    ("hsdp", 3, []),
+    ("hsdp", 3, []), ("dp", 1, []), ("dp", 2, []), ("dp", 3, []),
 ]
 
 
-IN_SHORT = [("zero1", 2), ("zero2", 3), ("fsdp", 4), ("hsdp", 3)]
+IN_SHORT = [("zero1", 2), ("zero2", 3), ("fsdp", 4), ("hsdp", 3), ("dp", 2), ("dp", 3)]
 
 
 def thorough_unless(short, *values, **kwargs):
@@ -98,7 +98,7 @@ def test_every_strategy_gives_the_same_answer(
     assert (columns(run_dir), texts(run)) == alone(global_batch)
 
 
-@pytest.mark.parametrize("strategy", ["zero1"])
+@pytest.mark.parametrize("strategy", ["zero1", "dp"])
 def test_an_evaluation_of_fewer_batches_than_ranks(train_in, alone, strategy):
     """A rank without a batch still has parameters to give."""
     run_dir, _ = train_in(*COMMON, *SHARDED, "eval.batches=1", "sample.every=0", "comm.timeout=10",
@@ -106,7 +106,7 @@ def test_an_evaluation_of_fewer_batches_than_ranks(train_in, alone, strategy):
     assert columns(run_dir)["loss"] == alone(8)[0]["loss"]
 
 
-@pytest.mark.parametrize("strategy", ["zero1", "zero2", "fsdp", "hsdp"])
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "fsdp", "hsdp", "dp"])
 def test_fast_reduction_is_close_in_every_strategy(train_in, alone, strategy):
     mesh = ["parallel.dp_shard=2"] if strategy == "hsdp" else []
     run_dir, _ = train_in(*COMMON, *SHARDED, "train.global_batch=22", "train.reduction=fast",
@@ -128,7 +128,7 @@ def test_hsdp_shards_inside_the_node(bin_dir, train, tmp_path, two_hosts, alone)
     assert columns(tmp_path / "run") == alone(8)[0]
 
 
-@pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
+@pytest.mark.parametrize("strategy", ["zero1", "fsdp", "dp"])
 def test_a_killed_rank_leaves_nobody_waiting(train, long_run, tmp_path, wait_for, strategy):
     """The others are in the midst of gathers and exchanges on several queues."""
     run_dir = tmp_path / "run"
@@ -138,6 +138,21 @@ def test_a_killed_rank_leaves_nobody_waiting(train, long_run, tmp_path, wait_for
     os.kill(training.workers(run.pid)[1], signal.SIGKILL)
     assert run.wait() == 0, run.err()
     assert training.loss_column(run_dir) == long_run[0]
+
+
+def test_dp_goes_on_after_its_owner_was_killed(bin_dir, train, long_run, tmp_path, wait_for):
+    """Nobody else has anything of the state."""
+    run_dir = tmp_path / "run"
+    run = train(run_dir, f"train.steps={LONG}", "parallel.strategy=dp", nproc=3,
+                options=["--max-restarts=1"])
+    wait_for(lambda: training.last_step(run_dir) >= 12)
+    os.kill(training.workers(run.pid)[0], signal.SIGKILL)
+    assert run.wait() == 0, run.err()
+    assert "resumed from" in run.out()
+    assert (training.loss_column(run_dir),
+            training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
+    shards = list(training.checkpoints(run_dir)[0].glob("*.safetensors"))
+    assert len(shards) == 1, "rank 0 alone writes"
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +165,8 @@ def long_run(bin_dir, train_in):
 # Each part of a run goes on from what the one before has saved.
 CHAINS = {
     "ranks": [("fsdp", 1), ("fsdp", 4), ("fsdp", 3), ("fsdp", 1)],
-    "strategies": [("ddp", 2), ("zero1", 3), ("zero2", 2), ("hsdp", 4), ("fsdp", 2), ("ddp", 1)],
+    "strategies": [("ddp", 2), ("zero1", 3), ("zero2", 2), ("hsdp", 4), ("dp", 3), ("fsdp", 2),
+                   ("dp", 2), ("ddp", 1)],
 }
 
 
@@ -160,10 +176,11 @@ def test_a_run_goes_on_in_any_other_layout(bin_dir, train, long_run, tmp_path, w
     run_dir = tmp_path / "run"
     for i, (strategy, nproc) in enumerate(CHAINS[chain]):
         mesh = ["parallel.dp_shard=2"] if strategy == "hsdp" else []
+        first = training.last_step(run_dir) + 1
         run = train(run_dir, f"train.steps={LONG}", f"parallel.strategy={strategy}", *mesh,
                     nproc=nproc)
         if i + 1 < len(CHAINS[chain]):
-            target = LONG * (i + 1) // (len(CHAINS[chain]) + 1)
+            target = max(first, LONG * (i + 1) // (len(CHAINS[chain]) + 1))
             wait_for(lambda: training.last_step(run_dir) >= target)
             run.signal(signal.SIGTERM)
             assert run.wait() == 128 + signal.SIGTERM, run.err()
@@ -175,7 +192,7 @@ def test_a_run_goes_on_in_any_other_layout(bin_dir, train, long_run, tmp_path, w
 
 
 @pytest.mark.parametrize("strategy", [
-    thorough_unless(False, "zero2"), "fsdp", thorough_unless(False, "hsdp")])
+    "fsdp", *(thorough_unless(False, s) for s in ("zero2", "hsdp", "dp"))])
 def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
     bin_dir, train, long_run, tmp_path, wait_for, strategy, free_port
 ):

@@ -122,6 +122,13 @@ void bucket_list_release(struct bucket_list *l)
     l->n = 0;
 }
 
+void bucket_list_give(struct bucket_list *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        l->bucket[i].one_owner = true;
+    }
+}
+
 void bucket_bounds(const struct bucket *b, int world_size, size_t *bounds)
 {
     size_t chunks = (b->cut_end - b->cut_begin) / SUMSQ_CHUNK;
@@ -130,5 +137,8 @@ void bucket_bounds(const struct bucket *b, int world_size, size_t *bounds)
     ASSERT(world_size > 0 && (b->cut_end - b->cut_begin) % SUMSQ_CHUNK == 0);
     for (size_t r = 0; r <= world; r++) {
         bounds[r] = MIN(b->cut_begin + r * chunks / world * SUMSQ_CHUNK, b->end);
+        if (b->one_owner) {
+            bounds[r] = r == 0 ? b->begin : b->end;
+        }
     }
 }

@@ -26,6 +26,7 @@ struct bucket {
     bool is_head;              /* of the head's accumulator */
     size_t n_tied;             /* the first elements to which the head's are added */
     size_t cut_begin, cut_end; /* what is cut into shards: the bucket or more */
+    bool one_owner;            /* it is not cut: rank 0's shard is all of it */
 };
 
 struct bucket_list {
@@ -44,6 +45,9 @@ void bucket_list_init(struct bucket_list *l, const struct layout *layout,
 void bucket_list_init_groups(struct bucket_list *l, const struct layout *layout,
                              const struct unit_groups *groups, size_t tied_size);
 void bucket_list_release(struct bucket_list *l);
+
+/* Everything is rank 0's. */
+void bucket_list_give(struct bucket_list *l);
 
 /* Elements of a gradient buffer, without making the list. */
 size_t bucket_buffer_size(const struct layout *layout, size_t tied_size);

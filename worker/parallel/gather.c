@@ -61,13 +61,19 @@ static size_t ring_size(const struct gather_config *c)
     return most;
 }
 
+/* What a pass sees is the own block itself. */
+static bool has_all(const struct gather_config *c)
+{
+    return c->groups->one_owner && c->shard == 0;
+}
+
 size_t gather_bytes(const struct gather_config *c)
 {
     size_t floats =
         c->keep ? c->layout->size
                 : group_size(c, 0) + (size_t)(count_slots(c) - 1) * ring_size(c);
 
-    return floats * sizeof(float);
+    return has_all(c) ? 0 : floats * sizeof(float);
 }
 
 /* ---- life ------------------------------------------------------------------------ */
@@ -75,7 +81,7 @@ size_t gather_bytes(const struct gather_config *c)
 static void lay_out(struct gather *g)
 {
     const struct gather_config *c = &g->config;
-    float *at = g->arena;
+    float *at = has_all(c) ? (float *)(uintptr_t)c->params : g->arena; /* only read */
 
     for (int i = 0; i < g->n_slots; i++) {
         g->slot[i].data = at;
@@ -137,11 +143,11 @@ int gather_new(const struct gather_config *config, struct gather **ret,
                struct errmsg *msg)
 {
     struct gather *g = make(config);
-    void *arena;
+    void *arena = NULL;
     int rv;
 
     g->arena_bytes = gather_bytes(config);
-    rv = device_alloc(config->device, g->arena_bytes, &arena);
+    rv = g->arena_bytes > 0 ? device_alloc(config->device, g->arena_bytes, &arena) : 0;
     if (rv < 0) {
         size_t mib = g->arena_bytes >> 20;
 
@@ -215,7 +221,7 @@ static void fetch(struct gather *g, struct slot *s)
 
     device_wait(c->device, QUEUE_GATHER, g->ready);
     device_wait(c->device, QUEUE_GATHER, s->used);
-    if (own->end > own->begin) {
+    if (own->end > own->begin && !has_all(c)) {
         device_copy(c->device, QUEUE_GATHER,
                     s->data + (own->begin - group_begin(c, group)), c->params + own->at,
                     (own->end - own->begin) * sizeof(float));
@@ -240,7 +246,7 @@ static void load(struct gather *g, int group)
     s->group = group;
     g->slot_of[group] = i;
     g->n_loaded += g->config.own->range[group].end - g->config.own->range[group].begin;
-    if (g->arena) {
+    if (s->data) {
         fetch(g, s);
     }
 }

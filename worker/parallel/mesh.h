@@ -19,6 +19,7 @@ struct zero {
     bool optimizer; /* ZeRO-1 */
     bool grads;     /* ZeRO-2 */
     bool params;    /* ZeRO-3: gathered for use, then dropped */
+    bool one_owner; /* shard 0 is all of it, the others are empty: DP */
 };
 
 struct mesh {

@@ -33,10 +33,13 @@ static void shape_whole_slot(struct shape *s)
 
     s->slot_layout = *c->layout;
     s->slot_tied = c->tied_size;
-    if (s->n_shards > 1) {
+    if (s->n_shards > 1 && !s->groups.one_owner) {
         bucket_list_init_groups(&s->buckets, c->layout, &s->groups, c->tied_size);
     } else {
         bucket_list_init(&s->buckets, c->layout, c->tied_size, c->bucket_cap_bytes);
+    }
+    if (s->groups.one_owner) {
+        bucket_list_give(&s->buckets);
     }
 }
 
@@ -48,6 +51,8 @@ void shape_init(struct shape *s, const struct parallel_config *c)
     s->shard = c->rank % s->n_shards;
     s->scatters = s->n_shards > 1 && c->zero.grads;
     unit_groups_make(&s->groups, c->layout, c->blocks_per_group, c->min_group_params);
+    s->groups.one_owner = c->zero.one_owner;
+    s->is_planned = c->exact || (c->zero.one_owner && s->n_shards > 1);
     shard_map_init(&s->own, c->layout, &s->groups, s->n_shards, s->shard);
     s->n_runs = c->world_size / team;
     s->run = c->rank / team;
@@ -129,7 +134,8 @@ struct reduction_config shape_reduction(const struct shape *s)
                                      .rank = s->run,
                                      .world_size = s->n_runs,
                                      .node_size = node_size_of(s, between),
-                                     .n_leaves = s->config->n_leaves,
+                                     .n_leaves = s->config->exact ? s->config->n_leaves
+                                                                  : (uint32_t)s->n_runs,
                                      .buckets = &s->buckets,
                                      .own_shard_only = s->n_shards > 1 && !s->scatters};
 }
@@ -149,7 +155,7 @@ size_t shape_staging_bytes(const struct shape *s)
 {
     struct reduction_config r = shape_reduction(s);
 
-    return s->config->exact ? reduction_staging(&r) * sizeof(float) : 0;
+    return s->is_planned ? reduction_staging(&r) * sizeof(float) : 0;
 }
 
 size_t shape_spread_bytes(const struct shape *s)
@@ -188,7 +194,7 @@ static size_t sent_between(const struct shape *s)
     struct reduction_config r = shape_reduction(s);
     size_t n = (size_t)s->n_runs;
 
-    return sizeof(float) * (s->config->exact
+    return sizeof(float) * (s->is_planned
                                 ? reduction_sent(&r)
                                 : 2 * (n - 1) * count_travelling(&s->buckets) / n);
 }

@@ -13,7 +13,8 @@
 struct shape {
     const struct parallel_config *config; /* borrowed */
     int n_shards, shard;
-    bool scatters; /* gradients go to shards leaf by leaf */
+    bool scatters;   /* gradients go to shards leaf by leaf */
+    bool is_planned; /* by reduction.h; else the backend's all-reduce */
     struct unit_groups groups;
     struct shard_map own;
     struct layout slot_layout; /* of a slot, without the head: flat, or the own block */

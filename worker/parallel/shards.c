@@ -49,8 +49,12 @@ static size_t bound(const struct layout *layout, const struct unit_groups *group
 {
     const struct unit *first = &layout->unit[groups->first[group]];
     const struct unit *last = &layout->unit[groups->first[group + 1] - 1];
-    size_t chunks = (last->offset + last->size - first->offset) / SUMSQ_CHUNK;
+    size_t end = last->offset + last->size;
+    size_t chunks = (end - first->offset) / SUMSQ_CHUNK;
 
+    if (groups->one_owner) {
+        return s == 0 ? first->offset : end;
+    }
     return first->offset + chunks * (size_t)s / (size_t)n_shards * SUMSQ_CHUNK;
 }
 

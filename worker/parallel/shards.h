@@ -21,6 +21,7 @@
 struct unit_groups {
     int *first; /* owned; n + 1 of them */
     int n;
+    bool one_owner; /* shard 0 is the whole group, the others are empty */
 };
 
 /* One group per unit. */

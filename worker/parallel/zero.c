@@ -1,10 +1,11 @@
-/* ddp, zero1, zero2, fsdp, hsdp: what differs is which parts are there.
+/* ddp, zero1, zero2, fsdp, hsdp, dp: what differs is which parts are there.
  *
  *   parameters   own block, alone                  one shard
  *                own block, gather.h               more: kept whole, or in a ring
  *   leaves       accumulate.h: whole slots         grads not sharded: a run per rank
  *                scatter.h: slots of a shard       sharded: a run per replica
- *   reduction    reduction.h (exact), all-reduce (fast), of the slots of all runs
+ *   reduction    reduction.h (exact, or to one owner), all-reduce (fast), of the slots
+ *                of all runs
  *
  * Happy path of a step:
  *
@@ -35,7 +36,7 @@ struct data_parallel {
     struct gather *gather;         /* owned; with shards */
     struct accumulate *accumulate; /* owned; one of the two */
     struct scatter *scatter;
-    struct reduction *reduction; /* owned; exact only */
+    struct reduction *reduction; /* owned; NULL: all-reduce */
     float *params, *slots, *staging;
     double *spread; /* chunk sums, shard by shard */
     size_t *spread_offsets;
@@ -188,7 +189,7 @@ static void plan_reduction(struct data_parallel *p)
     r.slots = p->slots;
     r.staging = p->staging;
     p->result = r.held->slot[0];
-    if (p->config.exact) {
+    if (p->shape.is_planned) {
         p->reduction = reduction_new(&r);
     } else {
         plan_tied(p);
@@ -309,7 +310,7 @@ static void reduce_complete(struct data_parallel *p, int unit)
         device_wait(d, p->queue, device_mark(d, QUEUE_COMPUTE));
     }
     while (p->next_bucket < l->n && l->bucket[p->next_bucket].unit >= unit) {
-        if (p->config.exact) {
+        if (p->reduction) {
             reduction_run(p->reduction, p->queue, p->next_bucket);
         } else {
             reduce_fast(p, p->next_bucket);
@@ -433,6 +434,8 @@ static void zero_updated(struct parallel *base)
 /* clang-format on */
 
 const struct parallel_ops ddp_ops = {OPS(ddp)};
+const struct parallel_ops dp_ops = {OPS(dp),
+                                    .zero = {.optimizer = true, .one_owner = true}};
 const struct parallel_ops zero1_ops = {OPS(zero1), .zero = {.optimizer = true}};
 const struct parallel_ops zero2_ops = {OPS(zero2),
                                        .zero = {.optimizer = true, .grads = true}};

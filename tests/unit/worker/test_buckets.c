@@ -206,6 +206,26 @@ static void buckets_of_groups_are_cut_as_the_shards_are(void **state)
     }
 }
 
+static void buckets_that_are_given_away_are_all_rank_0s(void **state)
+{
+    size_t bounds[WORLD_MAX + 1];
+    struct bucket_list l;
+
+    (void)state;
+    bucket_list_init(&l, &layout, 3 * C - 5, 8 * C);
+    bucket_list_give(&l);
+    for (int i = 0; i < l.n; i++) {
+        for (int w = 1; w <= WORLD_MAX; w++) {
+            bucket_bounds(&l.bucket[i], w, bounds);
+            for (int r = 0; r <= w; r++) {
+                assert_int_equal(bounds[r],
+                                 r == 0 ? l.bucket[i].begin : l.bucket[i].end);
+            }
+        }
+    }
+    bucket_list_release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +234,7 @@ int main(void)
         cmocka_unit_test(head_bucket_has_a_twin_with_the_same_shards),
         cmocka_unit_test(shards_are_whole_chunks_and_even),
         cmocka_unit_test(buckets_of_groups_are_cut_as_the_shards_are),
+        cmocka_unit_test(buckets_that_are_given_away_are_all_rank_0s),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -521,8 +521,6 @@ static void checks_name_keys_values_and_remedies(void **state)
          "optim.lr (0.25) is below optim.min_lr (0.5, which does not follow it): the "
          "rate would rise to the end; set optim.min_lr, too, to 0.025 for instance, or "
          "optim.schedule=constant"},
-        {"parallel.strategy=dp", ERR_UNSUPPORTED,
-         "parallel.strategy: \"dp\" is not supported yet; use ddp"},
         {"parallel.tp=2", ERR_UNSUPPORTED,
          "parallel.tp: 2 is not supported yet; use 1"},
         {"parallel.pp=2", ERR_UNSUPPORTED,

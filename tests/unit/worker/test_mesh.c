@@ -29,6 +29,7 @@ static const struct mesh_case cases[] = {
      {1, 3},
      NULL},
     {{"fsdp", SHARDS, .world_size = 1}, {1, 1}, NULL},
+    {{"dp", {.optimizer = true, .one_owner = true}, .world_size = 3}, {1, 3}, NULL},
     {{"fsdp", SHARDS, .dp_shard = 2, .world_size = 1},
      {0, 0},
      "parallel.dp_shard=2, but there is 1 rank: set it to auto"},

@@ -400,6 +400,31 @@ static void the_layouts_are_as_odd_as_they_should_be(void **state)
     layout_release(&l);
 }
 
+static void one_owner_writes_all_and_moves_no_tail(void **state)
+{
+    struct unit_groups groups;
+    struct layout l;
+    struct world w;
+
+    (void)state;
+    make_layout(&l);
+    make_groups(&groups, &l, 1);
+    groups.one_owner = true;
+    for (int n = 2; n <= WORLD_MAX; n++) {
+        world_open(&w, &l, &groups, n, 1);
+        assert_int_equal(holder_writers(&w.holder), 1);
+        check_cover(&w);
+        move_all(&w);
+        for (int rank = 0; rank < n; rank++) {
+            assert_int_equal(w.regroup[rank].n_sends + w.regroup[rank].n_recvs, 0);
+            assert_true(rank == 0 || w.share[rank].n_boxes == 0);
+        }
+        world_close(&w);
+    }
+    unit_groups_release(&groups);
+    layout_release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +433,7 @@ int main(void)
         cmocka_unit_test(a_row_is_written_by_the_holder_of_its_first_element),
         cmocka_unit_test(the_pieces_match_pairwise_and_make_up_what_is_written),
         cmocka_unit_test(the_layouts_are_as_odd_as_they_should_be),
+        cmocka_unit_test(one_owner_writes_all_and_moves_no_tail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

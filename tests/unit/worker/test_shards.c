@@ -133,6 +133,29 @@ static void units_are_grouped_by_number_and_by_size(void **state)
     close_rig(&r);
 }
 
+/* DP: rank 0 is the model, the others are its hands. */
+static void one_owner_holds_the_flat_block_and_the_others_nothing(void **state)
+{
+    struct shard_map m;
+    struct rig r;
+
+    (void)state;
+    open_rig(&r);
+    r.groups.one_owner = true;
+    for (int s = 0; s < 5; s++) {
+        shard_map_init(&m, &r.layout, &r.groups, 5, s);
+        assert_int_equal(m.size, s == 0 ? r.layout.size : 0);
+        for (int i = 0; i < m.n_ranges; i++) {
+            const struct unit *u = &r.layout.unit[i];
+
+            assert_int_equal(m.range[i].begin, u->offset + (s == 0 ? 0 : u->size));
+            assert_int_equal(m.range[i].end, u->offset + u->size);
+        }
+        shard_map_release(&m);
+    }
+    close_rig(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +163,7 @@ int main(void)
         cmocka_unit_test(shards_cover_each_group_once_in_whole_chunks),
         cmocka_unit_test(groups_of_several_units_are_cut_as_one),
         cmocka_unit_test(units_are_grouped_by_number_and_by_size),
+        cmocka_unit_test(one_owner_holds_the_flat_block_and_the_others_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
