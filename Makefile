@@ -130,7 +130,7 @@ $(TORCH_ENV)/bin/python:
 test: deps ## everything: unit, simulation, conformance, system, against real PyTorch
 	$(Q)$(MAKE) --no-print-directory bench-deps
 	$(Q)$(MAKE) --no-print-directory check
-	$(Q)BIN=$(O)/bin $(PYTEST) -n 2 tests/torch
+	$(Q)BIN=$(O)/bin $(PYTEST) -n 2 --dist loadfile tests/torch
 
 check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for sanitizers
 	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),40,200)) tests/run-units $(UNITS)

@@ -113,6 +113,28 @@ def all_the_same(first, *others):
                 assert torch.equal(state[name], tensor), (path, reader, name)
 
 
+def differing_in_mesh(path, mesh):
+    """What this rank of a mesh does not find in its part of a tensor: of its rows, and then of
+    its last dimension, so that boxes cross those of the files."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    shapes = shapes_of(path)
+    wanted = read_by_safetensors(path, shapes)
+    wrong = []
+    for dim in (0, -1):
+        state = {name: distribute_tensor(t, mesh, [Shard(dim % t.dim())])
+                 for name, t in blank(shapes).items()}
+        dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(str(path)),
+                 process_group=mesh.get_group())
+        for name, tensor in wanted.items():
+            part = tensor.chunk(mesh.size(), dim)[mesh.get_local_rank()]
+            if not torch.equal(state[name].to_local(), part):
+                wrong.append([dim, name])
+    return wrong
+
+
 def main(what, *paths):
     if what == "same":
         return all_the_same(*map(pathlib.Path, paths))

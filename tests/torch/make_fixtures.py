@@ -208,13 +208,17 @@ def learning_rate(c, step):
     return c["lr"]
 
 
-def optimizer_of(model, c):
+def parameter_groups(model, c):
     params = list(model.parameters())
-    groups = [
+    return [
         dict(params=[p for p in params if p.dim() >= 2], weight_decay=c["weight_decay"]),
         dict(params=[p for p in params if p.dim() < 2], weight_decay=0.0),
     ]
-    return torch.optim.AdamW(groups, lr=1.0, betas=(c["beta1"], c["beta2"]), eps=c["eps"])
+
+
+def optimizer_of(model, c):
+    return torch.optim.AdamW(
+        parameter_groups(model, c), lr=1.0, betas=(c["beta1"], c["beta2"]), eps=c["eps"])
 
 
 def make(c, path):
