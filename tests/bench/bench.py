@@ -34,6 +34,7 @@ sys.dont_write_bytecode = True
 import launching  # noqa: E402
 import networking  # noqa: E402
 import saving  # noqa: E402
+import sharding  # noqa: E402
 import storing  # noqa: E402
 import training  # noqa: E402
 from measure import ROOT, Context, Failed, Gap  # noqa: E402
@@ -56,12 +57,16 @@ BENCHES = {
     "scaling": training.scaling,
     "llmc": training.llmc,
     "step": training.step,
+    "fsdp": sharding.fsdp,
+    "hsdp": sharding.hsdp,
+    "overlap": sharding.overlap,
 }
 SCALES = {
     "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
     "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
     "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s")),
     "1/s": ((1e3, "k/s"), (1, "/s")),
+    "share": ((1e-2, "%"),),
 }
 LINE = "{:57} {:>9}  {:22} {:>9}  {:>8} {:>12}  {:28} {}"
 

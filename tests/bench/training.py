@@ -100,10 +100,10 @@ def run_steps(ctx, command, run_dir, n, at_end=None):
 
 def peer_command(ctx, *, ranks, threads, batch, steps, options=()):
     """The same training in PyTorch; one rank is one process without DDP."""
-    script = [HERE / "ddp_gpt2.py", "--steps", steps, "--batch", batch, "--seq-len", SEQ_LEN,
+    script = [HERE / "torch_gpt2.py", "--steps", steps, "--batch", batch, "--seq-len", SEQ_LEN,
               "--threads", threads, *options,
               *(f"--{key}={value}" for key, value in model(ctx)[1].items())]
-    return ctx.torchrun(*script) if ranks > 1 else [ctx.torch, *script]
+    return ctx.torchrun(*script, ranks=ranks) if ranks > 1 else [ctx.torch, *script]
 
 
 # --- a step ---
@@ -114,14 +114,14 @@ PEERS = {"PyTorch, eager": (), "torch.compile": ("--compile",)}
 GOALS = {(2, "PyTorch, eager"): 0.5, (2, "torch.compile"): 0.62, (1, "torch.compile"): 0.85}
 
 
-def peer_steps(ctx, what, name, command):
+def peer_steps(ctx, what, name, command, warm_up=WARM_UP):
     """Their steps, or why there are none: compiling may fail where the rest works."""
     ctx.note(f"{what}: {name}")
     try:
         lines = run_json(command, limit_s=COMPILE_LIMIT_S)
     except Failed as e:
         return None, Gap(f"{what}, against {name}", str(e))
-    return [line["step_s"] for line in lines[WARM_UP:]], None
+    return [line["step_s"] for line in lines[warm_up:]], None
 
 
 def step_of(ctx, ranks, threads, sequences):

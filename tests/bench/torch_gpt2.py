@@ -1,6 +1,7 @@
 """GPT-2 as one writes it in plain PyTorch: fp32, AdamW, clipping, random tokens; 124M, if not
-told otherwise. Run by torchrun it is DistributedDataParallel with gloo, alone one process; rank 0
-prints a line of JSON for each step.
+told otherwise. Run by torchrun it is DistributedDataParallel with gloo, or fully_shard of each
+block (hsdp: on a mesh of two replicas), alone one process; rank 0 prints a line of JSON for each
+step.
 
 What PyTorch offers to be quicker is taken: fused AdamW and attention, gradients as views of the
 buckets, denormals flushed, and with --compile torch.compile (whose first steps compile).
@@ -17,6 +18,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 CONTEXT = 1024
 
@@ -67,14 +70,27 @@ def parse_args():
     parser.add_argument("--seq-len", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--strategy", choices=("ddp", "fsdp", "hsdp"), default="ddp")
     for name, default in (("layers", 12), ("heads", 12), ("dim", 768), ("vocab", 50257)):
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
 
 
+def shard(model, is_hybrid):
+    """As FSDP's users do it: a group for each block, and the rest in one."""
+    world_size = dist.get_world_size()
+    shape = (2, world_size // 2) if is_hybrid else (world_size,)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape):])
+    for part in (*model.h, model):
+        fully_shard(part, mesh=mesh)
+    return model
+
+
 def make_model(args, is_alone):
     model = GPT2(args.layers, args.heads, args.dim, args.vocab)
-    if not is_alone:
+    if args.strategy != "ddp":
+        model = shard(model, args.strategy == "hsdp")
+    elif not is_alone:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     return torch.compile(model) if args.compile else model
 
