@@ -10,8 +10,8 @@ from training import (SEQ_LEN, fresh, model, peer_command, peer_steps, run_steps
 ROUNDS = 2  # ours, ours as ddp and theirs, in turns
 
 
-def strategy_of(ctx, strategy, ranks, sequences, options=()):
-    """A strategy of ours beside PyTorch's of that name and beside ddp."""
+def strategy_of(ctx, strategy, ranks, sequences, options=(), goals=(None, None)):
+    """A strategy of ours beside our ddp and PyTorch's of that name."""
     layout = "2 × 2 ranks" if strategy == "hsdp" else f"{ranks} ranks × 1 thread"
     what = f"{strategy} step, {model(ctx)[0]}, {layout}, {sequences * SEQ_LEN} tokens"
     n = ctx.count(3, 2)
@@ -34,18 +34,18 @@ def strategy_of(ctx, strategy, ranks, sequences, options=()):
     row = (what, "s", "lower", median(times[strategy]), text_of(commands[strategy]),
            f"median of {n * ROUNDS}")
     yield Row(*row, "ours as ddp", median(times["ddp"]), text_of(commands["ddp"]),
-              goal=1.15 if strategy == "fsdp" else None)
+              goal=goals[0])
     if not peer:
         yield ctx.no_torch(f"{what}, against PyTorch")
         return
     yield gap or Row(*row, "PyTorch, fully_shard", median(times["theirs"]), text_of(peer),
-                     goal=0.4)
+                     goal=goals[1])
 
 
 def fsdp(ctx):
     """Few tokens, where gathers and sums weigh most, and more."""
     for sequences in ctx.count((2, 16), (2,)):
-        yield from strategy_of(ctx, "fsdp", 2, sequences)
+        yield from strategy_of(ctx, "fsdp", 2, sequences, goals=(1.15, 0.4))
 
 
 def hsdp(ctx):
@@ -110,5 +110,7 @@ def overlap(ctx):
         fresh(run_dir)
         run(command)
         shares = [hidden_share(trace.with_name(f"trace.rank{rank}")) for rank in range(2)]
-        yield Row(what, "share", "higher", min(shares), text_of(command), "lower of 2 ranks")
+        # of one micro-batch a rank the embedding's gather and sum, a fifth, cannot be hidden
+        yield Row(what, "share", "higher", min(shares), text_of(command), "lower of 2 ranks",
+                  limit=ctx.count(0.6, None))
     fresh(run_dir)

@@ -46,6 +46,26 @@ def test_each_rank_tells_what_its_queues_did(train, tmp_path):
     assert overlaps > 0
 
 
+def is_beside(event, others):
+    begin, end = event["ts"], event["ts"] + event["dur"]
+    return any(begin < e["ts"] + e["dur"] and e["ts"] < end for e in others)
+
+
+@pytest.mark.parametrize("prefetch", [1, 0])
+def test_fsdp_gathers_while_it_works_if_it_may_prefetch(train, tmp_path, prefetch):
+    run = train(tmp_path / "run", "train.steps=8", "model.layers=6", "parallel.strategy=fsdp",
+                f"parallel.prefetch={prefetch}", "checkpoint.every=0", "eval.every=0",
+                f"--profile={tmp_path}/trace")
+    assert run.wait() == 0, run.err()
+    for rank in range(2):
+        rows = read(tmp_path / f"trace.rank{rank}")
+        gathers = [e for e in rows["gather"] if e["name"] == "all_gather"]
+        assert gathers
+        # of blocks and the head: the embedding has a buffer of its own
+        work = [e for e in rows["compute"] if e["name"] == "matmul"]
+        assert any(is_beside(e, work) for e in gathers) == (prefetch > 0)
+
+
 def test_one_rank_writes_the_very_file(train, tmp_path):
     run = train(tmp_path / "run", "train.steps=2", f"--profile={tmp_path}/trace.json", nproc=1)
     assert run.wait() == 0, run.err()
