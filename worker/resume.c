@@ -350,17 +350,24 @@ static int broadcast_state(struct trainer *t, struct errmsg *msg)
     return rv;
 }
 
-/* Rank 0 has its part by now, and has verified the rest. */
+/* Rank 0 has its part by now, and has verified the rest: whatever another cannot read
+ * is its own storage's fault, and may be there at the next start. */
 static int get_state(struct trainer *t, const struct choice *choice, struct errmsg *msg)
 {
     struct own_block own;
+    int rv;
 
     if (!trainer_is_sharded(t)) {
         return broadcast_state(t, msg);
     }
+    if (trainer_leads(t)) {
+        return 0;
+    }
     own = own_of(t);
-    return trainer_leads(t) ? 0
-                            : restore_own_block(choice->path, &own, OWN_STATES, msg);
+    rv = restore_own_block(choice->path, &own, OWN_STATES, msg);
+    return rv < 0 ? errmsg_wrap(msg, -EIO,
+                                "this node cannot read what rank 0 has verified")
+                  : 0;
 }
 
 enum { INIT_PIECE = 1 << 20 };

@@ -168,3 +168,38 @@ def test_a_checkpoint_that_cannot_be_read_now_is_neither_rejected_nor_a_mistake(
         assert run.wait() == code, run.err()
         assert "rejected" not in run.err()
         assert training.checkpoints(first) == before
+
+
+HIDES = """#!/bin/sh
+shift
+if [ "$RANK" = 1 ] && [ "$CTRUN_GENERATION" = 1 ]; then
+    exec unshare -m sh -c 'mount --bind /dev/null "{shard}" && exec "$@"' sh "{worker}" "$@"
+fi
+exec "{worker}" "$@"
+"""
+
+
+@pytest.fixture
+def hidden(bin_dir, train, tmp_path):
+    """A half-trained run, a shard of it, and what starts a worker; rank 1 of the first
+    generation has another file in the shard's place."""
+    run_dir = tmp_path / "run"
+    run = train(run_dir, HALF, "parallel.strategy=fsdp")
+    assert run.wait(60) == 0, run.err()
+    shard = next(training.checkpoints(run_dir)[-1].glob("shard-00001-*"))
+    script = tmp_path / "hides.sh"
+    script.write_text(HIDES.format(shard=shard, worker=bin_dir / "ctrun-worker"))
+    script.chmod(0o755)
+    return run_dir, shard, script
+
+
+def test_a_node_that_cannot_read_what_rank_0_has_verified_starts_again(train, hidden):
+    """Its storage is behind, say: no mistake of the configuration, which would end the job."""
+    run_dir, shard, script = hidden
+    run = train(run_dir, "parallel.strategy=fsdp", options=["--max-restarts=1", script])
+    assert run.wait(60) == 0, run.err()
+    assert "rank 1 on" in run.err() and "ended with exit code 82" in run.err()
+    told = max((run_dir / "log").glob("*/rank1.log"), key=lambda p: p.stat().st_size).read_text()
+    assert "rank 1: this node cannot read what rank 0 has verified" in told
+    assert shard.name in told
+    assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, training.STEPS + 1))
