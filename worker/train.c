@@ -546,6 +546,19 @@ static int prepare_and_train(struct trainer *t, struct errmsg *msg)
     return rv < 0 ? rv : train(t, msg);
 }
 
+/* A rank that fails by itself goes at once: while it still closed, its peers would have
+ * noticed and gone, and the agent would stop it before its code is known. They see its
+ * connections end, as if it had been killed. */
+static void leave_failed(const struct trainer *t, int code)
+{
+    bool is_own = code != EXIT_LOST_PEER && code != EXIT_COMM_TIMEOUT;
+
+    if (is_own && t->launch->world_size > 1) {
+        (void)fflush(stdout);
+        _exit(code);
+    }
+}
+
 int train_run(const struct worker_options *options, const struct launch *launch,
               struct control_client *control)
 {
@@ -565,6 +578,7 @@ int train_run(const struct worker_options *options, const struct launch *launch,
         control_client_refuse(control, code, t.max_world, msg.text);
     } else if (rv < 0) {
         (void)fprintf(stderr, "ctrun-worker: rank %d: %s\n", launch->rank, msg.text);
+        leave_failed(&t, code);
     }
     if (rv < 0) {
         trainer_abort(&t);

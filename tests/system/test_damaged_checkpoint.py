@@ -203,3 +203,22 @@ def test_a_node_that_cannot_read_what_rank_0_has_verified_starts_again(train, hi
     assert "rank 1: this node cannot read what rank 0 has verified" in told
     assert shard.name in told
     assert [m["step"] for m in training.metrics(run_dir)] == list(range(1, training.STEPS + 1))
+
+
+def test_a_rank_that_fails_is_the_first_cause_however_long_it_would_close(
+    train, hidden, tmp_path
+):
+    """Its peers notice and go; its profile cannot be written, as the pipe is full."""
+    run_dir, _, script = hidden
+    os.mkfifo(tmp_path / "trace.rank1")
+    pipe = os.open(tmp_path / "trace.rank1", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        while os.write(pipe, bytes(4096)):
+            pass
+    except BlockingIOError:
+        pass
+    run = train(run_dir, "parallel.strategy=fsdp", f"--profile={tmp_path}/trace",
+                options=[script])
+    assert run.wait(60) == 82, run.err()
+    assert "rank 0 on" in run.err() and "stopped because of rank 1" in run.err()
+    os.close(pipe)
