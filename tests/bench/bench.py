@@ -12,8 +12,9 @@ Figures of a busy machine are noisy, ratios less so: both sides are measured in 
 medians or bests of several compared. A goal that is missed once is a reason to run that line
 again; the exit code says only whether everything could be measured. Programs come from $BIN,
 PyTorch from $CTRUN_TORCH_PYTHON, llm.c's train_gpt2 (optional) from $CTRUN_LLMC. Only tcp,
-which makes network namespaces, needs root. On two cores expect half an hour to an hour for all, most of it steps of PyTorch and
-torch.compile, and some minutes with --quick; a busy machine takes several times as long.
+which makes network namespaces, needs root. On two cores expect an hour or more for all, most of
+it steps of PyTorch and torch.compile, and some minutes with --quick; a busy machine takes several
+times as long.
 """
 
 import argparse
