@@ -74,7 +74,7 @@ $(O)/%.a:
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 # Only the vector kernels may use what the processor at hand might lack: they are chosen at run time.
-$(O)/%_avx2.c.o: CFLAGS += -mavx2 -mfma
+$(O)/%_avx2.c.o: CFLAGS += -mavx2 -mfma -mf16c
 $(O)/%_avx512.c.o: CFLAGS += -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma
 
 $(O)/%.c.o: %.c

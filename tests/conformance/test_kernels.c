@@ -262,6 +262,15 @@ static void run_sum_ordered(struct run *r, const int *dim)
                      0);
 }
 
+static void run_round(struct run *r, const int *dim)
+{
+    size_t n = (size_t)dim[0];
+    const float *x = run_input(r, n);
+
+    r->d->k->round(r->d, QUEUE_COMPUTE, run_output(r, n), x, n, DTYPE_BF16);
+    r->d->k->round(r->d, QUEUE_COMPUTE, run_output(r, n), x, n, DTYPE_FP16);
+}
+
 static void run_adamw(struct run *r, const int *dim)
 {
     size_t n = (size_t)dim[0];
@@ -296,6 +305,7 @@ static const struct kernel_case cases[] = {
     {"dropout", run_dropout, dropout_dims, 0},
     {"xent", run_xent, xent_dims, 1e-6},
     {"flat", run_flat, flat_dims, 1e-6},
+    {"round", run_round, flat_dims, 0},
     {"sums", run_sums, flat_dims, 1e-6},
     {"sum_ordered", run_sum_ordered, flat_dims, 0},
     {"adamw", run_adamw, flat_dims, 1e-6},

@@ -9,6 +9,11 @@ parameters (init.*), tokens and targets of every step, and of the first step log
 gradients (grad.*); of all steps loss and gradient norm; and after the last AdamW step the
 parameters (final.*) and, for small files, the moments. The metadata are the settings.
 
+bf16-and-fp16 has of `steps` steps on one batch the losses alone, in fp32 (loss) and in both
+precisions (loss.bf16, loss.fp16), by the arithmetic of fully_shard's MixedPrecisionPolicy: weights
+are cast for each step, the optimizer has fp32 ones; and the first step's logits in each. rounding
+has numbers of all kinds, and what PyTorch casts them to.
+
 With dropout, its masks come from the engine's generator, written here again, where the first
 sample of step s stands at position (s - 1) * batch of the stream; the logits have none.
 """
@@ -46,6 +51,11 @@ SMALL = {
 }
 
 SMALL["dropout"] = dict(SMALL["odd"], dim=24, dropout=0.2, seed=0x123456789)
+
+PRECISION = dict(
+    BASE, layers=2, heads=2, dim=32, context=16, vocab=64, batch=4, seq_len=16, seed=7, steps=20,
+    total_steps=20, lr=3e-3, min_lr=3e-4, warmup=2,
+)
 
 LARGE = {
     # the head's rows in more than one chunk
@@ -267,18 +277,74 @@ def make(c, path):
     save_file(out, path, metadata={key: str(value) for key, value in c.items()})
 
 
+def losses_in(dtype, c, init, batch):
+    """The losses of all steps, and the first one's logits."""
+    model = GPT2(c)
+    model.load_state_dict(init)
+    optimizer = optimizer_of(model, c)
+    losses, first = [], None
+    for step in range(1, c["steps"] + 1):
+        cast = {name: p.to(dtype) for name, p in model.named_parameters()}
+        logits = torch.func.functional_call(model, cast, (batch[:, :-1],)).float()
+        first = logits.detach().clone() if first is None else first
+        loss = F.cross_entropy(logits.reshape(-1, c["vocab"]), batch[:, 1:].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        nn.utils.clip_grad_norm_(model.parameters(), c["grad_clip"])
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(c, step)
+        optimizer.step()
+    return torch.tensor(losses, dtype=torch.float64), first
+
+
+def make_precision(c, path):
+    torch.manual_seed(c["seed"])
+    model = GPT2(c)
+    initialise(model, c)
+    init = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batch = torch.randint(0, c["vocab"], (c["batch"], c["seq_len"] + 1))
+    out = {
+        "tokens": batch[:, :-1].to(torch.int32).contiguous(),
+        "targets": batch[:, 1:].to(torch.int32).contiguous(),
+        **{"init." + name: p for name, p in init.items()},
+    }
+    for name, dtype in ("", torch.float32), (".bf16", torch.bfloat16), (".fp16", torch.float16):
+        out["loss" + name], out["logits" + name] = losses_in(dtype, c, init, batch)
+    save_file(out, path, metadata={key: str(value) for key, value in c.items()})
+
+
+def make_rounding(path):
+    """Every exponent with fractions at, and beside, where bf16 and fp16 change; infinities and
+    NaNs are among them. Then any bits."""
+    ties = [(1 << bits) + low for bits in (12, 15) for low in (-1, 0, 1)]
+    heads = [0, 1 << 13, 1 << 16, 0x7F << 16, (1 << 23) - (1 << 13)]
+    fractions = sorted({(head + tie) % (1 << 23) for head in heads for tie in [0, *ties]})
+    bits = torch.tensor([sign << 31 | exponent << 23 | fraction for sign in (0, 1)
+                         for exponent in range(256) for fraction in fractions])
+    torch.manual_seed(1)
+    bits = torch.cat([bits, torch.randint(0, 1 << 32, (2048,))])
+    x = (bits - (bits >> 31 << 32)).to(torch.int32).view(torch.float32)
+    save_file({"x": x, "bf16": x.to(torch.bfloat16).float(), "fp16": x.to(torch.float16).float()},
+              path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shape", choices=[*SMALL, *LARGE])
+    makers = {name: lambda path, c=c: make(c, path) for name, c in SMALL.items()}
+    makers["bf16-and-fp16"] = lambda path: make_precision(PRECISION, path)
+    makers["rounding"] = make_rounding
+    large = {name: lambda path, c=c: make(c, path) for name, c in LARGE.items()}
+    parser.add_argument("--shape", choices=[*makers, *large])
     parser.add_argument("path", type=pathlib.Path)
     args = parser.parse_args()
     torch.set_num_threads(2)
     if args.shape:
-        make((SMALL | LARGE)[args.shape], args.path)
+        (makers | large)[args.shape](args.path)
         return
     args.path.mkdir(parents=True, exist_ok=True)
-    for name, c in SMALL.items():
-        make(c, args.path / f"{name}.safetensors")
+    for name, write in makers.items():
+        write(args.path / f"{name}.safetensors")
 
 
 if __name__ == "__main__":

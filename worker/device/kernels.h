@@ -7,13 +7,14 @@
  * Every kernel writes its outputs (beta = 0), unless its comment says that it adds.
  * Results do not depend on the number of threads: work is cut over a fixed grid, and a
  * sum over rows keeps one order. They are enqueued on QUEUE_COMPUTE, but `sum_ordered`,
- * `scale` and `sumsq` which take their queue. Dimensions: B sequences, T positions, C
+ * `scale`, `round` and `sumsq` which take their queue. Dimensions: B sequences, T positions, C
  * channels, H heads, V vocabulary, rows = B·T.
  *
  * The oracle is worker/device/cpu/scalar.c; tests/conformance/test_kernels.c compares
  * every variant with it, and it with finite differences in double. */
 
 #include "worker/device/device.h"
+#include "worker/device/dtype.h"
 
 enum epilogue {
     EPILOGUE_NONE,
@@ -126,6 +127,9 @@ struct kernels {
     void (*sum_ordered)(struct device *d, enum queue q, float *const *bufs, int n_bufs,
                         const struct addition *adds, int n_adds, size_t n);
     void (*scale)(struct device *d, enum queue q, float *x, float factor, size_t n);
+    /* out (n) = x as bf16 or fp16 holds it (dtype.h); out may be x */
+    void (*round)(struct device *d, enum queue q, float *out, const float *x, size_t n,
+                  enum dtype dtype);
 
     /* One pass over a flat block: m, v, p from g. Decays the elements only if `decay`.
      * torch.optim.AdamW's arithmetic, in fp32. */

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 
+#include <cpuid.h>
 #include <errno.h>
 #include <gnu/libc-version.h>
 #include <immintrin.h>
@@ -52,6 +53,7 @@ static const struct {
     NAMED(gelu_grad),   NAMED(residual),       NAMED(scale),
     NAMED(column_sum),  NAMED(xent),           NAMED(sumsq),
     NAMED(sum_ordered), NAMED(adamw),          NAMED(dropout),
+    NAMED(round),
 };
 
 const char *cpu_tile_name(const struct cpu *c, tile_fn fn)
@@ -304,9 +306,18 @@ static bool has_any(void)
     return true;
 }
 
+/* clang has no name for it in __builtin_cpu_supports. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           has_f16c();
 }
 
 static bool has_avx512(void)

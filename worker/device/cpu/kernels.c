@@ -25,6 +25,7 @@ struct queued {
     size_t n;
     union {
         struct flat_args flat;
+        struct round_args round;
         struct sumsq_args sumsq;
         struct sum_ordered_args sum_ordered;
     } args;
@@ -307,6 +308,17 @@ static void scale(struct device *d, enum queue q, float *x, float factor, size_t
     spread_on(d, q, &t, PIECE);
 }
 
+static void round_to(struct device *d, enum queue q, float *out, const float *x,
+                     size_t n, enum dtype dtype)
+{
+    struct queued t = {.fn = cpu_of(d)->tiles->round,
+                       .n = n,
+                       .args.round = {.out = out, .x = x, .dtype = dtype}};
+
+    ASSERT(dtype != DTYPE_FP32);
+    spread_on(d, q, &t, PIECE);
+}
+
 struct adamw_coefficients adamw_coefficients(const struct adamw_args *a)
 {
     const struct adamw_scalars *s = a->scalars;
@@ -360,6 +372,7 @@ const struct kernels cpu_kernels = {
     .sumsq = sumsq,
     .sum_ordered = sum_ordered,
     .scale = scale,
+    .round = round_to,
     .adamw = adamw,
     .clip = clip,
 };

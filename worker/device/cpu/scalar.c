@@ -393,6 +393,15 @@ static void scalar_scale(const void *args, size_t begin, size_t end)
     }
 }
 
+static void scalar_round(const void *args, size_t begin, size_t end)
+{
+    const struct round_args *a = args;
+
+    for (size_t i = begin; i < end; i++) {
+        a->out[i] = dtype_round(a->x[i], a->dtype);
+    }
+}
+
 static void scalar_exp(const void *args, size_t begin, size_t end)
 {
     const struct flat_args *a = args;
@@ -502,6 +511,7 @@ const struct tiles cpu_tiles_scalar = {
     .gelu_grad = scalar_gelu_grad,
     .residual = scalar_residual,
     .scale = scalar_scale,
+    .round = scalar_round,
     .column_sum = scalar_column_sum,
     .xent = scalar_xent,
     .sumsq = scalar_sumsq,

@@ -72,6 +72,12 @@ struct flat_args {
     float factor;
 };
 
+struct round_args {
+    float *out;
+    const float *x;
+    enum dtype dtype; /* not fp32 */
+};
+
 struct column_sum_args {
     float *out;
     const float *x;
@@ -131,6 +137,7 @@ struct tiles {
     tile_fn gelu_grad;
     tile_fn residual;
     tile_fn scale;
+    tile_fn round;
     tile_fn column_sum;  /* columns */
     tile_fn xent;        /* rows */
     tile_fn sumsq;       /* chunks */
