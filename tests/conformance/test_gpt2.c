@@ -154,6 +154,12 @@ static struct gpt2_config dropped(struct gpt2_config config)
     return config;
 }
 
+static struct gpt2_config in_precision(struct gpt2_config config, enum dtype dtype)
+{
+    config.precision = dtype;
+    return config;
+}
+
 /* Spoiled before the run: nothing of an earlier one helps. */
 static struct result result_of_config(const struct gpt2_config *config, const char *isa)
 {
@@ -188,6 +194,8 @@ static void recomputing_does_not_change_a_bit(void **state)
     (void)state;
     expect_recomputing_changes_nothing(ragged);
     expect_recomputing_changes_nothing(dropped(ragged));
+    expect_recomputing_changes_nothing(in_precision(ragged, DTYPE_BF16));
+    expect_recomputing_changes_nothing(dropped(in_precision(ragged, DTYPE_FP16)));
 }
 
 /* In floats of a row: the block's input is C; the rest 15 C + H + 4, of which the norms'

@@ -1,6 +1,6 @@
 /* The model and the optimizer against real PyTorch (tests/torch/make_fixtures.py):
- * logits, loss, every gradient, ten AdamW steps. On every instruction set that this
- * machine has.
+ * logits, loss, every gradient, ten AdamW steps; and how far bf16 and fp16 stray. On
+ * every instruction set that this machine has.
  *
  *   CTRUN_FIXTURE=FILE   this fixture in place of the committed ones
  *   CTRUN_ISA=NAME       this instruction set alone */
@@ -278,6 +278,109 @@ static void numbers_equal_pytorchs(void **state)
     }
 }
 
+/* --- bf16 and fp16 --- */
+
+static const char precision_path[] = "tests/torch/fixtures/bf16-and-fp16.safetensors";
+
+/* The largest difference of two curves. */
+static double distance(const double *x, const double *y, int n)
+{
+    double most = 0;
+    for (int i = 0; i < n; i++) {
+        most = fmax(most, fabs(x[i] - y[i]));
+    }
+    return most;
+}
+
+enum { POSITION = 7, STEPS_MAX = 64 };
+
+/* Steps on one batch, from fp32 parameters that are cast for each; the first step's
+ * logits of POSITION are left in the rig. */
+static void train(struct check *c, double *losses)
+{
+    struct device *d = c->rig.device;
+    enum dtype dtype = c->rig.config.precision;
+    size_t n = c->rig.layout.size;
+    struct adamw_config config = adamw_of(c);
+    struct adamw *adamw;
+    struct errmsg msg;
+    void *cast;
+    const double *norm;
+    assert_int_equal(adamw_new(&config, &adamw, &msg), 0);
+    assert_int_equal(device_alloc(d, n * sizeof(float), &cast), 0);
+    load_params(c);
+    load_batch(c, 1);
+    for (int step = 1; step <= c->steps; step++) {
+        struct gpt2_leaf leaf = gpt2_rig_leaf(&c->rig);
+        leaf.params.flat = cast;
+        d->k->round(d, QUEUE_COMPUTE, cast, c->rig.params, n, dtype);
+        if (step == 1) {
+            gpt2_logits(c->rig.model, &leaf.params, c->rig.tokens, POSITION,
+                        c->rig.logits);
+        }
+        gpt2_forward_backward(c->rig.model, &leaf);
+        losses[step - 1] = *c->rig.loss_sum / gpt2_rig_rows(&c->rig);
+        gpt2_rig_tie(&c->rig);
+        adamw_step(adamw, c->rig.params, c->rig.grads, (uint64_t)step, &norm);
+    }
+    device_free(d, cast, n * sizeof(float));
+    adamw_free(adamw);
+}
+
+/* Rounding moves a run away from fp32's. Ours by as much as PyTorch's: more would be an
+ * error, much less a rounding that is left out. */
+static void expect_astray(const struct check *c, const char *what, double ours,
+                          double theirs)
+{
+    if (!(ours >= theirs / 8 && ours <= 2 * theirs + 1e-4)) {
+        fail_msg("%s: %s are %.3g from fp32's, PyTorch's %.3g", c->isa, what, ours,
+                 theirs);
+    }
+}
+
+static void compare_logits_in(const struct check *c, const char *key)
+{
+    size_t n = 0, n_fp32 = 0, vocab = (size_t)c->rig.config.model.vocab;
+    const float *theirs = fixture_f32(&c->fixture, key, &n);
+    const float *fp32 = fixture_f32(&c->fixture, "logits", &n_fp32);
+    size_t at = POSITION * vocab;
+    assert_true(theirs && fp32 && n == n_fp32 && n >= at + vocab);
+    expect_astray(c, key, fixture_distance(c->rig.logits, fp32 + at, vocab),
+                  fixture_distance(theirs + at, fp32 + at, vocab));
+}
+
+static void compare_losses_in(struct check *c, const char *key)
+{
+    double ours[STEPS_MAX] = {0};
+    size_t n = 0, n_fp32 = 0;
+    const double *theirs = fixture_f64(&c->fixture, key, &n);
+    const double *fp32 = fixture_f64(&c->fixture, "loss", &n_fp32);
+    assert_true(n == (size_t)c->steps && n_fp32 == n && n <= ARRAY_LEN(ours));
+    train(c, ours);
+    expect_astray(c, key, distance(ours, fp32, c->steps),
+                  distance(theirs, fp32, c->steps));
+}
+
+static void bf16_and_fp16_stray_as_far_as_pytorchs(void **state)
+{
+    static const char *const losses[] = {"loss.bf16", "loss.fp16"};
+    static const char *const logits[] = {"logits.bf16", "logits.fp16"};
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_FP16};
+    struct check c = {.isa = *state};
+    fixture_open(&c.fixture, precision_path);
+    struct gpt2_config config = config_of(&c.fixture);
+    c.steps = fixture_int(&c.fixture, "steps");
+    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
+        config.precision = dtypes[i];
+        if (gpt2_rig_open(&c.rig, &config, c.isa, 2)) {
+            compare_losses_in(&c, losses[i]);
+            compare_logits_in(&c, logits[i]);
+            gpt2_rig_close(&c.rig);
+        }
+    }
+    fixture_close(&c.fixture);
+}
+
 /* A process for each: oneDNN is told its instruction set once in a process. */
 static int run(char *isa)
 {
@@ -286,6 +389,7 @@ static int run(char *isa)
     if (pid == 0) {
         const struct CMUnitTest tests[] = {
             cmocka_unit_test_prestate(numbers_equal_pytorchs, isa),
+            cmocka_unit_test_prestate(bf16_and_fp16_stray_as_far_as_pytorchs, isa),
         };
         /* NOLINTNEXTLINE(concurrency-mt-unsafe): the device's threads have ended */
         exit(cmocka_run_group_tests_name(isa, tests, NULL, NULL));

@@ -28,8 +28,9 @@ struct gpt2_config {
     int seq_len;         /* ≤ model.context */
     bool inference_only; /* no backward: fewer activations */
     enum gpt2_recompute recompute;
-    double dropout; /* in [0, 1): of gpt2_forward_backward alone */
-    uint64_t seed;  /* of dropout */
+    enum dtype precision; /* of activations, and parameters are given in it */
+    double dropout;       /* in [0, 1): of gpt2_forward_backward alone */
+    uint64_t seed;        /* of dropout */
 };
 
 /* How the passes come by a unit's parameters: asked for when its work is about to be

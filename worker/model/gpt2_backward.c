@@ -8,7 +8,7 @@
  *   d → attn.c_proj → attention → c_attn → ln_1 → added to d
  *   the block's gradient is complete */
 
-#include "worker/model/gpt2_internal.h"
+#include "worker/model/gpt2_round.h"
 
 /* One linear layer's backward: what goes in, and where it goes. */
 struct linear_grad {
@@ -57,6 +57,7 @@ static void linear_backward(struct gpt2 *g, const struct gpt2_rows *rows,
         .aux = l->gelu_pre,
     };
     d->k->matmul(d, &input);
+    gpt2_round(g, l->d_input, rows->n, l->k);
 }
 
 static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
@@ -94,6 +95,7 @@ static void mlp_half(struct gpt2 *g, const struct gpt2_rows *rows,
                                      grad + at->ln_2_bias, acts->d_branch, a->mid,
                                      p + at->ln_2_weight, a->ln_2_mean, a->ln_2_rstd,
                                      rows->n, dim, true);
+    gpt2_round(g, acts->d_stream, rows->n, dim);
 }
 
 static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
@@ -121,6 +123,7 @@ static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
     d->k->attention_backward(d, acts->d_wide, acts->d_branch, a->qkv, a->att, a->lse,
                              rows->batch, rows->seq_len, dim, g->config.model.heads,
                              drop.p > 0 ? &drop : NULL);
+    gpt2_round(g, acts->d_wide, rows->n, 3 * dim);
     linear_backward(g, rows,
                     &(struct linear_grad){
                         .d_out = acts->d_wide,
@@ -135,6 +138,7 @@ static void attention_half(struct gpt2 *g, const struct gpt2_rows *rows,
     d->k->layernorm_backward(
         d, acts->d_stream, grad + at->ln_1_weight, grad + at->ln_1_bias, acts->d_branch,
         a->in, p + at->ln_1_weight, a->ln_1_mean, a->ln_1_rstd, rows->n, dim, true);
+    gpt2_round(g, acts->d_stream, rows->n, dim);
 }
 
 static float *grads_begin(const struct gpt2 *g, const struct unit_grads *to, int unit)
@@ -162,6 +166,7 @@ static void last_norm(struct gpt2 *g, const struct gpt2_rows *rows,
         g->device, acts->d_stream, grad + g->ln_f_weight, grad + g->ln_f_bias,
         acts->d_branch, acts->block[unit - 2].out, p + g->ln_f_weight, acts->ln_f_mean,
         acts->ln_f_rstd, rows->n, g->config.model.dim, false);
+    gpt2_round(g, acts->d_stream, rows->n, g->config.model.dim);
     gpt2_params_end(rows->params, unit);
     grads_end(to, unit);
 }

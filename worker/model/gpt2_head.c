@@ -2,7 +2,7 @@
  * logits of all rows never exist. Only here does a matmul add (beta = 1): the head's
  * gradient is summed over the chunks of one leaf, in their order. */
 
-#include "worker/model/gpt2_internal.h"
+#include "worker/model/gpt2_round.h"
 
 struct chunk {
     int first, n;  /* rows */
@@ -27,6 +27,7 @@ static void chunk_logits(struct gpt2 *g, const float *wte, const struct chunk *c
         .ldc = vocab,
     };
     g->device->k->matmul(g->device, &mm);
+    gpt2_round(g, g->acts.logits, c->n, vocab);
 }
 
 /* acts.logits hold the gradient of the logits. */
@@ -35,6 +36,7 @@ static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk 
 {
     int dim = g->config.model.dim;
     int vocab = g->config.model.vocab;
+    gpt2_round(g, g->acts.logits, c->n, vocab);
     struct matmul hidden = {
         .m = c->n,
         .n = dim,
@@ -48,6 +50,7 @@ static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk 
         .ldc = dim,
     };
     g->device->k->matmul(g->device, &hidden);
+    gpt2_round(g, hidden.c, c->n, dim);
     struct matmul weight = {
         .trans_a = true,
         .m = vocab,
