@@ -35,6 +35,7 @@ struct topology {
     int n_shards; /* of hsdp; else all or 1 */
     bool keep;    /* parameters, once gathered */
     int n_blocks, ahead;
+    enum dtype params, grads; /* … of a pass, and of a leaf before it is summed */
 };
 
 static const struct topology topologies[] = {
@@ -89,6 +90,29 @@ static const struct topology topologies[] = {
      .ahead = 1} /* two replicas a node */,
     {.n_ranks = 6, .node_size = RANKS_MAX, .strategy = "hsdp", .n_shards = 2},
     {.n_ranks = 3, .node_size = RANKS_MAX, .strategy = "hsdp", .n_shards = 1},
+    {.n_ranks = 1,
+     .node_size = RANKS_MAX,
+     .strategy = "ddp",
+     .params = DTYPE_BF16,
+     .grads = DTYPE_BF16},
+    {.n_ranks = 3, .node_size = 2, .strategy = "ddp", .params = DTYPE_FP16},
+    {.n_ranks = 2,
+     .node_size = RANKS_MAX,
+     .strategy = "zero1",
+     .params = DTYPE_BF16,
+     .grads = DTYPE_BF16},
+    {.n_ranks = 3,
+     .node_size = RANKS_MAX,
+     .strategy = "fsdp",
+     .ahead = 1,
+     .params = DTYPE_BF16,
+     .grads = DTYPE_BF16},
+    {.n_ranks = 4,
+     .node_size = 2,
+     .strategy = "hsdp",
+     .n_shards = 2,
+     .params = DTYPE_FP16,
+     .grads = DTYPE_BF16},
 };
 
 static const uint32_t leaf_counts[] = {1, 2, 3, 4, 5, 7, 8, 11};
@@ -106,13 +130,20 @@ static float wild(uint32_t step, uint32_t leaf, size_t i)
     return ldexpf((float)(x & 0xffffff) - 8388607.5f, (int)(x >> 58) - 32);
 }
 
+static enum dtype grads_dtype; /* of this rank's topology */
+
+static float leaf_grad(uint32_t step, uint32_t leaf, size_t i)
+{
+    return dtype_round(wild(step, leaf, i), grads_dtype);
+}
+
 /* Elements of the head lie behind the layout's. */
 static float node_sum(uint32_t step, uint32_t first, uint32_t size, size_t i)
 {
     float value[LEAVES_MAX] = {0};
 
     for (uint32_t k = 0; k < size; k++) {
-        value[k] = wild(step, first + k, i);
+        value[k] = leaf_grad(step, first + k, i);
     }
     for (size_t left = size / 2; left > 0; left /= 2) {
         for (size_t k = 0; k < left; k++) {
@@ -197,6 +228,7 @@ static void ends_open(struct ends *e, const struct rank *self, const struct topo
 
     *e = (struct ends){
         .topology = t, .rank = self->rank, .world_size = self->world_size};
+    grads_dtype = t->grads;
     rank_ends_open(&e->all, self,
                    &(struct rank_setup){.kind = self->world_size > 1 ? "auto" : NULL,
                                         .node_size = t->node_size});
@@ -246,6 +278,8 @@ static struct parallel_config config_of(const struct ends *e, uint32_t m, size_t
                                     .n_leaves = m,
                                     .bucket_cap_bytes = cap,
                                     .exact = exact,
+                                    .param_dtype = e->topology->params,
+                                    .reduce_dtype = e->topology->grads,
                                     .tied_size = is_tied ? TIED : 0};
 }
 
@@ -289,7 +323,9 @@ static void check_params(const struct ends *e, const struct unit_params *params,
 
     RANK_CHECK(device_last_error(e->all.device, &msg) == 0);
     for (size_t i = 0; i < units[u].size; i++) {
-        RANK_CHECK(bits(data[i]) == bits(wild(step, PARAMS, units[u].offset + i)));
+        RANK_CHECK(bits(data[i]) ==
+                   bits(dtype_round(wild(step, PARAMS, units[u].offset + i),
+                                    e->topology->params)));
     }
     if (params->end) {
         params->end(params->arg, u);
@@ -506,10 +542,10 @@ static void check_near(const float *grads, uint32_t m, size_t begin, size_t end)
     for (size_t i = begin; i < end; i++) {
         sum = size = 0;
         for (uint32_t leaf = 0; leaf < m; leaf++) {
-            x = wild(0, leaf, i);
+            x = leaf_grad(0, leaf, i);
             sum += x;
             size += fabs(x);
-            x = i < TIED ? wild(0, leaf, layout.size + i) : 0;
+            x = i < TIED ? leaf_grad(0, leaf, layout.size + i) : 0;
             sum += x;
             size += fabs(x);
         }
@@ -593,13 +629,14 @@ static void try_bytes(struct ends *e, bool exact, uint32_t m)
     allocated = 0;
     p = strategy_open(&config);
     bytes = config.ops->bytes(&config);
-    sum = bytes.params + bytes.gathered + bytes.grads;
+    sum = bytes.params + bytes.rounded + bytes.gathered + bytes.grads;
     RANK_CHECK(allocated == sum && bytes.params == p->own.size * sizeof(float));
     dry.comm = dry.gather = dry.shard = dry.replica = NULL; /* --dry-run */
     dry.node_size = e->topology->node_size;
     if (e->world_size % dry.node_size == 0 || dry.node_size > e->world_size) {
         bytes = config.ops->bytes(&dry);
-        RANK_CHECK(allocated == bytes.params + bytes.gathered + bytes.grads);
+        RANK_CHECK(allocated ==
+                   bytes.params + bytes.rounded + bytes.gathered + bytes.grads);
     }
     (void)step_of(e, p, 0, true);
     RANK_CHECK(allocated == sum); /* a step allocates nothing */

@@ -149,7 +149,11 @@ static void add_range(struct accumulate *a, int range, size_t n)
 {
     const struct leaf_plan *l = &a->leaf[a->at];
     struct device *d = a->config.device;
+    float *grad = range_of(a, range)[l->slot];
 
+    if (a->config.dtype != DTYPE_FP32 && n > 0) {
+        d->k->round(d, QUEUE_COMPUTE, grad, grad, n, a->config.dtype);
+    }
     if (l->n_adds > 0 && n > 0) {
         d->k->sum_ordered(d, QUEUE_COMPUTE, range_of(a, range), a->n_slots,
                           a->adds + l->first_add, l->n_adds, n);

@@ -15,6 +15,7 @@ struct accumulate_config {
     const struct layout *layout; /* borrowed */
     uint32_t begin, end;         /* leaves */
     bool exact;
+    enum dtype dtype;       /* a leaf's gradient is rounded to it before it is added */
     size_t head, slot_size; /* elements: where the head's gradient begins; of a slot */
     float *slots;           /* accumulate_slots() of them */
 };

@@ -64,7 +64,7 @@ static size_t ring_size(const struct gather_config *c)
 /* What a pass sees is the own block itself. */
 static bool has_all(const struct gather_config *c)
 {
-    return c->groups->one_owner && c->shard == 0;
+    return c->groups->one_owner && c->shard == 0 && c->dtype == DTYPE_FP32;
 }
 
 size_t gather_bytes(const struct gather_config *c)
@@ -213,6 +213,19 @@ static int choose_slot(const struct gather *g, int group)
     return -1;
 }
 
+static void put_own(const struct gather_config *c, float *to,
+                    const struct shard_range *own)
+{
+    const float *from = c->params + own->at;
+    size_t n = own->end - own->begin;
+
+    if (n > 0 && c->dtype == DTYPE_FP32) {
+        device_copy(c->device, QUEUE_GATHER, to, from, n * sizeof(float));
+    } else if (n > 0) {
+        c->device->k->round(c->device, QUEUE_GATHER, to, from, n, c->dtype);
+    }
+}
+
 static void fetch(struct gather *g, struct slot *s)
 {
     const struct gather_config *c = &g->config;
@@ -221,10 +234,8 @@ static void fetch(struct gather *g, struct slot *s)
 
     device_wait(c->device, QUEUE_GATHER, g->ready);
     device_wait(c->device, QUEUE_GATHER, s->used);
-    if (own->end > own->begin && !has_all(c)) {
-        device_copy(c->device, QUEUE_GATHER,
-                    s->data + (own->begin - group_begin(c, group)), c->params + own->at,
-                    (own->end - own->begin) * sizeof(float));
+    if (!has_all(c)) {
+        put_own(c, s->data + (own->begin - group_begin(c, group)), own);
     }
     comm_all_gather(c->comm, QUEUE_GATHER, s->data, g->offsets[group]);
     s->loaded = device_mark(c->device, QUEUE_GATHER);

@@ -25,6 +25,7 @@ struct gather_config {
     const struct unit_groups *groups;
     const struct shard_map *own;
     const float *params; /* the own block */
+    enum dtype dtype;    /* of what is gathered: rounded on its way */
     int n_shards, shard;
     bool keep;
     int ahead; /* groups gathered before they are needed, ≥ 0 */

@@ -48,6 +48,9 @@ struct parallel_config {
     size_t min_group_params; /* and at least so many elements */
     int ahead;               /* groups gathered before they are needed */
     bool exact;
+    enum dtype param_dtype;  /* of what a pass sees; the own block stays fp32 */
+    enum dtype reduce_dtype; /* each leaf's gradient is rounded to it, once; sums are
+                                fp32 */
     size_t tied_size; /* elements of the head's tied gradient (V·C); it belongs to the
                          tensor at offset 0 of unit 0 */
 };
@@ -55,6 +58,7 @@ struct parallel_config {
 /* What a rank holds, exact; comm need not be open. */
 struct parallel_bytes {
     size_t params;   /* its own block */
+    size_t rounded;  /* the same as passes see it, where they see it otherwise */
     size_t gathered; /* others' */
     size_t grads;    /* and what their reduction needs */
 };

@@ -410,6 +410,17 @@ float *scatter_turn(struct scatter *s)
                                    : NULL;
 }
 
+static void round_part(struct scatter *s, int group, int ring)
+{
+    const struct scatter_config *c = &s->config;
+    float *data = buffer_of(s, group, ring)->data;
+
+    if (c->dtype != DTYPE_FP32) {
+        c->device->k->round(c->device, QUEUE_COMPUTE, data, data,
+                            s->part[group].bounds[c->n_shards], c->dtype);
+    }
+}
+
 /* The own leaf's part to its owners, everybody's here; then the turn's sums. */
 static void send(struct scatter *s, int group, int ring)
 {
@@ -419,6 +430,9 @@ static void send(struct scatter *s, int group, int ring)
     size_t own = p->bounds[c->shard + 1] - p->bounds[c->shard];
     bool has_leaf = c->shard < t->n_leaves;
 
+    if (has_leaf) {
+        round_part(s, group, ring);
+    }
     device_wait(c->device, QUEUE_REDUCE, device_mark(c->device, QUEUE_COMPUTE));
     comm_all_to_all(c->comm, QUEUE_REDUCE, p->send + (size_t)ring * (size_t)c->n_shards,
                     has_leaf ? p->n_send : 0, p->recv,

@@ -30,6 +30,7 @@ struct scatter_config {
     int n_shards, shard;
     uint32_t begin, end; /* the team's leaves */
     bool exact;          /* else one slot, leaves added as they come */
+    enum dtype dtype;    /* a leaf's gradient is rounded to it before it is sent */
     size_t tied_size;    /* of the head's gradient, which is cut as group 0 is */
     float *slots;        /* scatter_slots() of slot_size */
 };

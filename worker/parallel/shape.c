@@ -83,6 +83,7 @@ struct gather_config shape_gather(const struct shape *s, const float *params)
                                   .groups = &s->groups,
                                   .own = &s->own,
                                   .params = params,
+                                  .dtype = c->param_dtype,
                                   .n_shards = s->n_shards,
                                   .shard = s->shard,
                                   .keep = !c->zero.params,
@@ -103,6 +104,7 @@ struct scatter_config shape_scatter(const struct shape *s, float *slots)
                                    .begin = s->begin,
                                    .end = s->end,
                                    .exact = c->exact,
+                                   .dtype = c->reduce_dtype,
                                    .tied_size = c->tied_size,
                                    .slots = slots};
 }
@@ -163,6 +165,14 @@ size_t shape_spread_bytes(const struct shape *s)
     return s->n_shards > 1 ? s->config->layout->size / SUMSQ_CHUNK * sizeof(double) : 0;
 }
 
+/* With shards nobody reads the own block but who gathers it. */
+static size_t rounded_bytes(const struct shape *s)
+{
+    bool is_rounded = s->n_shards == 1 && s->config->param_dtype != DTYPE_FP32;
+
+    return is_rounded ? s->own.size * sizeof(float) : 0;
+}
+
 struct parallel_bytes shape_bytes(const struct shape *s)
 {
     struct gather_config gather = shape_gather(s, NULL);
@@ -170,6 +180,7 @@ struct parallel_bytes shape_bytes(const struct shape *s)
 
     return (struct parallel_bytes){
         .params = s->own.size * sizeof(float),
+        .rounded = rounded_bytes(s),
         .gathered = s->n_shards > 1 ? gather_bytes(&gather) : 0,
         .grads = shape_slots_bytes(s) + shape_staging_bytes(s) + shape_spread_bytes(s) +
                  (s->scatters ? scatter_bytes(&scatter) : 0)};

@@ -1,6 +1,6 @@
 /* ddp, zero1, zero2, fsdp, hsdp, dp: what differs is which parts are there.
  *
- *   parameters   own block, alone                  one shard
+ *   parameters   own block, alone                  one shard; rounded: a copy beside
  *                own block, gather.h               more: kept whole, or in a ring
  *   leaves       accumulate.h: whole slots         grads not sharded: a run per rank
  *                scatter.h: slots of a shard       sharded: a run per replica
@@ -38,7 +38,9 @@ struct data_parallel {
     struct scatter *scatter;
     struct reduction *reduction; /* owned; NULL: all-reduce */
     float *params, *slots, *staging;
-    double *spread; /* chunk sums, shard by shard */
+    float *rounded;  /* `params` as passes see them; NULL: as they are, or gathered */
+    bool is_rounded; /* … now */
+    double *spread;  /* chunk sums, shard by shard */
     size_t *spread_offsets;
     struct parallel_bytes bytes;
     size_t slots_bytes, staging_bytes, spread_bytes;
@@ -98,6 +100,7 @@ static void zero_close(struct parallel *base)
     scatter_free(p->scatter);
     accumulate_free(p->accumulate);
     free_arena(p, p->params, p->bytes.params);
+    free_arena(p, p->rounded, p->bytes.rounded);
     free_arena(p, p->slots, p->slots_bytes);
     free_arena(p, p->staging, p->staging_bytes);
     free_arena(p, p->spread, p->spread_bytes);
@@ -119,7 +122,8 @@ static int alloc(struct data_parallel *p, const char *what, size_t bytes, void *
 
 static int alloc_all(struct data_parallel *p, struct errmsg *msg)
 {
-    void *params = NULL, *slots = NULL, *staging = NULL, *spread = NULL;
+    void *params = NULL, *rounded = NULL, *slots = NULL, *staging = NULL,
+         *spread = NULL;
     int rv;
 
     p->bytes = shape_bytes(&p->shape);
@@ -128,6 +132,8 @@ static int alloc_all(struct data_parallel *p, struct errmsg *msg)
     p->spread_bytes = shape_spread_bytes(&p->shape);
     rv = alloc(p, "parameters", p->bytes.params, &params, msg);
     p->params = params;
+    rv = rv < 0 ? rv : alloc(p, "rounded parameters", p->bytes.rounded, &rounded, msg);
+    p->rounded = rounded;
     rv = rv < 0 ? rv : alloc(p, "gradient buffers", p->slots_bytes, &slots, msg);
     p->slots = slots;
     rv = rv < 0 ? rv
@@ -149,6 +155,7 @@ static int open_parts(struct data_parallel *p, struct errmsg *msg)
         .begin = p->shape.begin,
         .end = p->shape.end,
         .exact = p->config.exact,
+        .dtype = p->config.reduce_dtype,
         .head = p->shape.buckets.head,
         .slot_size = p->shape.buckets.buffer_size,
         .slots = p->slots,
@@ -274,12 +281,29 @@ static int zero_open(const struct parallel_config *config, struct parallel **ret
 
 /* ---- a step ---------------------------------------------------------------------- */
 
+/* Once a step: the own block changes in between alone. */
+static void round_params(struct data_parallel *p)
+{
+    struct device *d = p->config.device;
+
+    if (!p->is_rounded) {
+        d->k->round(d, QUEUE_COMPUTE, p->rounded, p->params, p->shape.own.size,
+                    p->config.param_dtype);
+        p->is_rounded = true;
+    }
+}
+
 static struct unit_params zero_pass(struct parallel *base, bool backward)
 {
     struct data_parallel *p = self_of(base);
 
-    return p->gather ? gather_pass(p->gather, backward)
-                     : (struct unit_params){.flat = p->params};
+    if (p->gather) {
+        return gather_pass(p->gather, backward);
+    }
+    if (p->rounded) {
+        round_params(p);
+    }
+    return (struct unit_params){.flat = p->rounded ? p->rounded : p->params};
 }
 
 /* The head is added to its twin before that goes out, so it need not go out itself. */
@@ -422,6 +446,7 @@ static void zero_updated(struct parallel *base)
     if (p->gather) {
         gather_stale(p->gather);
     }
+    p->is_rounded = false;
 }
 
 /* ---- the strategies -------------------------------------------------------------- */
