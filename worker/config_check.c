@@ -92,9 +92,6 @@ static int check_train(const struct train_config *c, struct errmsg *msg)
             "train.global_batch (%lld) is not a multiple of train.micro_batch (%lld)",
             (long long)c->train.global_batch, (long long)c->train.micro_batch);
     }
-    if (!is(c->train.precision, "fp32")) {
-        return refuse(msg, "train.precision", c->train.precision, "fp32");
-    }
     if (c->train.leaves_in_place != 1) {
         return refuse_int(msg, "train.leaves_in_place", c->train.leaves_in_place, "1");
     }

@@ -122,6 +122,9 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     adamw.own = &own;
     *p = (struct rank_plan){.rank = rank};
     add_arena(p, "parameters", bytes.params);
+    if (bytes.rounded > 0) {
+        add_arena(p, "rounded parameters", bytes.rounded);
+    }
     if (bytes.gathered > 0) {
         add_arena(p, "parameters of others", bytes.gathered);
     }

@@ -79,6 +79,7 @@ struct gpt2_config trainer_model_config(const struct train_config *config)
         .batch = (int)config->train.micro_batch,
         .seq_len = (int)config->train.seq_len,
         .recompute = recompute_kind(config->train.activation_checkpointing),
+        .precision = dtype_of(config->train.precision),
         .dropout = config->model.dropout,
         .seed = (uint64_t)config->train.seed,
     };
@@ -112,6 +113,8 @@ struct parallel_config trainer_parallel_config(const struct trainer *t)
         .n_leaves = t->n_leaves,
         .bucket_cap_bytes = (size_t)(c->parallel.bucket_cap_mb * 1024 * 1024),
         .exact = strcmp(c->train.reduction, "exact") == 0,
+        .param_dtype = dtype_of(c->train.precision),
+        .reduce_dtype = dtype_of(c->parallel.reduce_dtype),
         .tied_size = (size_t)(c->model.vocab * c->model.dim),
     };
 }

@@ -39,6 +39,9 @@ SHAPES = {
         "model.layers=12", "model.dim=256", "model.heads=8", "model.context=512",
         "model.vocab=2048", "train.micro_batch=2", "train.global_batch=4",
         "train.activation_checkpointing=block"],
+    "a copy of the weights in bf16": [
+        "model.layers=6", "model.dim=512", "model.heads=8", "model.context=32",
+        "model.vocab=8192", "train.micro_batch=1", "train.global_batch=2", "train.precision=bf16"],
     "norms and gelu computed again": [
         "model.layers=4", "model.dim=256", "model.heads=8", "model.context=512",
         "model.vocab=2048", "train.micro_batch=2", "train.global_batch=4",
@@ -49,7 +52,8 @@ RANKS = [("one rank", 1), ("two ranks", 2), ("three ranks, of which one has two 
          ("fsdp, of which one rank has two leaves", 3),
          ("zero1, of which one rank has two leaves", 3),
          ("dp, of which one rank owns all", 2), ("the order of the samples", 1),
-         ("blocks computed again", 1), ("norms and gelu computed again", 1)]
+         ("blocks computed again", 1), ("a copy of the weights in bf16", 1),
+         ("norms and gelu computed again", 1)]
 
 
 def dry_run(bin_dir, corpus, run_dir, nproc, *extra):

@@ -4,6 +4,7 @@ texts."""
 import os
 import re
 import signal
+import struct
 
 import pytest
 import training
@@ -31,16 +32,17 @@ def texts(run):
 
 @pytest.fixture(scope="module")
 def alone(train_in):
-    """ddp on one rank, by the number of samples in a step."""
+    """ddp on one rank, by the number of samples in a step and what is rounded."""
     known = {}
 
-    def answer(global_batch):
-        if global_batch not in known:
-            run_dir, run = train_in(*COMMON, f"train.global_batch={global_batch}", nproc=1)
-            known[global_batch] = columns(run_dir), texts(run)
-            assert len(known[global_batch][0]["loss"]) == STEPS
-            assert len(known[global_batch][1]) == 2
-        return known[global_batch]
+    def answer(global_batch, *extra):
+        key = global_batch, *extra
+        if key not in known:
+            run_dir, run = train_in(*COMMON, f"train.global_batch={global_batch}", *extra, nproc=1)
+            known[key] = columns(run_dir), texts(run)
+            assert len(known[key][0]["loss"]) == STEPS
+            assert len(known[key][1]) == 2
+        return known[key]
 
     return answer
 
@@ -101,9 +103,64 @@ def test_every_strategy_gives_the_same_answer(
 @pytest.mark.parametrize("strategy", ["zero1", "dp"])
 def test_an_evaluation_of_fewer_batches_than_ranks(train_in, alone, strategy):
     """A rank without a batch still has parameters to give."""
-    run_dir, _ = train_in(*COMMON, *SHARDED, "eval.batches=1", "sample.every=0", "comm.timeout=10",
+    run_dir, _ = train_in(*COMMON, *SHARDED, "eval.batches=1", "sample.every=0",
                           f"parallel.strategy={strategy}", nproc=3)
     assert columns(run_dir)["loss"] == alone(8)[0]["loss"]
+
+
+ROUNDED = {
+    "bf16": ["train.precision=bf16"],
+    "bf16 gradients": ["train.precision=bf16", "parallel.reduce_dtype=bf16"],
+    "fp16": ["train.precision=fp16", "parallel.reduce_dtype=fp16"],
+    "dropout": ["train.precision=bf16", "model.dropout=0.1"],
+}
+
+
+ROUNDING_CASES = [
+    ("bf16 gradients", "fsdp", 3, []),
+    *(("bf16 gradients", s, n, e) for s, n, e in CASES if n < 4 and (s, n, e) != ("fsdp", 3, [])),
+    ("bf16", "ddp", 2, []), ("bf16", "zero1", 2, []), ("bf16", "zero2", 3, []),
+    ("bf16", "hsdp", 4, ["parallel.dp_shard=2"]),
+    ("fp16", "ddp", 3, []), ("fp16", "zero1", 3, []), ("fp16", "fsdp", 2, []),
+    ("dropout", "ddp", 1, ["train.activation_checkpointing=block"]),
+    ("dropout", "fsdp", 2, ["train.activation_checkpointing=selective"]),
+]
+
+
+@pytest.mark.parametrize("rounded,strategy,nproc,extra", [
+    pytest.param(*case, id="-".join(str(x) for x in (*case[:3], *case[3])))
+    for case in (ROUNDING_CASES if training.SOAK else ROUNDING_CASES[:1])
+])
+def test_every_strategy_rounds_alike(train_in, alone, rounded, strategy, nproc, extra):
+    options = ROUNDED[rounded]
+    run_dir, run = train_in(*COMMON, *SHARDED, "train.global_batch=22", *options,
+                            f"parallel.strategy={strategy}", *extra, nproc=nproc)
+    assert (columns(run_dir), texts(run)) == alone(22, *options)
+    fp32 = alone(22, *[x for x in options if x.startswith("model.")])[0]["loss"]
+    losses = columns(run_dir)["loss"]
+    assert losses[0] != fp32[0]
+    assert [float(x) for x in losses] == pytest.approx([float(x) for x in fp32], rel=0.01)
+
+
+def largest_shard(run_dir):
+    """The fp32 words of the checkpoint's largest file."""
+    path = max(training.checkpoints(run_dir)[-1].glob("*.safetensors"), key=lambda p: p.stat().st_size)
+    data = path.read_bytes()
+    body = data[8 + int.from_bytes(data[:8], "little"):]
+    return [word for word, in struct.iter_unpack("<I", body)]
+
+
+def test_a_run_changes_its_precision_from_one_start_to_the_next(train, tmp_path):
+    run_dir = tmp_path / "run"
+    before = train(run_dir, "train.steps=4", "train.precision=bf16", nproc=1)
+    assert before.wait() == 0, before.err()
+    kept = sum(word & 0xFFFF != 0 for word in largest_shard(run_dir))
+    assert kept > 0.9 * len(largest_shard(run_dir)), "the checkpoint's weights are bf16 ones"
+    after = train(run_dir, "train.steps=6", "parallel.strategy=fsdp", "parallel.reduce_dtype=bf16")
+    assert after.wait() == 0, after.err()
+    changed = re.search(r"changed since the checkpoint: (.*)", after.err())[1]
+    assert {"train.precision", "parallel.reduce_dtype"} <= set(changed.split(", "))
+    assert [line["step"] for line in training.metrics(run_dir)] == list(range(1, 7))
 
 
 @pytest.mark.parametrize("strategy", ["zero1", "zero2", "fsdp", "hsdp", "dp"])

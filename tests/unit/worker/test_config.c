@@ -507,8 +507,6 @@ static void checks_name_keys_values_and_remedies(void **state)
          "train.seq_len (2048) is larger than model.context (1024)"},
         {"train.global_batch=10", ERR_INVALID,
          "train.global_batch (10) is not a multiple of train.micro_batch (4)"},
-        {"train.precision=bf16", ERR_UNSUPPORTED,
-         "train.precision: \"bf16\" is not supported yet; use fp32"},
         {"train.leaves_in_place=2", ERR_UNSUPPORTED,
          "train.leaves_in_place: 2 is not supported yet; use 1"},
         {"optim.name=sgd", ERR_UNSUPPORTED,
