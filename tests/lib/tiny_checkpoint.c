@@ -117,6 +117,7 @@ int tiny_manifest(const char *dir, uint64_t step, int run_generation,
                                          .val_loss = tiny_val_loss(step),
                                          .trained_ms = step * 1000,
                                          .failures = (uint64_t)run_generation - 1,
+                                         .scaler = {step > 2, 1000.1F, 1, step - 2, 2},
                                          .model_json = model,
                                          .config_json = config,
                                          .data_json = data};

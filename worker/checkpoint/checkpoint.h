@@ -62,6 +62,14 @@ struct checkpoint_mesh {
     char strategy[16]; /* of a-z, 0-9 and _ */
 };
 
+/* Of dynamic loss scaling (optim/grad_scaler.h). */
+struct checkpoint_scaler {
+    bool is_there; /* never used, and in older manifests: no; the rest is 0 */
+    float scale;   /* in [1, 2^126] */
+    int32_t growth_tracker;
+    uint64_t updates, skipped; /* together the steps */
+};
+
 /* What the manifest says beside its files. Texts are JSON, owned by the holder. */
 struct checkpoint_meta {
     uint64_t step;
@@ -75,8 +83,9 @@ struct checkpoint_meta {
     double val_loss;     /* of this very state */
     uint64_t trained_ms; /* time of training so far, all starts together */
     uint64_t failures;   /* starts that ended before they were to */
-    bool is_end;         /* this start ended with it: done, or asked to leave */
-    char *model_json;    /* the model.* keys, as a JSON object */
+    struct checkpoint_scaler scaler;
+    bool is_end;       /* this start ended with it: done, or asked to leave */
+    char *model_json;  /* the model.* keys, as a JSON object */
     char *config_json; /* the resolved configuration, flat: {"model.dim": "64", …} */
     char *data_json;   /* file list with sizes and a hash of each head */
 };

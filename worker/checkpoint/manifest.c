@@ -23,6 +23,9 @@
 static const char head_text[] = "{\n  \"hash\": \"";
 static const char zero_digits[] = "00000000000000000000000000000000";
 
+/* A loss scale is at least 1 and has an inverse that is a normal number. */
+static const double scale_min = 1, scale_max = 0x1p126;
+
 enum { HASH_AT = sizeof(head_text) - 1, HASH_DIGITS = DIGEST_HEX - 1 };
 
 #define COUNT_MAX (INT64_MAX / 2)
@@ -119,6 +122,14 @@ static bool mesh_ok(const struct checkpoint_mesh *m, int world_size)
            strspn(m->strategy, "abcdefghijklmnopqrstuvwxyz0123456789_") == len;
 }
 
+/* Every step was an update or was skipped. */
+static bool scaler_ok(const struct checkpoint_scaler *s, uint64_t step)
+{
+    return (double)s->scale >= scale_min && (double)s->scale <= scale_max &&
+           s->growth_tracker >= 0 && s->skipped <= step &&
+           s->updates == step - s->skipped && (uint64_t)s->growth_tracker <= s->updates;
+}
+
 static int check_meta(const struct checkpoint_meta *meta, size_t n_files,
                       struct errmsg *msg)
 {
@@ -129,10 +140,23 @@ static int check_meta(const struct checkpoint_meta *meta, size_t n_files,
     if (meta->step > INT64_MAX || meta->position > INT64_MAX ||
         meta->trained_ms > INT64_MAX || meta->failures > INT64_MAX ||
         (meta->has_val_loss && !isfinite(meta->val_loss)) || meta->run_generation < 1 ||
+        (meta->scaler.is_there && !scaler_ok(&meta->scaler, meta->step)) ||
         meta->world_size < 1 || n_files == 0 || n_files > MANIFEST_FILES_MAX) {
         return errmsg_set(msg, ERR_INVALID, "the manifest's numbers are out of range");
     }
     return 0;
+}
+
+static void put_scaler(struct buf *b, const struct checkpoint_scaler *s)
+{
+    char number[NUMBER_TEXT_MAX];
+
+    number_format((double)s->scale, number);
+    (void)buf_printf(b,
+                     "  \"scaler\": {\"scale\": %s, \"growth_tracker\": %" PRId32 ", ",
+                     number, s->growth_tracker);
+    (void)buf_printf(b, "\"updates\": %" PRIu64 ", \"skipped\": %" PRIu64 "},\n",
+                     s->updates, s->skipped);
 }
 
 /* What the training has gone through. */
@@ -148,6 +172,9 @@ static void put_history(struct buf *b, const struct checkpoint_meta *meta)
                      "  \"trained_ms\": %" PRIu64 ",\n  \"failures\": %" PRIu64 ",\n",
                      meta->trained_ms, meta->failures);
     (void)buf_printf(b, "  \"is_end\": %s,\n", meta->is_end ? "true" : "false");
+    if (meta->scaler.is_there) {
+        put_scaler(b, &meta->scaler);
+    }
 }
 
 static int put_all(struct buf *b, const struct checkpoint_meta *meta,
@@ -349,6 +376,35 @@ static int get_history(const json_t *json, struct checkpoint_meta *meta)
     return 0;
 }
 
+/* Of a number that no fp32 has the nearest one would be taken: it is a forgery. */
+static int get_scaler(const json_t *json, struct checkpoint_meta *meta)
+{
+    const json_t *scaler = json_object_get(json, "scaler");
+    const json_t *scale = json_object_get(scaler, "scale");
+    double value = json_real_value(scale);
+    int64_t tracker;
+    int64_t updates;
+    int64_t skipped;
+
+    if (!scaler) {
+        return 0;
+    }
+    if (!json_is_real(scale) || !(value >= scale_min && value <= scale_max) ||
+        get_int(scaler, "growth_tracker", 0, INT32_MAX, &tracker) < 0 ||
+        get_int(scaler, "updates", 0, INT64_MAX, &updates) < 0 ||
+        get_int(scaler, "skipped", 0, INT64_MAX, &skipped) < 0) {
+        return ERR_CORRUPT;
+    }
+    meta->scaler = (struct checkpoint_scaler){.is_there = true,
+                                              .scale = (float)value,
+                                              .growth_tracker = (int32_t)tracker,
+                                              .updates = (uint64_t)updates,
+                                              .skipped = (uint64_t)skipped};
+    return (double)meta->scaler.scale == value && scaler_ok(&meta->scaler, meta->step)
+               ? 0
+               : ERR_CORRUPT;
+}
+
 static int get_meta(const json_t *json, struct checkpoint_meta *meta)
 {
     int64_t format;
@@ -371,7 +427,8 @@ static int get_meta(const json_t *json, struct checkpoint_meta *meta)
     meta->position = (uint64_t)position;
     meta->seed = (uint64_t)seed;
     meta->world_size = (int)world_size;
-    return get_mesh(json, meta) < 0 || get_history(json, meta) < 0
+    return get_mesh(json, meta) < 0 || get_history(json, meta) < 0 ||
+                   get_scaler(json, meta) < 0
                ? ERR_CORRUPT
                : get_signature(json, meta);
 }

@@ -20,6 +20,8 @@
  *     "trained_ms": 61500,       this and the next two: missing in older manifests
  *     "failures": 0,
  *     "is_end": false,
+ *     "scaler": {"scale": 65536.0, "growth_tracker": 98, "updates": 98, "skipped": 2},
+ *                                only of a training that has scaled its loss
  *     "model": {…},              verbatim, in one line; so are the next two
  *     "config": {…},
  *     "data": {…},

@@ -73,6 +73,13 @@ static json_t *tensors_json(const struct index *x)
     return array;
 }
 
+static json_t *scaler_json(const struct checkpoint_scaler *s)
+{
+    return json_pack("{s:f, s:i, s:I, s:I}", "scale", (double)s->scale,
+                     "growth_tracker", (int)s->growth_tracker, "updates",
+                     (json_int_t)s->updates, "skipped", (json_int_t)s->skipped);
+}
+
 static void print_json(const struct ckpt_view *v)
 {
     const struct checkpoint_meta *meta = &v->manifest->meta;
@@ -96,6 +103,9 @@ static void print_json(const struct ckpt_view *v)
     (void)json_object_set_new(json, "failures",
                               json_integer((json_int_t)meta->failures));
     (void)json_object_set_new(json, "is_end", json_boolean(meta->is_end));
+    if (meta->scaler.is_there) {
+        (void)json_object_set_new(json, "scaler", scaler_json(&meta->scaler));
+    }
     (void)json_object_set_new(json, "model", parse(meta->model_json));
     (void)json_object_set_new(json, "config", parse(meta->config_json));
     (void)json_object_set_new(json, "data", parse(meta->data_json));
@@ -170,6 +180,13 @@ static void print_table(const struct ckpt_view *v, bool with_tensors)
     (void)printf("  %-15s %.1f s, %" PRIu64 " failure%s\n", "trained",
                  (double)meta->trained_ms / 1e3, meta->failures,
                  meta->failures == 1 ? "" : "s");
+    if (meta->scaler.is_there) {
+        (void)printf("  %-15s scale %.9g, growth tracker %" PRId32 ", %" PRIu64
+                     " update%s, %" PRIu64 " skipped\n",
+                     "grad scaler", (double)meta->scaler.scale,
+                     meta->scaler.growth_tracker, meta->scaler.updates,
+                     meta->scaler.updates == 1 ? "" : "s", meta->scaler.skipped);
+    }
     (void)printf("  %-15s %s\n", "signature", meta->signature);
     (void)printf("  %-15s %zu%s\n", "tensors", count_tensors(v->index),
                  with_tensors ? "" : " (--tensors lists them)");

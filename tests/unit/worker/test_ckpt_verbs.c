@@ -272,6 +272,11 @@ static void show_has_step_and_state_hash_at_the_top(void **state)
     assert_int_equal(number_of(json, "run_generation"), 2);
     assert_int_equal(number_of(json, "world_size"), 3);
     assert_int_equal(number_of(json_object_get(json, "mesh"), "dp_replicate"), 3);
+    assert_true((float)json_real_value(json_object_get(json_object_get(json, "scaler"),
+                                                       "scale")) == 1000.1F);
+    assert_int_equal(number_of(json_object_get(json, "scaler"), "growth_tracker"), 1);
+    assert_int_equal(number_of(json_object_get(json, "scaler"), "updates"), 18);
+    assert_int_equal(number_of(json_object_get(json, "scaler"), "skipped"), 2);
     assert_int_equal(number_of(json, "seed"), -1);
     assert_string_equal(text_of(json_object_get(json, "model"), "family"), "gpt2");
     assert_string_equal(text_of(json_object_get(json, "config"), "model.dim"), "3");
@@ -282,6 +287,9 @@ static void show_has_step_and_state_hash_at_the_top(void **state)
     assert_string_equal(text_of(tensor, "dtype"), "F32");
     json_decref(json);
     assert_int_equal(RUN(f, "show", f->run), 0); /* the newest; for people */
+    assert_non_null(strstr(f->out,
+                           "grad scaler     scale 1000.09998, growth tracker 1, "
+                           "18 updates, 2 skipped\n"));
     assert_non_null(strstr(f->out, hash));
     assert_non_null(strstr(f->out, "step-00000020-g2"));
 }

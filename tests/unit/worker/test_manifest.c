@@ -36,6 +36,7 @@ static void encode(struct buf *b)
                                          .trained_ms = 61500,
                                          .failures = 3,
                                          .is_end = true,
+                                         .scaler = {true, 1000.1F, 3, 5, 2},
                                          .model_json = model,
                                          .config_json = config,
                                          .data_json = data};
@@ -105,6 +106,10 @@ static void what_is_written_comes_back(void **state)
     assert_int_equal(m.meta.trained_ms, 61500);
     assert_int_equal(m.meta.failures, 3);
     assert_true(m.meta.is_end);
+    assert_true(m.meta.scaler.is_there && m.meta.scaler.scale == 1000.1F);
+    assert_int_equal(m.meta.scaler.growth_tracker, 3);
+    assert_int_equal(m.meta.scaler.updates, 5);
+    assert_int_equal(m.meta.scaler.skipped, 2);
     assert_int_equal(m.n_files, 2);
     assert_string_equal(m.files[0].name, "shard-a.safetensors"); /* by name */
     assert_int_equal(m.files[1].bytes, 10);
@@ -125,6 +130,57 @@ an_old_manifest_without_a_mesh_is_of_ranks_that_held_everything(void **state)
     assert_int_equal(m.meta.mesh.dp_shard, 1);
     assert_string_equal(m.meta.mesh.strategy, "ddp");
     manifest_release(&m);
+}
+
+#define SCALER(scale, tracker, updates, skipped)                      \
+    "\"scaler\": {\"scale\": " scale ", \"growth_tracker\": " tracker \
+    ", \"updates\": " updates ", \"skipped\": " skipped "}"
+#define OWN_SCALE "1000.0999755859375" /* the fp32 number that 1000.1 becomes */
+
+static void a_manifest_without_a_scaler_has_scaled_nothing(void **state)
+{
+    struct manifest m;
+
+    (void)state;
+    assert_int_equal(decode_forged("  " SCALER(OWN_SCALE, "3", "5", "2") ",\n", "", &m),
+                     0);
+    assert_false(m.meta.scaler.is_there);
+    assert_int_equal(m.meta.scaler.skipped, 0);
+    manifest_release(&m);
+}
+
+static void a_scaler_that_no_training_has_is_refused(void **state)
+{
+    static const char *const bad[] = {
+        SCALER("0.0", "3", "5", "2"),
+        SCALER("-2.0", "3", "5", "2"),
+        SCALER("0.5", "3", "5", "2"),     /* below the floor */
+        SCALER("1.8e38", "3", "5", "2"),  /* its inverse counts as 0 */
+        SCALER("1e39", "3", "5", "2"),    /* no fp32 number */
+        SCALER("1000.1", "3", "5", "2"),  /* between two */
+        SCALER("1000", "3", "5", "2"),    /* written otherwise */
+        SCALER("\"8.0\"", "3", "5", "2"), /* a text */
+        SCALER("8.0", "-1", "5", "2"),
+        SCALER("8.0", "6", "5", "2"), /* more than updates */
+        SCALER("8.0", "2147483648", "5", "2"),
+        SCALER("8.0", "3", "5", "3"), /* of 7 steps */
+        SCALER("8.0", "0", "0", "8"),
+        SCALER("8.0", "0", "-1", "8"),
+        SCALER("8.0", "0", "9223372036854775807", "9223372036854775807"),
+        SCALER("8.0", "3.0", "5", "2"),
+        "\"scaler\": {\"scale\": 8.0, \"growth_tracker\": 3, \"updates\": 5}",
+        "\"scaler\": {}",
+        "\"scaler\": null",
+        "\"scaler\": [8.0, 3, 5, 2]",
+        "\"scaler\": 8.0",
+    };
+    struct manifest m;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        assert_int_equal(decode_forged(SCALER(OWN_SCALE, "3", "5", "2"), bad[i], &m),
+                         ERR_CORRUPT);
+    }
 }
 
 /* Those that were written before there was any of it. */
@@ -268,6 +324,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_comes_back),
+        cmocka_unit_test(a_manifest_without_a_scaler_has_scaled_nothing),
+        cmocka_unit_test(a_scaler_that_no_training_has_is_refused),
         cmocka_unit_test(
             an_old_manifest_without_a_mesh_is_of_ranks_that_held_everything),
         cmocka_unit_test(a_manifest_without_history_is_read),
