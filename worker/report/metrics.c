@@ -438,6 +438,13 @@ static bool put_resources(struct buf *b, const struct metrics_line *l)
     return fits;
 }
 
+static bool put_scaler(struct buf *b, const struct metrics_line *l)
+{
+    return l->loss_scale <= 0 ||
+           (put_number(b, "loss_scale", l->loss_scale) == 0 &&
+            buf_printf(b, ",\"skipped\":%llu", (unsigned long long)l->skipped) == 0);
+}
+
 static int put_line(struct buf *b, const struct metrics_line *l)
 {
     bool fits;
@@ -453,7 +460,7 @@ static int put_line(struct buf *b, const struct metrics_line *l)
         put_number(b, "mfu", l->mfu < 0 ? (double)NAN : l->mfu) == 0 &&
         buf_printf(b, ",\"generation\":%d,\"world_size\":%d", l->generation,
                    l->world_size) == 0 &&
-        put_resources(b, l) &&
+        put_scaler(b, l) && put_resources(b, l) &&
         (l->ckpt_every_s <= 0 || put_number(b, "ckpt_every_s", l->ckpt_every_s) == 0) &&
         (l->ckpt_cost_s <= 0 || put_number(b, "ckpt_cost_s", l->ckpt_cost_s) == 0) &&
         (isnan(l->val_loss) || put_number(b, "val_loss", l->val_loss) == 0) &&

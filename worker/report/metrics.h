@@ -37,8 +37,11 @@ struct metrics_line {
     uint64_t mem_peak_max_bytes;        /* the largest of all ranks, */
     int mem_peak_max_rank;              /* and whose */
     double queue_s[METRICS_QUEUES]; /* rank 0: compute, gather, reduce, copy at work */
-    double ckpt_every_s; /* what checkpoint.every=auto has chosen; 0: not asked */
-    double ckpt_cost_s;  /* … and from what; 0: not known yet */
+    double loss_scale;              /* that of this step; 0: the loss is not scaled */
+    uint64_t skipped;               /* steps without an update so far */
+    uint64_t skipped_now; /* … since the last progress line; not in metrics.jsonl */
+    double ckpt_every_s;  /* what checkpoint.every=auto has chosen; 0: not asked */
+    double ckpt_cost_s;   /* … and from what; 0: not known yet */
 };
 
 enum { METRICS_MISSING_MAX = 128, METRICS_NAME_MAX = 64 };

@@ -90,6 +90,28 @@ static void format_resources(const struct metrics_line *line, char *text, size_t
     buf_release(&b);
 }
 
+/* "  scale 2^16  skipped 1" */
+static void format_scaler(const struct metrics_line *line, char *text, size_t size)
+{
+    char skipped[40] = "";
+    int exponent;
+    bool is_power = frexp(line->loss_scale, &exponent) == 0.5;
+
+    text[0] = '\0';
+    if (line->loss_scale <= 0) {
+        return;
+    }
+    if (line->skipped_now > 0) {
+        (void)snprintf(skipped, sizeof(skipped), "  skipped %llu",
+                       (unsigned long long)line->skipped_now); /* fits */
+    }
+    if (is_power) {
+        (void)snprintf(text, size, "  scale 2^%d%s", exponent - 1, skipped); /* too */
+    } else {
+        (void)snprintf(text, size, "  scale %.4g%s", line->loss_scale, skipped);
+    }
+}
+
 /* A NaN of either sign is shown as "nan". */
 static double unsigned_nan(double value)
 {
@@ -104,6 +126,7 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
     char speed[32];
     char eta[32];
     char val[48] = "";
+    char scaler[80];
     char resources[128];
     int width; /* of the last step's count */
 
@@ -117,10 +140,11 @@ void progress_format(const struct metrics_line *line, uint64_t n_steps, char *te
         (void)snprintf(val, sizeof(val), "  val %.4f",
                        line->val_loss); /* cut is fine */
     }
+    format_scaler(line, scaler, sizeof(scaler));
     format_resources(line, resources, sizeof(resources));
     (void)snprintf(
         text, size, /* cut is fine */
-        "step %-*s  loss %-7.4f  gnorm %-5.2f  lr %.1e  %5s tok/s  ETA %s%s%s", width,
+        "step %-*s  loss %-7.4f  gnorm %-5.2f  lr %.1e  %5s tok/s  ETA %s%s%s%s", width,
         steps, unsigned_nan(line->loss), unsigned_nan(line->grad_norm), line->lr, speed,
-        eta, val, resources);
+        eta, val, scaler, resources);
 }

@@ -117,6 +117,8 @@ static void a_line_has_the_documented_form(void **state)
     line.queue_s[3] = 0.25;
     line.ckpt_every_s = 90.5;
     line.ckpt_cost_s = 0.125;
+    line.loss_scale = 32768;
+    line.skipped = 1;
     assert_int_equal(metrics_append(m, &line, NULL), 0);
     assert_int_equal(metrics_sync(m, NULL), 0);
     metrics_close(m);
@@ -130,7 +132,8 @@ static void a_line_has_the_documented_form(void **state)
         "\"compute_s\":0.0,\"gather_s\":0.0,\"reduce_s\":0.0,\"copy_s\":0.0}\n"
         "{\"step\":101,\"loss\":null,\"grad_norm\":0.1,\"lr\":0.0006,"
         "\"tokens\":102400,\"tok_s\":31234.5,\"step_s\":0.03125,\"mfu\":0.5,"
-        "\"generation\":3,\"world_size\":2,\"gemm_flop_s\":2.0e+10,"
+        "\"generation\":3,\"world_size\":2,\"loss_scale\":32768.0,\"skipped\":1,"
+        "\"gemm_flop_s\":2.0e+10,"
         "\"mem_bytes\":1048576,\"mem_peak_bytes\":2097152,"
         "\"mem_peak_max_bytes\":4194304,\"mem_peak_max_rank\":1,\"compute_s\":0.5,"
         "\"gather_s\":0.0,\"reduce_s\":0.0,\"copy_s\":0.25,\"ckpt_every_s\":90.5,"

@@ -76,6 +76,29 @@ what_the_step_took_of_the_machine_follows_as_far_as_it_is_known(void **state)
     assert_non_null(strstr(text, "  val 2.5000  compute 84%"));
 }
 
+static void a_scale_is_shown_shortly_and_steps_that_were_skipped(void **state)
+{
+    struct metrics_line line = {
+        .step = 1, .step_s = 2, .val_loss = (double)NAN, .loss_scale = 65536};
+    char text[256];
+
+    (void)state;
+    progress_format(&line, 1, text, sizeof(text));
+    assert_non_null(strstr(text, "  ETA 0:00  scale 2^16"));
+    assert_null(strstr(text, "skipped"));
+    line.skipped = 9; /* all in all */
+    line.skipped_now = 2;
+    line.loss_scale = 1;
+    progress_format(&line, 1, text, sizeof(text));
+    assert_non_null(strstr(text, "  scale 2^0  skipped 2"));
+    line.loss_scale = 1000.5;
+    progress_format(&line, 1, text, sizeof(text));
+    assert_non_null(strstr(text, "  scale 1000  skipped 2"));
+    line.loss_scale = 0;
+    progress_format(&line, 1, text, sizeof(text));
+    assert_null(strstr(text, "scale"));
+}
+
 /* x86 makes NaNs with the sign set. */
 static void nan_has_no_sign(void **state)
 {
@@ -225,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(the_line_is_for_people),
         CASE(what_the_step_took_of_the_machine_follows_as_far_as_it_is_known),
+        CASE(a_scale_is_shown_shortly_and_steps_that_were_skipped),
         CASE(nan_has_no_sign),
         CASE(lines_stand_in_columns),
         CASE(speeds_and_times_choose_their_units),
