@@ -208,12 +208,13 @@ static void check_nan_sums(struct device *d)
                               .eps = 1e-8,
                               .correction1 = 1,
                               .correction2 = 1,
+                              .unscale = 1,
                               .grad_scale = 1};
 
     memset(m, 0, sizeof(m));
     memset(v, 0, sizeof(v));
     x[4099] = NAN;
-    d->k->sumsq(d, QUEUE_COMPUTE, chunks, x, N);
+    d->k->sumsq(d, QUEUE_COMPUTE, chunks, x, 1, N);
     d->k->sum(d, &total, x, N);
     d->k->adamw(d, p, m, v, x, N, true, &s);
     assert_true(isfinite(chunks[0]));

@@ -230,10 +230,10 @@ static void run_sums(struct run *r, const int *dim)
     const float *x = run_input(r, n);
     double *chunks = malloc(n_chunks * sizeof(double)), total, norm;
     float *out = run_output(r, n_chunks + 3);
-    struct adamw_scalars scalars;
+    struct adamw_scalars scalars = {0};
 
     assert_non_null(chunks);
-    r->d->k->sumsq(r->d, QUEUE_COMPUTE, chunks, x, n);
+    r->d->k->sumsq(r->d, QUEUE_COMPUTE, chunks, x, 0.7F, n);
     r->d->k->sum(r->d, &total, x, n);
     r->d->k->clip(r->d, &norm, &scalars, chunks, n_chunks, 0.5F);
     for (size_t i = 0; i < n_chunks; i++) {
@@ -282,6 +282,7 @@ static void run_adamw(struct run *r, const int *dim)
                               .weight_decay = 0.1,
                               .correction1 = 0.1,
                               .correction2 = 0.05,
+                              .unscale = 0.7F,
                               .grad_scale = 0.3F};
 
     for (size_t i = 0; i < n; i++) {
@@ -437,7 +438,7 @@ static void clip_is_one_below_the_limit_and_nan_for_a_norm_that_is_none(void **s
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct adamw_scalars s;
+        struct adamw_scalars s = {0};
         double norm;
 
         d->k->clip(d, &norm, &s, &rows[i].chunk, 1, rows[i].max_norm);

@@ -59,7 +59,10 @@ struct adamw_scalars {
     double lr;
     double beta1, beta2, eps, weight_decay;
     double correction1, correction2; /* 1 − beta1^t, 1 − beta2^t */
-    float grad_scale;                /* clip coefficient; multiplies the gradient */
+    float unscale; /* multiplies the gradient first, and is rounded: 1 / loss scale */
+    float grad_scale;     /* clip coefficient; multiplies what that gives */
+    bool skip_not_finite; /* no update where the norm is not finite */
+    bool skip;            /* so it is: by `clip`, for `adamw` */
 };
 
 enum { SUMSQ_CHUNK = 4096 };
@@ -118,9 +121,10 @@ struct kernels {
     /* *out = sum of x (n) in one fixed order, in double, rounded once */
     void (*sum)(struct device *d, double *out, const float *x, size_t n);
 
-    /* chunks[i] = sum of squares of x[i·4096 … (i+1)·4096), in double */
+    /* chunks[i] = sum of squares of factor · x[i·4096 … (i+1)·4096): the products are
+     * rounded, the rest is in double */
     void (*sumsq)(struct device *d, enum queue q, double *chunks, const float *x,
-                  size_t n);
+                  float factor, size_t n);
 
     /* Carries out the additions in their order over buf[0 … n_bufs), each of n
      * elements. `bufs` and `adds` are borrowed until the queue has done it. */
@@ -132,12 +136,13 @@ struct kernels {
                   enum dtype dtype);
 
     /* One pass over a flat block: m, v, p from g. Decays the elements only if `decay`.
-     * torch.optim.AdamW's arithmetic, in fp32. */
+     * torch.optim.AdamW's arithmetic, in fp32. Nothing where scalars->skip. */
     void (*adamw)(struct device *d, float *p, float *m, float *v, const float *g,
                   size_t n, bool decay, const struct adamw_scalars *scalars);
 
     /* Clip coefficient: *norm = √(sum of chunks[0 … n) in order),
-     * scalars->grad_scale = max_norm > 0 ? min(1, max_norm / (norm + 1e-6)) : 1 */
+     * scalars->grad_scale = max_norm > 0 ? min(1, max_norm / (norm + 1e-6)) : 1,
+     * scalars->skip = scalars->skip_not_finite and norm is not finite */
     void (*clip)(struct device *d, double *norm, struct adamw_scalars *scalars,
                  const double *chunks, size_t n, float max_norm);
 };

@@ -187,38 +187,41 @@ float *adamw_exp_avg_sq(struct adamw *a)
     return a->exp_avg_sq;
 }
 
-static void set_scalars(struct adamw *a, uint64_t step)
+static void set_scalars(struct adamw *a, const struct adamw_turn *turn)
 {
     const struct adamw_config *c = &a->config;
-    double t = (double)step;
+    double t = (double)turn->update;
     a->host_scalars = (struct adamw_scalars){
-        .lr = schedule_lr(&c->schedule, step),
+        .lr = schedule_lr(&c->schedule, turn->step),
         .beta1 = c->beta1,
         .beta2 = c->beta2,
         .eps = c->eps,
         .weight_decay = c->weight_decay,
         .correction1 = (1.0 - pow(c->beta1, t)),
         .correction2 = (1.0 - pow(c->beta2, t)),
+        .unscale = turn->unscale,
         .grad_scale = 1.0F,
+        .skip_not_finite = turn->skip_not_finite,
     };
     device_copy(c->device, QUEUE_COMPUTE, a->scalars, &a->host_scalars,
                 sizeof(a->host_scalars));
 }
 
-void adamw_step(struct adamw *a, float *params, const float *grads, uint64_t step,
-                const double **ret_norm)
+void adamw_step(struct adamw *a, float *params, const float *grads,
+                struct adamw_turn turn, const double **ret_norm)
 {
-    ASSERT(step >= 1);
+    ASSERT(turn.update >= 1 && turn.update <= turn.step);
     const struct adamw_config *c = &a->config;
     struct device *d = c->device;
     float max_norm = c->grad_clip > 0 ? (float)c->grad_clip : 0.0F;
 
-    set_scalars(a, step);
+    set_scalars(a, &turn);
     for (size_t i = 0; i < a->n_ranges; i++) {
         const struct shard_range *r = &a->range[i];
 
         d->k->sumsq(d, QUEUE_COMPUTE, a->chunks + r->begin / SUMSQ_CHUNK,
-                    grads + (c->whole_grads ? r->begin : r->at), r->end - r->begin);
+                    grads + (c->whole_grads ? r->begin : r->at), turn.unscale,
+                    r->end - r->begin);
     }
     if (c->share_chunks) {
         c->share_chunks(c->arg, a->chunks);

@@ -31,9 +31,29 @@ void adamw_free(struct adamw *a); /* NULL allowed */
 float *adamw_exp_avg(struct adamw *a);
 float *adamw_exp_avg_sq(struct adamw *a);
 
-/* Norm (into *ret_norm, device memory, before clipping) of the whole gradient, clip,
- * update of the own block; step from 1. */
-void adamw_step(struct adamw *a, float *params, const float *grads, uint64_t step,
-                const double **ret_norm);
+struct adamw_turn {
+    uint64_t step;        /* from 1: whose learning rate it is */
+    uint64_t update;      /* from 1, ≤ step: for the bias corrections */
+    float unscale;        /* 1 / the scale of the loss */
+    bool skip_not_finite; /* no update where the gradient is not finite */
+};
+
+/* Of a training whose every step is an update. */
+static inline struct adamw_turn adamw_turn_of(uint64_t step)
+{
+    return (struct adamw_turn){.step = step, .update = step, .unscale = 1.0F};
+}
+
+/* Norm (into *ret_norm, device memory, before clipping) of the whole unscaled gradient,
+ * clip, update of the own block.
+ *
+ * Without an update everything stays as it is, on all ranks alike and with nothing said
+ * between them: each has the sums of squares of all chunks, so all have the same bits of
+ * the norm. It is finite exactly if every element of every shard is: squares of fp32
+ * numbers are below 2^256, which in double do not overflow however many are added, and
+ * 1 / scale, at most 1 and never 0, makes no element finite or infinite. Padding is 0,
+ * and so is what it adds. */
+void adamw_step(struct adamw *a, float *params, const float *grads,
+                struct adamw_turn turn, const double **ret_norm);
 
 #endif

@@ -139,7 +139,7 @@ static void compare_with_reference(double grad_clip)
         const double *norm;
         double expected = fill_grads(&r, step + 1);
         reference_step(&r, step, expected);
-        adamw_step(a, r.params, r.grads, step, &norm);
+        adamw_step(a, r.params, r.grads, adamw_turn_of(step), &norm);
         assert_true(fabs(*norm - expected) <= 1e-12 * expected);
     }
     expect_close(r.params, r.p, r.layout.size);
@@ -177,7 +177,7 @@ static void padding_stays_zero(void **state)
     rig_open(&r, 1.0);
     assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
     (void)fill_grads(&r, 9);
-    adamw_step(a, r.params, r.grads, 1, &norm);
+    adamw_step(a, r.params, r.grads, adamw_turn_of(1), &norm);
     size_t checked = 0;
     for (int i = 0; i < r.layout.n_units; i++) {
         const struct unit *u = &r.layout.unit[i];
@@ -206,15 +206,15 @@ static void moments_given_from_outside_are_continued(void **state)
     assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
     assert_int_equal(adamw_new(&r.config, &b, &msg), 0);
     (void)fill_grads(&r, 2);
-    adamw_step(a, r.params, r.grads, 1, &norm);
+    adamw_step(a, r.params, r.grads, adamw_turn_of(1), &norm);
     float *params = mem_dup(r.params, bytes);
     memcpy(adamw_exp_avg(b), adamw_exp_avg(a), bytes);
     memcpy(adamw_exp_avg_sq(b), adamw_exp_avg_sq(a), bytes);
     (void)fill_grads(&r, 3);
-    adamw_step(a, r.params, r.grads, 2, &norm);
+    adamw_step(a, r.params, r.grads, adamw_turn_of(2), &norm);
     float *whole = mem_dup(r.params, bytes);
     memcpy(r.params, params, bytes);
-    adamw_step(b, r.params, r.grads, 2, &norm);
+    adamw_step(b, r.params, r.grads, adamw_turn_of(2), &norm);
     assert_memory_equal(r.params, whole, bytes);
     assert_memory_equal(adamw_exp_avg_sq(a), adamw_exp_avg_sq(b), bytes);
     mem_free(params);
@@ -262,7 +262,7 @@ static void step_shard(struct rig *r, struct all_chunks *all, int n, int s, bool
     config.share_chunks = bring_chunks;
     config.arg = all;
     assert_int_equal(adamw_new(&config, &a, &msg), 0);
-    adamw_step(a, params, whole ? r->grads : grads, 1, &norm);
+    adamw_step(a, params, whole ? r->grads : grads, adamw_turn_of(1), &norm);
     for (int i = 0; i < own.n_ranges; i++) {
         const struct shard_range *x = &own.range[i];
         memcpy(out + x->begin, params + x->at, (x->end - x->begin) * sizeof(float));
@@ -289,9 +289,9 @@ static void shards_make_the_same_step_together(void **state)
     float *out = mem_array(r.layout.size, sizeof(*out));
     struct all_chunks all = {&r, chunks};
     (void)fill_grads(&r, 2);
-    r.device->k->sumsq(r.device, QUEUE_COMPUTE, chunks, r.grads, r.layout.size);
+    r.device->k->sumsq(r.device, QUEUE_COMPUTE, chunks, r.grads, 1, r.layout.size);
     assert_int_equal(adamw_new(&r.config, &a, &msg), 0);
-    adamw_step(a, r.params, r.grads, 1, &norm);
+    adamw_step(a, r.params, r.grads, adamw_turn_of(1), &norm);
     float *whole = mem_dup(r.params, bytes);
     memcpy(r.params, params, bytes);
     for (int n = 1; n <= 5; n++) {
@@ -307,6 +307,117 @@ static void shards_make_the_same_step_together(void **state)
     mem_free(whole);
     adamw_free(a);
     rig_close(&r);
+}
+
+/* Ways to make one step, side by side. */
+struct pair {
+    struct rig rig;
+    struct adamw *a, *b;
+    float *params_a, *params_b;
+    size_t bytes;
+};
+
+static void pair_open(struct pair *p, const struct schedule_config *of_b)
+{
+    struct errmsg msg;
+
+    rig_open(&p->rig, 0.5);
+    p->bytes = p->rig.layout.size * sizeof(float);
+    assert_int_equal(adamw_new(&p->rig.config, &p->a, &msg), 0);
+    p->rig.config.schedule = of_b ? *of_b : p->rig.config.schedule;
+    assert_int_equal(adamw_new(&p->rig.config, &p->b, &msg), 0);
+    p->params_a = mem_dup(p->rig.params, p->bytes);
+    p->params_b = mem_dup(p->rig.params, p->bytes);
+}
+
+static void pair_close(struct pair *p)
+{
+    adamw_free(p->a);
+    adamw_free(p->b);
+    mem_free(p->params_a);
+    mem_free(p->params_b);
+    rig_close(&p->rig);
+}
+
+static void expect_same_state(const struct pair *p)
+{
+    assert_memory_equal(p->params_a, p->params_b, p->bytes);
+    assert_memory_equal(adamw_exp_avg(p->a), adamw_exp_avg(p->b), p->bytes);
+    assert_memory_equal(adamw_exp_avg_sq(p->a), adamw_exp_avg_sq(p->b), p->bytes);
+}
+
+static void scaled_gradients_are_unscaled_then_clipped_each_rounded(void **state)
+{
+    const float unscale = 1.0F / 1000.1F;
+    struct adamw_turn turn = adamw_turn_of(1);
+    const double *norm_a;
+    const double *norm_b;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p, NULL);
+    (void)fill_grads(&p.rig, 2);
+    for (size_t i = 0; i < p.rig.layout.size; i++) {
+        p.rig.grads[i] *= 1000.1F;
+    }
+    turn.unscale = unscale;
+    adamw_step(p.a, p.params_a, p.rig.grads, turn, &norm_a);
+    for (size_t i = 0; i < p.rig.layout.size; i++) {
+        p.rig.grads[i] *= unscale;
+    }
+    adamw_step(p.b, p.params_b, p.rig.grads, adamw_turn_of(1), &norm_b);
+    assert_true(*norm_a == *norm_b && *norm_a > 0.5); /* it is clipped */
+    expect_same_state(&p);
+    pair_close(&p);
+}
+
+static void a_gradient_that_is_not_finite_changes_nothing(void **state)
+{
+    static const float bad[] = {INFINITY, -INFINITY, NAN};
+    struct adamw_turn turn = adamw_turn_of(1);
+    const double *norm;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p, NULL);
+    (void)fill_grads(&p.rig, 2);
+    turn.skip_not_finite = true;
+    adamw_step(p.a, p.params_a, p.rig.grads, turn, &norm);
+    adamw_step(p.b, p.params_b, p.rig.grads, turn, &norm);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        (void)fill_grads(&p.rig, 3);
+        p.rig.grads[p.rig.layout.size / 5 * (i + 1)] = bad[i];
+        adamw_step(p.a, p.params_a, p.rig.grads, turn, &norm);
+        assert_true(!isfinite(*norm));
+        expect_same_state(&p);
+    }
+    turn.step = 5;
+    turn.update = 2;
+    (void)fill_grads(&p.rig, 4);
+    adamw_step(p.a, p.params_a, p.rig.grads, turn, &norm);
+    adamw_step(p.b, p.params_b, p.rig.grads, turn, &norm);
+    expect_same_state(&p);
+    pair_close(&p);
+}
+
+static void the_rate_is_the_steps_the_bias_correction_the_updates(void **state)
+{
+    struct schedule_config constant = {.kind = SCHEDULE_CONSTANT};
+    struct adamw_turn turn = adamw_turn_of(1);
+    const double *norm;
+    struct pair p;
+
+    (void)state;
+    rig_open(&p.rig, 0);
+    constant.lr = schedule_lr(&p.rig.config.schedule, 4);
+    rig_close(&p.rig);
+    pair_open(&p, &constant);
+    (void)fill_grads(&p.rig, 2);
+    turn.step = 4;
+    adamw_step(p.a, p.params_a, p.rig.grads, turn, &norm);
+    adamw_step(p.b, p.params_b, p.rig.grads, adamw_turn_of(1), &norm);
+    expect_same_state(&p);
+    pair_close(&p);
 }
 
 static void bytes_are_two_blocks_and_a_little(void **state)
@@ -328,6 +439,9 @@ int main(void)
         cmocka_unit_test(steps_equal_the_formula_below_the_clip),
         cmocka_unit_test(padding_stays_zero),
         cmocka_unit_test(moments_given_from_outside_are_continued),
+        cmocka_unit_test(scaled_gradients_are_unscaled_then_clipped_each_rounded),
+        cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(the_rate_is_the_steps_the_bias_correction_the_updates),
         cmocka_unit_test(bytes_are_two_blocks_and_a_little),
         cmocka_unit_test(shards_make_the_same_step_together),
     };

@@ -240,6 +240,9 @@ static void adamw(struct device *d, float *p, float *m, float *v, const float *g
     struct adamw_args a = {
         .p = p, .m = m, .v = v, .g = g, .scalars = scalars, .decay = decay};
 
+    if (scalars->skip) {
+        return;
+    }
     cpu_spread(d, cpu_of(d)->tiles->adamw, &a, n, PIECE);
 }
 
@@ -290,11 +293,12 @@ static void sum(struct device *d, double *out, const float *x, size_t n)
 }
 
 static void sumsq(struct device *d, enum queue q, double *chunks, const float *x,
-                  size_t n)
+                  float factor, size_t n)
 {
-    struct queued t = {.fn = cpu_of(d)->tiles->sumsq,
-                       .n = (n + SUMSQ_CHUNK - 1) / SUMSQ_CHUNK,
-                       .args.sumsq = {.chunks = chunks, .x = x, .n = n}};
+    struct queued t = {
+        .fn = cpu_of(d)->tiles->sumsq,
+        .n = (n + SUMSQ_CHUNK - 1) / SUMSQ_CHUNK,
+        .args.sumsq = {.chunks = chunks, .x = x, .factor = factor, .n = n}};
 
     spread_on(d, q, &t, PIECE / SUMSQ_CHUNK);
 }
@@ -324,6 +328,7 @@ struct adamw_coefficients adamw_coefficients(const struct adamw_args *a)
     const struct adamw_scalars *s = a->scalars;
 
     return (struct adamw_coefficients){
+        .unscale = s->unscale,
         .grad_scale = s->grad_scale,
         .keep = a->decay ? (float)(1.0 - s->lr * s->weight_decay) : 1.0F,
         .one_minus_beta1 = (float)(1.0 - s->beta1),
@@ -350,6 +355,7 @@ static void clip(struct device *d, double *norm, struct adamw_scalars *scalars,
     *norm = sqrt(total);
     factor = (double)max_norm / (*norm + 1e-6);
     scalars->grad_scale = max_norm > 0 && !(factor >= 1.0) ? (float)factor : 1.0F;
+    scalars->skip = scalars->skip_not_finite && !isfinite(*norm);
 }
 
 /* NOLINTEND(readability-function-size, readability-non-const-parameter) */

@@ -457,7 +457,9 @@ static void scalar_sumsq(const void *args, size_t begin, size_t end)
         double sum = 0;
 
         for (size_t j = i * SUMSQ_CHUNK; j < MIN(a->n, (i + 1) * SUMSQ_CHUNK); j++) {
-            sum += (double)a->x[j] * a->x[j];
+            double x = a->x[j] * a->factor;
+
+            sum += x * x;
         }
         a->chunks[i] = sum;
     }
@@ -484,7 +486,7 @@ static void scalar_adamw(const void *args, size_t begin, size_t end)
     struct adamw_coefficients k = adamw_coefficients(a);
 
     for (size_t i = begin; i < end; i++) {
-        float g = a->g[i] * k.grad_scale;
+        float g = a->g[i] * k.unscale * k.grad_scale;
 
         a->p[i] *= k.keep;
         a->m[i] += k.one_minus_beta1 * (g - a->m[i]);

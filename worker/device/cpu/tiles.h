@@ -95,6 +95,7 @@ struct xent_args {
 struct sumsq_args {
     double *chunks;
     const float *x;
+    float factor;
     size_t n;
 };
 
@@ -156,7 +157,7 @@ int onednn_gemm(const struct matmul *mm, const struct rect *tile) MUST_CHECK;
 /* AdamW's coefficients of one step, each rounded once, as torch rounds its Python
  * floats. */
 struct adamw_coefficients {
-    float grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2;
+    float unscale, grad_scale, keep, one_minus_beta1, beta2, one_minus_beta2;
     float sqrt_correction2, eps, minus_step_size;
 };
 
