@@ -429,16 +429,18 @@ static void clip_is_one_below_the_limit_and_nan_for_a_norm_that_is_none(void **s
     static const struct {
         double chunk;
         float max_norm, want;
-    } rows[] = {{4.0, 0.0F, 1.0F},
-                {4.0, 3.0F, 1.0F},
-                {4.0, 1.0F, 0.5F},
-                {NAN, 1.0F, NAN},
-                {INFINITY, 1.0F, 0.0F}};
+        bool may_skip, skip;
+    } rows[] = {
+        {4.0, 0.0F, 1.0F, false, false},      {4.0, 3.0F, 1.0F, true, false},
+        {4.0, 1.0F, 0.5F, true, false},       {NAN, 1.0F, NAN, false, false},
+        {INFINITY, 1.0F, 0.0F, false, false}, {NAN, 1.0F, NAN, true, true},
+        {INFINITY, 0.0F, 1.0F, true, true},
+    };
     struct device *d = open_device(NULL, 1);
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        struct adamw_scalars s = {0};
+        struct adamw_scalars s = {.skip_not_finite = rows[i].may_skip};
         double norm;
 
         d->k->clip(d, &norm, &s, &rows[i].chunk, 1, rows[i].max_norm);
@@ -447,6 +449,7 @@ static void clip_is_one_below_the_limit_and_nan_for_a_norm_that_is_none(void **s
         } else {
             assert_float_equal(s.grad_scale, rows[i].want, 1e-6F);
         }
+        assert_int_equal(s.skip, rows[i].skip);
     }
     device_close(d);
 }
