@@ -40,8 +40,10 @@ struct train_config {
     } data;
     struct {
         int64_t steps, seq_len, micro_batch, global_batch, seed, leaves_in_place;
-        double grad_clip;
+        int64_t growth_interval;
+        double grad_clip, init_scale, growth_factor, backoff_factor;
         char precision[16], reduction[16], activation_checkpointing[16];
+        char grad_scaler[16];
     } train;
     struct {
         char name[16], schedule[16];
@@ -103,6 +105,9 @@ char *config_to_json(const struct train_config *config);
 /* The lines of --help that list every key with meaning, type, range and default
  * (mem_alloc'ed). */
 char *config_help(void);
+
+/* train.grad_scaler, or what its `auto` means. */
+bool config_scales_loss(const struct train_config *config);
 
 /* Whole-config checks that need no data: divisibility, unsupported values by name. */
 int config_check(const struct train_config *config, struct errmsg *msg) MUST_CHECK;

@@ -71,6 +71,30 @@ static bool can_drop(int64_t heads, int64_t seq_len)
     return heads * seq_len * ((seq_len + 3) / 4 * 4) <= INT64_C(1) << 34;
 }
 
+bool config_scales_loss(const struct train_config *c)
+{
+    return is(c->train.grad_scaler, "auto") ? is(c->train.precision, "fp16")
+                                            : is(c->train.grad_scaler, "true");
+}
+
+static int check_scaler(const struct train_config *c, struct errmsg *msg)
+{
+    if (c->train.growth_factor <= 1) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "train.growth_factor (%g) must be above 1: the loss scale "
+                          "could never grow again",
+                          c->train.growth_factor);
+    }
+    if (c->train.backoff_factor <= 0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "train.backoff_factor (%g) must be above 0: an overflow would "
+            "leave no loss scale",
+            c->train.backoff_factor);
+    }
+    return 0;
+}
+
 static int check_train(const struct train_config *c, struct errmsg *msg)
 {
     if (c->train.seq_len > c->model.context) {
@@ -95,7 +119,7 @@ static int check_train(const struct train_config *c, struct errmsg *msg)
     if (c->train.leaves_in_place != 1) {
         return refuse_int(msg, "train.leaves_in_place", c->train.leaves_in_place, "1");
     }
-    return 0;
+    return check_scaler(c, msg);
 }
 
 static int check_optim(const struct train_config *c, struct errmsg *msg)

@@ -1,5 +1,7 @@
 #include "worker/config_table.h"
 
+#include "worker/optim/grad_scaler.h"
+
 #include "common/str.h"
 
 #include <stdio.h>
@@ -71,6 +73,16 @@ static const struct config_key keys[] = {
     CHOICE("train.precision", train.precision, "fp32", "fp32|bf16|fp16",
            "of weights in use and activations, on the CPU by rounding them; masters are "
            "fp32"),
+    CHOICE("train.grad_scaler", train.grad_scaler, "auto", "auto|true|false",
+           "scale the loss, as torch's GradScaler; auto: with train.precision=fp16"),
+    NUMBER("train.init_scale", train.init_scale, "65536", GRAD_SCALER_FLOOR,
+           GRAD_SCALER_CEILING, "grad_scaler: the first scale"),
+    NUMBER("train.growth_factor", train.growth_factor, "2.0", 1, 1e9,
+           "grad_scaler: what growing multiplies the scale by; above 1"),
+    FRACTION("train.backoff_factor", train.backoff_factor, "0.5",
+             "grad_scaler: what an overflow multiplies the scale by; above 0"),
+    INT("train.growth_interval", train.growth_interval, "2000", 1, INT32_MAX,
+        "grad_scaler: updates in a row before the scale grows"),
     CHOICE("train.reduction", train.reduction, "exact", "exact|fast",
            "exact: the same bits for every number of ranks"),
     CHOICE("train.activation_checkpointing", train.activation_checkpointing, "none",
@@ -179,6 +191,12 @@ static const char *const other_names[][2] = {
     {"gradient_checkpointing", "train.activation_checkpointing"},
     {"dtype", "train.precision"},       {"param_dtype", "train.precision"},
     {"mixed_precision", "train.precision"}, {"output_dir", "run.dir"},
+    {"gradscaler", "train.grad_scaler"}, {"scaler", "train.grad_scaler"},
+    {"loss_scale", "train.init_scale"}, {"initial_loss_scale", "train.init_scale"},
+    {"loss_scale_window", "train.growth_interval"},
+    {"scale_growth_factor", "train.growth_factor"},
+    {"scale_backoff_factor", "train.backoff_factor"},
+    {"scale_growth_interval", "train.growth_interval"},
     {"save_interval", "checkpoint.every"}, {"save_steps", "checkpoint.every"},
     {"save_total_limit", "checkpoint.keep"}, {"eval_interval", "eval.every"},
     {"eval_steps", "eval.every"},       {"log_interval", "log.every"},

@@ -11,6 +11,7 @@
 #include "worker/given.h"
 #include "worker/model/llmc_model.h"
 #include "worker/restore.h"
+#include "worker/scaling.h"
 #include "worker/trainer.h"
 
 #include "common/log.h"
@@ -23,10 +24,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 64, CHANGED_MAX = 512, RUN_TEXT_MAX = 128 };
+enum { CHOICE_MAX = CHECKPOINT_PATH_MAX + 128, CHANGED_MAX = 512, RUN_TEXT_MAX = 128 };
 
 struct choice {
     uint64_t step, position;
+    struct checkpoint_scaler scaler;
     char path[CHECKPOINT_PATH_MAX]; /* "": fresh */
     char run[RUN_TEXT_MAX];         /* another run.name's, quoted; rank 0 knows */
     bool is_given;                  /* by checkpoint.resume=PATH; rank 0 knows */
@@ -252,6 +254,7 @@ static int choose(struct trainer *t, struct choice *ret, struct errmsg *msg)
     if (rv == 0) {
         ret->step = meta.step;
         ret->position = meta.position;
+        ret->scaler = meta.scaler;
         memcpy(ret->path, entry.path, sizeof(ret->path));
         name_other_run(t, &meta, ret->run);
         ret->is_given = strcmp(entry.path, t->config->checkpoint.resume) == 0;
@@ -286,16 +289,20 @@ static int await_choice(struct trainer *t, char *record, size_t size,
 
 static int share_choice(struct trainer *t, struct choice *choice, struct errmsg *msg)
 {
+    struct checkpoint_scaler *s = &choice->scaler;
     char record[CHOICE_MAX] = "";
     int n_path = 0;
+    int has_scaler;
     int rv;
 
     if (!t->store) {
         return 0;
     }
     if (trainer_leads(t)) {
-        (void)snprintf(record, sizeof(record), "%" PRIu64 " %" PRIu64 " %s",
-                       choice->step, choice->position, choice->path);
+        (void)snprintf(record, sizeof(record),
+                       "%" PRIu64 " %" PRIu64 " %d %a %" PRId32 " %" PRIu64 " %s",
+                       choice->step, choice->position, s->is_there, (double)s->scale,
+                       s->growth_tracker, s->skipped, choice->path);
         return store_client_set(t->store, "resume", record, strlen(record), msg);
     }
     rv = await_choice(t, record, sizeof(record) - 1, msg);
@@ -303,10 +310,12 @@ static int share_choice(struct trainer *t, struct choice *choice, struct errmsg 
         return rv;
     }
     /* NOLINTNEXTLINE(cert-err34-c): rank 0 wrote it a moment ago */
-    if (sscanf(record, "%" SCNu64 " %" SCNu64 " %n", &choice->step, &choice->position,
-               &n_path) != 2) {
+    if (sscanf(record, "%" SCNu64 " %" SCNu64 " %d %f %" SCNd32 " %" SCNu64 " %n",
+               &choice->step, &choice->position, &has_scaler, &s->scale,
+               &s->growth_tracker, &s->skipped, &n_path) != 6) {
         return errmsg_set(msg, ERR_PROTOCOL, "rank 0 published no checkpoint");
     }
+    s->is_there = has_scaler != 0;
     (void)snprintf(choice->path, sizeof(choice->path), "%s", record + n_path);
     return 0;
 }
@@ -581,6 +590,7 @@ int trainer_resume(struct trainer *t, bool *ret_finished, struct errmsg *msg)
         return rv;
     }
     t->step = choice.step;
+    scaling_restore(t, &choice.scaler);
     t->data_step = choice.position / (uint64_t)t->config->train.global_batch;
     *ret_finished = t->step >= (uint64_t)t->config->train.steps;
     if (trainer_leads(t)) {

@@ -3,7 +3,8 @@
  *   for each turn: tokens → forward, backward; gradients go out as units complete
  *   the rest of the reduction; the loss sums of all leaves travel with the leave flag
  *   norm, clip, AdamW (after the snapshot that may still be copying)
- *   a loss or norm that is not finite ends the run: no checkpoint is taken of it
+ *   a loss or norm that is not finite ends the run: no checkpoint is taken of it; where
+ *     the loss is scaled, such a norm skips the update and lowers the scale
  *   the loss arrives; every eval.every steps the validation loss, and with
  *     checkpoint.keep_best that of each checkpoint
  *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
@@ -13,11 +14,13 @@
 #include "worker/train.h"
 
 #include "worker/cadence.h"
+#include "worker/divergence.h"
 #include "worker/evaluate.h"
 #include "worker/gauge.h"
 #include "worker/plan.h"
 #include "worker/report/progress.h"
 #include "worker/save_clock.h"
+#include "worker/scaling.h"
 #include "worker/trainer.h"
 
 #include "common/clock.h"
@@ -41,7 +44,8 @@ struct loop {
     int n_steps;   /* of them */
     struct save_clock save;
     struct gauge gauge;
-    bool is_terminal; /* stdout: progress lines are written over each other */
+    uint64_t skipped_shown; /* steps without an update: as of the last progress line */
+    bool is_terminal;       /* stdout: progress lines are written over each other */
 };
 
 /* The last progress line. The saver thread logs while the loop shows progress. */
@@ -52,11 +56,9 @@ static struct {
 
 static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
 {
-    double tokens =
-        (double)t->config->train.global_batch * (double)t->config->train.seq_len;
     struct gpt2_leaf leaf = {
         .params = t->strategy->pass(t->parallel, true),
-        .loss_scale = (float)(1.0 / tokens),
+        .loss_scale = scaling_of_leaf(t),
         .loss_sum = losses_slot(t->losses, index),
         .position = t->data_step * (uint64_t)t->config->train.global_batch +
                     index * (uint64_t)t->config->train.micro_batch,
@@ -116,8 +118,7 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
     gauge_note(&loop->gauge, t);
     losses_exchange(t->losses, own_flags(loop));
     device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
-    adamw_step(t->optimizer, t->parallel->params, grads, adamw_turn_of(line->step),
-               &norm);
+    adamw_step(t->optimizer, t->parallel->params, grads, scaling_turn(t), &norm);
     t->strategy->updated(t->parallel);
     rv = losses_finish(t->losses, t->timeout_ms, &sum, ret_flags, msg);
     rv = rv < 0 ? rv
@@ -130,6 +131,7 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
     line->loss = sum / ((double)t->config->train.global_batch *
                         (double)t->config->train.seq_len);
     line->grad_norm = *norm;
+    scaling_after(t, line);
     line->lr = schedule_lr(&schedule, line->step);
     t->step = line->step;
     t->data_step++;
@@ -203,6 +205,7 @@ static int begin_save(struct loop *loop, const struct metrics_line *line,
     t->meta.val_loss = t->meta.has_val_loss ? line->val_loss : 0;
     t->meta.trained_ms = save_clock_trained_ms(&loop->save);
     t->meta.is_end = is_last(t) || (flags & LOSSES_LEAVE);
+    scaling_save(t);
     rv = saver_begin(t->saver, state, &t->meta, msg);
     save_clock_begin(&loop->save, clock_us() - began_us);
     if (rv < 0 && rv != ERR_REFUSED) {
@@ -249,12 +252,16 @@ static void show_progress(struct loop *loop, const struct metrics_line *line,
     const struct trainer *t = loop->t;
     struct metrics_line shown = *line;
     char text[PROGRESS_MAX];
-    bool stays = !loop->is_terminal || is_last(t) || !isnan(line->val_loss);
+    bool stays;
 
     add_time(loop, line->step_s);
     if (!cadence_is_due_or_last(t->config->log.every, t->step, n_steps(t))) {
         return;
     }
+    shown.skipped_now = t->scaler.skipped - loop->skipped_shown;
+    loop->skipped_shown = t->scaler.skipped;
+    stays = !loop->is_terminal || is_last(t) || !isnan(line->val_loss) ||
+            shown.skipped_now > 0;
     shown.step_s = loop->step_s;
     shown.tok_s = loop->step_s > 0 ? tokens / loop->step_s : 0;
     scale_shares(&shown, line->step_s);
@@ -305,62 +312,7 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     return 0;
 }
 
-/* --- a step whose loss or gradient is not finite --- */
-
-/* Its update has spoilt the weights of every rank alike, so nothing is to be saved. */
-static bool is_finite(const struct metrics_line *line)
-{
-    return isfinite(line->loss) && isfinite(line->grad_norm);
-}
-
-static const char *name_value(double value)
-{
-    if (isnan(value)) {
-        return "nan"; /* printf would show its sign, which means nothing */
-    }
-    return value < 0 ? "-inf" : "inf";
-}
-
-static void tell_divergence(const struct trainer *t, const struct metrics_line *line,
-                            struct errmsg *msg)
-{
-    bool is_loss = !isfinite(line->loss);
-    struct checkpoint_entry *entry = NULL;
-    const char *last = "there is no checkpoint";
-    size_t n = 0;
-
-    if (checkpoint_list(t->config->checkpoint.dir, &entry, &n, NULL) == 0 && n > 0) {
-        last = strrchr(entry[0].path, '/') + 1; /* the first is the newest */
-    }
-    (void)errmsg_set(msg, ERR_NOT_FINITE,
-                     "the %s of step %" PRIu64 " is not finite (%s): training stops; "
-                     "%s%s; lower optim.lr, %s, or raise optim.warmup",
-                     is_loss ? "loss" : "gradient", line->step,
-                     name_value(is_loss ? line->loss : line->grad_norm),
-                     n > 0 ? "the last checkpoint is " : "", last,
-                     t->config->train.grad_clip > 0 ? "or train.grad_clip"
-                                                    : "set train.grad_clip");
-    mem_free(entry);
-}
-
-/* The first rank's refusal ends the others at once: so all wait until rank 0 has done
- * with metrics.jsonl and the last checkpoint, and then say what it says. */
-static int share_divergence(const struct trainer *t, struct errmsg *msg)
-{
-    char text[sizeof(msg->text)] = "";
-    size_t size;
-    int rv;
-
-    if (!t->store) {
-        return 0;
-    }
-    if (trainer_leads(t)) {
-        return store_client_set(t->store, "divergence", msg->text, strlen(msg->text),
-                                msg);
-    }
-    rv = store_client_get(t->store, "divergence", text, sizeof(text) - 1, &size, msg);
-    return rv < 0 ? rv : errmsg_set(msg, 0, "%s", text);
-}
+/* --- a step from which no training goes on --- */
 
 /* The same start would come here again: no restart, a refusal. */
 static int stop_diverged(struct loop *loop, struct metrics_line *line,
@@ -381,9 +333,9 @@ static int stop_diverged(struct loop *loop, struct metrics_line *line,
     }
     end_line();
     if (trainer_leads(t)) {
-        tell_divergence(t, line, msg);
+        divergence_tell(t, line, msg);
     }
-    rv = share_divergence(t, msg);
+    rv = divergence_share(t, msg);
     return rv < 0 ? rv : ERR_NOT_FINITE;
 }
 
@@ -418,7 +370,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     if (rv == 0 && saver_is_fenced(t->saver)) {
         return saver_wait(t->saver, msg);
     }
-    if (rv == 0 && !is_finite(&line)) {
+    if (rv == 0 && divergence_is(t, &line)) {
         return stop_diverged(loop, &line, began_us, msg);
     }
     is_saved = rv == 0 &&
@@ -461,6 +413,7 @@ static int train(struct trainer *t, struct errmsg *msg)
 {
     struct loop loop = {
         .t = t,
+        .skipped_shown = t->scaler.skipped,
         .is_terminal = isatty(STDOUT_FILENO),
     };
     unsigned flags = 0;

@@ -4,6 +4,7 @@
 #include "worker/device/peak.h"
 #include "worker/evaluate.h"
 #include "worker/given.h"
+#include "worker/scaling.h"
 
 #include "common/mem.h"
 
@@ -482,6 +483,7 @@ static int open_local(struct trainer *t, struct errmsg *msg)
 
     t->timeout_ms = (int)(c->comm.timeout * 1000);
     t->n_leaves = (uint32_t)(c->train.global_batch / c->train.micro_batch);
+    scaling_open(t);
     rv = open_model(t, msg);
     return rv < 0 ? rv : given_check(t, msg);
 }

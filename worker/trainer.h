@@ -22,6 +22,7 @@
 #include "worker/losses.h"
 #include "worker/model/gpt2.h"
 #include "worker/optim/adamw.h"
+#include "worker/optim/grad_scaler.h"
 #include "worker/parallel/parallel.h"
 #include "worker/report/metrics.h"
 #include "worker/run_dir.h"
@@ -55,6 +56,7 @@ struct trainer {
     struct mesh mesh;
     struct parallel *parallel;
     struct adamw *optimizer;
+    struct grad_scaler scaler; /* of the loss; the same on every rank */
     struct unit_groups groups; /* that are cut into shards */
     int32_t *tokens, *targets; /* one leaf, device memory */
     struct losses *losses;     /* of a step */

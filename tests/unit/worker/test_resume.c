@@ -103,7 +103,8 @@ static void *serve(void *arg)
     const uint8_t is_there = 0;
     const struct late_store *s = arg;
     char record[512];
-    const int length = snprintf(record, sizeof(record), "4 16 %s", s->path);
+    const int length =
+        snprintf(record, sizeof(record), "4 16 1 0x1.f40666p+9 3 1 %s", s->path);
     const uint64_t size = (uint64_t)length; /* little-endian, as this machine */
     const size_t get = 1 + 8 + sizeof(key) - 1;
     uint8_t bytes[64];
@@ -156,6 +157,9 @@ static void follow(struct trainer *t, int n_late, const char *path)
     assert_int_equal(trainer_resume(t, &is_finished, &msg), 0);
     assert_true(is_finished);
     assert_int_equal(t->step, STEPS);
+    assert_true(t->scaler.scale == 1000.05F && t->meta.scaler.is_there);
+    assert_int_equal(t->scaler.growth_tracker, 3);
+    assert_int_equal(t->scaler.skipped, 1);
     store_client_close(t->store);
     assert_int_equal(pthread_join(store.thread, NULL), 0);
     assert_int_equal(close(store.listener), 0);
