@@ -44,6 +44,7 @@ struct train_config {
         double grad_clip, init_scale, growth_factor, backoff_factor;
         char precision[16], reduction[16], activation_checkpointing[16];
         char grad_scaler[16];
+        struct text_list freeze; /* patterns of tensors' names */
     } train;
     struct {
         char name[16], schedule[16];

@@ -88,6 +88,8 @@ static const struct config_key keys[] = {
     CHOICE("train.activation_checkpointing", train.activation_checkpointing, "none",
            "none|block|selective",
            "what backward computes again instead of keeping it; the same bits"),
+    TEXTS("train.freeze", train.freeze,
+          "tensors that are not trained: names or patterns, as \"h.0.*\""),
     INT("train.leaves_in_place", train.leaves_in_place, "1", 1, 1 << 16,
         "micro-batches summed without a buffer of their own; so far 1"),
 

@@ -54,7 +54,7 @@ static double leaf_flops(const struct trainer *t)
     struct gpt2_config model = trainer_model_config(t->config);
     uint32_t n = leaf_run_count(&t->parallel->leaves);
 
-    return (double)n * (double)gpt2_flops_per_leaf(&model);
+    return (double)n * (double)gpt2_flops_per_leaf(&model, &t->layout);
 }
 
 void gauge_read(struct gauge *g, const struct trainer *t, struct metrics_line *line)

@@ -240,6 +240,10 @@ static void print_plan(const struct trainer *t)
     (void)printf("parameters: %zu in %d units: embeddings, %d block%s, last norm\n",
                  t->layout.n_params, t->layout.n_units, t->layout.n_units - 2,
                  t->layout.n_units > 3 ? "s" : "");
+    if (t->layout.n_frozen > 0) {
+        (void)printf("trained: %zu of them; %zu are frozen\n",
+                     t->layout.n_params - t->layout.n_frozen, t->layout.n_frozen);
+    }
     print_data(t);
     print_memory(&own, "");
     if (largest.total > own.total) {

@@ -538,13 +538,19 @@ static void tell_start(const struct trainer *t, const struct choice *choice)
 {
     const char *s = t->launch->world_size > 1 ? "s" : "";
     char n_params[32];
+    char n_trained[32];
+    char trained[48] = "";
 
     format_count(n_params, sizeof(n_params), t->layout.n_params);
+    format_count(n_trained, sizeof(n_trained), t->layout.n_params - t->layout.n_frozen);
+    if (t->layout.n_frozen > 0) {
+        (void)snprintf(trained, sizeof(trained), " (%s trained)", n_trained);
+    }
     (void)printf(
-        "%s %s parameters, %d rank%s x %d thread%s, %u micro-batch%s a step; %s\n",
-        t->config->model.family, n_params, t->launch->world_size, s, t->device->threads,
-        t->device->threads > 1 ? "s" : "", t->n_leaves, t->n_leaves > 1 ? "es" : "",
-        t->run_dir.path);
+        "%s %s parameters%s, %d rank%s x %d thread%s, %u micro-batch%s a step; %s\n",
+        t->config->model.family, n_params, trained, t->launch->world_size, s,
+        t->device->threads, t->device->threads > 1 ? "s" : "", t->n_leaves,
+        t->n_leaves > 1 ? "es" : "", t->run_dir.path);
     if (choice->path[0] != '\0') {
         (void)printf("resumed from %s: step %" PRIu64 " of %lld%s%s\n",
                      base_name(choice->path), choice->step,

@@ -276,12 +276,28 @@ static int open_mesh(struct trainer *t, struct errmsg *msg)
     return make_mesh(t, t->launch->world_size % local == 0 ? local : 0, msg);
 }
 
+static int freeze(struct trainer *t, struct errmsg *msg)
+{
+    const struct text_list *patterns = &t->config->train.freeze;
+    int rv = 0;
+
+    for (int i = 0; i < patterns->n && rv == 0; i++) {
+        rv = layout_freeze(&t->layout, patterns->item[i], msg);
+    }
+    if (rv == 0 && t->layout.n_frozen == t->layout.n_params) {
+        rv = errmsg_set(msg, ERR_INVALID,
+                        "freezes every tensor: leave something to train");
+    }
+    return rv < 0 ? errmsg_wrap(msg, rv, "train.freeze") : 0;
+}
+
 static int open_model(struct trainer *t, struct errmsg *msg)
 {
     struct model_config model = trainer_model_config(t->config).model;
     int rv;
 
     rv = layout_gpt2(&model, &t->layout, msg);
+    rv = rv < 0 ? rv : freeze(t, msg);
     rv = rv < 0 ? rv : parallel_find(t->config->parallel.strategy, &t->strategy, msg);
     if (rv == 0 && (uint32_t)t->launch->world_size > t->n_leaves) {
         t->max_world = t->n_leaves;

@@ -540,6 +540,57 @@ static void generation_continues_a_prompt_past_its_window(void **state)
     check_generation(4);
 }
 
+/* The rest's gradients have the bits that they have without. */
+static void check_frozen(const char *const *patterns, size_t n, bool is_head)
+{
+    struct gpt2_rig r;
+    struct errmsg msg;
+    assert_true(gpt2_rig_open(&r, &small, NULL, 2));
+    gpt2_rig_fill(&r, 5);
+    struct result all = result_of(&r);
+    memset(r.grads, 0, all.n * sizeof(float)); /* padding is written by nobody */
+    for (int i = 0; i < r.layout.n_units; i++) {
+        const struct unit *u = &r.layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) { /* leftovers must not show through */
+            memset(r.grads + u->offset + u->tensor[j].offset, 0x7F,
+                   u->tensor[j].size * sizeof(float));
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(layout_freeze(&r.layout, patterns[i], &msg), 0);
+    }
+    struct result some = result_of(&r);
+    for (int i = 0; i < r.layout.n_units; i++) {
+        const struct unit *u = &r.layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) {
+            const struct tensor *t = &u->tensor[j];
+            if (t->frozen) {
+                memset(all.grads + u->offset + t->offset, 0, t->size * sizeof(float));
+            }
+        }
+    }
+    if (is_head) {
+        memset(all.head, 0, all.n_head * sizeof(float));
+    }
+    expect_same_bits(&all, &some);
+    result_release(&all);
+    result_release(&some);
+    gpt2_rig_close(&r);
+}
+
+static void frozen_tensors_have_no_gradient_and_change_no_other(void **state)
+{
+    (void)state;
+    static const char *const lower[] = {"w?e.weight", "h.0.*", "h.1.*",
+                                        "h.2.ln_1.weight"};
+    static const char *const upper[] = {"h.2.*", "ln_f.*"};
+    check_frozen(lower, ARRAY_LEN(lower), true);
+    check_frozen(lower, 1, true); /* the embedding alone */
+    check_frozen(upper, ARRAY_LEN(upper), false);
+    check_frozen((const char *const[]){"*.weight"}, 1, true);
+    check_frozen((const char *const[]){"*.bias"}, 1, false);
+}
+
 static void flops_are_those_of_palms_formula(void **state)
 {
     (void)state;
@@ -551,14 +602,23 @@ static void flops_are_those_of_palms_formula(void **state)
                                            .vocab = 50257},
                                  .batch = 4,
                                  .seq_len = 64};
+    struct layout l;
+    struct errmsg msg;
+    assert_int_equal(layout_gpt2(&config.model, &l, &msg), 0);
     /* 256 tokens · (6 · (84,934,656 + 38,597,376) + 12 · 12 · 768 · 64) */
-    assert_int_equal(gpt2_flops_per_leaf(&config), 191557140480);
+    assert_int_equal(gpt2_flops_per_leaf(&config, &l), 191557140480);
+    assert_int_equal(layout_freeze(&l, "w?e.weight", &msg), 0);
+    assert_int_equal(layout_freeze(&l, "h.[0-4].*", &msg), 0);
+    /* less 256 · (5 · (4 · 7,077,888 + 8 · 768 · 64) + 2 · 38,597,376) */
+    assert_int_equal(gpt2_flops_per_leaf(&config, &l), 191557140480 - 56503959552);
+    layout_release(&l);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(frozen_tensors_have_no_gradient_and_change_no_other),
         cmocka_unit_test(a_leaf_gives_the_same_bits_again_and_in_another_object),
         cmocka_unit_test(recomputing_does_not_change_a_bit),
         cmocka_unit_test(recomputing_needs_the_memory_of_what_is_kept),

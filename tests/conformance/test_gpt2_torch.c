@@ -29,6 +29,8 @@ static const char *const small[] = {
     "tests/torch/fixtures/deep.safetensors",
     "tests/torch/fixtures/one-token.safetensors",
     "tests/torch/fixtures/dropout.safetensors",
+    "tests/torch/fixtures/frozen.safetensors",
+    "tests/torch/fixtures/frozen-head.safetensors",
 };
 
 struct check {
@@ -116,6 +118,22 @@ static const float *named(const struct check *c, const char *prefix,
     return data;
 }
 
+/* The patterns of the fixture, with blanks between. */
+static void freeze(struct check *c)
+{
+    char patterns[256] = "";
+    char *rest = NULL;
+    struct errmsg msg;
+    if (fixture_has(&c->fixture, "freeze")) {
+        (void)snprintf(patterns, sizeof(patterns), "%s",
+                       fixture_text(&c->fixture, "freeze"));
+    }
+    for (const char *p = strtok_r(patterns, " ", &rest); p;
+         p = strtok_r(NULL, " ", &rest)) {
+        assert_int_equal(layout_freeze(&c->rig.layout, p, &msg), 0);
+    }
+}
+
 static void load_params(struct check *c)
 {
     for (int i = 0; i < c->rig.layout.n_units; i++) {
@@ -163,6 +181,28 @@ static void compare_block(const struct check *c, const float *block, const char 
             const struct tensor *t = &u->tensor[j];
             compare_tensor(c, t, block + u->offset + t->offset,
                            named(c, prefix, t, suffix), skip_key);
+        }
+    }
+}
+
+/* To the bit, and without moments. */
+static void expect_frozen(const struct check *c, struct adamw *adamw)
+{
+    static const float zeros[4096];
+    for (int i = 0; i < c->rig.layout.n_units; i++) {
+        const struct unit *u = &c->rig.layout.unit[i];
+        for (int j = 0; j < u->n_tensors; j++) {
+            const struct tensor *t = &u->tensor[j];
+            size_t at = u->offset + t->offset;
+            size_t bytes = t->size * sizeof(float);
+            if (!t->frozen) {
+                continue;
+            }
+            assert_true(bytes <= sizeof(zeros));
+            assert_memory_equal(c->rig.params + at, named(c, "init.", t, ""), bytes);
+            assert_memory_equal(c->rig.grads + at, zeros, bytes);
+            assert_memory_equal(adamw_exp_avg(adamw) + at, zeros, bytes);
+            assert_memory_equal(adamw_exp_avg_sq(adamw) + at, zeros, bytes);
         }
     }
 }
@@ -233,6 +273,7 @@ static void compare_steps(struct check *c)
         expect_number(c, "grad_norm", step, *norm, norms[step - 1]);
     }
     compare_block(c, c->rig.params, "final.", "", true);
+    expect_frozen(c, adamw);
     if (fixture_int(&c->fixture, "moments") != 0) {
         compare_block(c, adamw_exp_avg(adamw), "final.", ".exp_avg", true);
         compare_block(c, adamw_exp_avg_sq(adamw), "final.", ".exp_avg_sq", true);
@@ -249,6 +290,7 @@ static bool compare(const char *path, const char *isa)
     c.steps = fixture_int(&c.fixture, "steps");
     bool here = gpt2_rig_open(&c.rig, &config, isa, 2);
     if (here) {
+        freeze(&c);
         compare_first_step(&c);
         if (c.steps > 1) {
             compare_steps(&c);

@@ -25,7 +25,8 @@ static struct unit units[N_UNITS] = {
     {.offset = 7 * C, .size = 4 * C},
     {.offset = 11 * C, .size = C},
 };
-static const struct layout layout = {units, N_UNITS, 12 * C, 12 * C};
+static const struct layout layout = {
+    .unit = units, .n_units = N_UNITS, .size = 12 * C, .n_params = 12 * C};
 
 #define TIED (3 * C + 1001)
 

@@ -19,6 +19,7 @@ sample of step s stands at position (s - 1) * batch of the stream; the logits ha
 """
 
 import argparse
+import fnmatch
 import math
 import pathlib
 
@@ -51,6 +52,11 @@ SMALL = {
 }
 
 SMALL["dropout"] = dict(SMALL["odd"], dim=24, dropout=0.2, seed=0x123456789)
+SMALL["frozen"] = dict(
+    SMALL["odd"], layers=3, dim=12, vocab=37, grad_clip=0.1, moments=1, seed=7,
+    freeze="wte.weight wpe.* h.0.* h.2.ln_1.weight h.2.mlp.c_fc.* ln_f.bias",
+)
+SMALL["frozen-head"] = dict(SMALL["frozen"], layers=1, freeze="wte.weight *.bias", seed=8)
 
 PRECISION = dict(
     BASE, layers=2, heads=2, dim=32, context=16, vocab=64, batch=4, seq_len=16, seed=7, steps=20,
@@ -242,6 +248,8 @@ def make(c, path):
     }
     for name, p in model.named_parameters():
         out["init." + name] = p.detach().clone()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in c.get("freeze", "").split()):
+            p.requires_grad_(False)
 
     optimizer = optimizer_of(model, c)
     losses, norms = [], []
@@ -257,7 +265,7 @@ def make(c, path):
                 out["logits"] = model.eval()(batch[:, :-1])
             model.train()
             for name, p in model.named_parameters():
-                out["grad." + name] = p.grad.clone()
+                out["grad." + name] = p.grad.clone() if p.requires_grad else torch.zeros_like(p)
         clip = c["grad_clip"] if c["grad_clip"] > 0 else math.inf
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), clip).item())
         if c["steps"] == 1:
@@ -272,8 +280,9 @@ def make(c, path):
         if c["steps"] > 1:
             out["final." + name] = p.detach()
         if c["moments"]:
-            out["final." + name + ".exp_avg"] = optimizer.state[p]["exp_avg"]
-            out["final." + name + ".exp_avg_sq"] = optimizer.state[p]["exp_avg_sq"]
+            for moment in ("exp_avg", "exp_avg_sq"):  # a frozen tensor has none
+                value = optimizer.state.get(p, {}).get(moment, torch.zeros_like(p))
+                out[f"final.{name}.{moment}"] = value
     save_file(out, path, metadata={key: str(value) for key, value in c.items()})
 
 

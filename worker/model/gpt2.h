@@ -8,7 +8,8 @@
  * last unit to the first; the end of each is told, so that its reduction can start
  * while backward still runs. The tied embedding has two gradients: the head's,
  * written with the head unit at the begin of backward into `grad_head` (V, C), and the
- * lookup's, in unit 0. */
+ * lookup's, in unit 0. Gradients of frozen tensors are zeros; backward ends below the
+ * first unit that is trained. */
 
 #include "worker/device/kernels.h"
 #include "worker/model/unit.h"
@@ -67,8 +68,10 @@ struct gpt2_leaf {
 };
 
 size_t gpt2_arena_bytes(const struct gpt2_config *config);
-/* Forward + backward, without what is computed again. */
-size_t gpt2_flops_per_leaf(const struct gpt2_config *config);
+/* Forward + backward, without what is computed again and, as far as backward skips it,
+ * without what is frozen. */
+size_t gpt2_flops_per_leaf(const struct gpt2_config *config,
+                           const struct layout *layout);
 
 int gpt2_new(const struct gpt2_config *config, const struct layout *layout,
              struct device *device, struct gpt2 **ret, struct errmsg *msg) MUST_CHECK;

@@ -112,12 +112,18 @@ size_t gpt2_arena_bytes(const struct gpt2_config *config)
 
 /* Multiply-adds count as two; backward is twice forward. Attention's T×T counts in
  * full, as in PaLM's formula, although half of it is masked. */
-size_t gpt2_flops_per_leaf(const struct gpt2_config *config)
+size_t gpt2_flops_per_leaf(const struct gpt2_config *config,
+                           const struct layout *layout)
 {
     size_t dim = (size_t)config->model.dim;
     size_t layers = (size_t)config->model.layers;
     size_t tokens = (size_t)config->batch * (size_t)config->seq_len;
-    size_t weights = layers * 12 * dim * dim + (size_t)config->model.vocab * dim;
-    size_t attention = 12 * layers * dim * (size_t)config->seq_len;
-    return tokens * (6 * weights + attention);
+    size_t head = (size_t)config->model.vocab * dim;
+    size_t block = 12 * dim * dim;
+    size_t attention = 2 * dim * (size_t)config->seq_len;
+    size_t ended = (size_t)MAX(layout->first_trained - 1, 0); /* blocks */
+    size_t forward = layers * (2 * block + 2 * attention) + 2 * head;
+    size_t backward = (layers - MIN(ended, layers)) * (4 * block + 4 * attention) +
+                      (layout->unit[0].tensor[0].frozen ? 2 : 4) * head;
+    return tokens * (forward + backward);
 }

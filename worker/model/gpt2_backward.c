@@ -6,7 +6,8 @@
  *   what the block did not keep is computed again
  *   d → mlp.c_proj → gelu' → c_fc → ln_2 → added to d
  *   d → attn.c_proj → attention → c_attn → ln_1 → added to d
- *   the block's gradient is complete */
+ *   the block's gradient is complete
+ * Below the first unit that is trained there is none, and backward ends. */
 
 #include "worker/model/gpt2_round.h"
 
@@ -147,8 +148,26 @@ static float *grads_begin(const struct gpt2 *g, const struct unit_grads *to, int
                      : to->flat + g->layout->unit[unit].offset;
 }
 
-static void grads_end(const struct unit_grads *to, int unit)
+/* Zeros in the place of what is not trained: so it is nothing to the sum, the norm and
+ * whoever looks for infinite numbers. */
+static void clear_frozen(struct gpt2 *g, int unit, float *grad)
 {
+    const struct unit *u = &g->layout->unit[unit];
+
+    for (int j = 0; j < u->n_tensors; j++) {
+        const struct tensor *t = &u->tensor[j];
+
+        if (t->frozen) {
+            device_fill(g->device, QUEUE_COMPUTE, grad + t->offset, 0,
+                        t->size * sizeof(float));
+        }
+    }
+}
+
+static void grads_end(struct gpt2 *g, const struct unit_grads *to, int unit,
+                      float *grad)
+{
+    clear_frozen(g, unit, grad);
     if (to->end) {
         to->end(to->arg, unit);
     }
@@ -168,7 +187,7 @@ static void last_norm(struct gpt2 *g, const struct gpt2_rows *rows,
         acts->ln_f_rstd, rows->n, g->config.model.dim, false);
     gpt2_round(g, acts->d_stream, rows->n, g->config.model.dim);
     gpt2_params_end(rows->params, unit);
-    grads_end(to, unit);
+    grads_end(g, to, unit, grad);
 }
 
 void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
@@ -183,17 +202,24 @@ void gpt2_backward_body(struct gpt2 *g, const struct gpt2_rows *rows,
     for (int i = m->layers - 1; i >= 0; i--) {
         const float *p = gpt2_params_begin(g, rows->params, i + 1);
 
+        if (i + 1 < g->layout->first_trained) { /* others make the same passes */
+            gpt2_params_end(rows->params, i + 1);
+            grads_end(g, to, i + 1, grads_begin(g, to, i + 1));
+            continue;
+        }
         gpt2_recompute_block(g, rows, i, p);
         grad = grads_begin(g, to, i + 1);
         mlp_half(g, rows, &acts->block[i], p, grad);
         attention_half(g, rows, &acts->block[i], p, grad);
         gpt2_params_end(rows->params, i + 1);
-        grads_end(to, i + 1);
+        grads_end(g, to, i + 1, grad);
     }
     grad = grads_begin(g, to, 0);
-    d->k->embedding_backward(
-        d, grad + g->wte, grad + g->wpe,
-        gpt2_dropped(g, rows, SITE_EMBEDDING, acts->branch, acts->d_stream),
-        rows->tokens, rows->batch, rows->seq_len, m->dim, m->vocab, m->context);
-    grads_end(to, 0);
+    if (g->layout->first_trained == 0) {
+        d->k->embedding_backward(
+            d, grad + g->wte, grad + g->wpe,
+            gpt2_dropped(g, rows, SITE_EMBEDDING, acts->branch, acts->d_stream),
+            rows->tokens, rows->batch, rows->seq_len, m->dim, m->vocab, m->context);
+    }
+    grads_end(g, to, 0, grad);
 }

@@ -30,6 +30,12 @@ static void chunk_logits(struct gpt2 *g, const float *wte, const struct chunk *c
     gpt2_round(g, g->acts.logits, c->n, vocab);
 }
 
+/* The head is wte. */
+static bool is_frozen(const struct gpt2 *g)
+{
+    return g->layout->unit[0].tensor[0].frozen;
+}
+
 /* acts.logits hold the gradient of the logits. */
 static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk *c,
                            const struct gpt2_leaf *leaf)
@@ -51,6 +57,9 @@ static void chunk_backward(struct gpt2 *g, const float *wte, const struct chunk 
     };
     g->device->k->matmul(g->device, &hidden);
     gpt2_round(g, hidden.c, c->n, dim);
+    if (is_frozen(g)) {
+        return;
+    }
     struct matmul weight = {
         .trans_a = true,
         .m = vocab,
@@ -74,6 +83,10 @@ void gpt2_head_loss(struct gpt2 *g, const struct gpt2_rows *rows,
     struct device *d = g->device;
     const float *wte = gpt2_params_begin(g, rows->params, 0) + g->wte;
     int most = gpt2_head_rows(&g->config);
+    if (backward && is_frozen(g)) {
+        device_fill(d, QUEUE_COMPUTE, leaf->grad_head, 0,
+                    g->layout->unit[0].tensor[0].size * sizeof(float));
+    }
     for (int first = 0; first < rows->n; first += most) {
         struct chunk c = {
             .first = first,

@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/str.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 /* Far above any real model: products of two dimensions times layers fit 64 bits. */
@@ -177,4 +178,71 @@ const struct tensor *layout_find(const struct layout *l, const char *name,
         }
     }
     return t;
+}
+
+static const char *nearer_name(const struct unit *u, const char *text,
+                               const char *found)
+{
+    for (int j = 0; j < u->n_tensors; j++) {
+        if (str_distance(text, u->tensor[j].name) < str_distance(text, found)) {
+            found = u->tensor[j].name;
+        }
+    }
+    return found;
+}
+
+/* However far that is: a pattern is shorter than what it is to match. */
+static const char *nearest_name(const struct layout *l, const char *text)
+{
+    const char *found = l->unit[0].tensor[0].name;
+
+    for (int i = 0; i < l->n_units; i++) {
+        found = nearer_name(&l->unit[i], text, found);
+    }
+    return found;
+}
+
+/* How many of the unit's tensors match. */
+static int freeze_unit(struct layout *l, struct unit *u, const char *pattern)
+{
+    int n = 0;
+
+    for (int j = 0; j < u->n_tensors; j++) {
+        struct tensor *t = &u->tensor[j];
+
+        if (fnmatch(pattern, t->name, 0) == 0) {
+            l->n_frozen += t->frozen ? 0 : t->size;
+            t->frozen = true;
+            n++;
+        }
+    }
+    return n;
+}
+
+static bool is_frozen(const struct unit *u)
+{
+    for (int j = 0; j < u->n_tensors; j++) {
+        if (!u->tensor[j].frozen) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int layout_freeze(struct layout *l, const char *pattern, struct errmsg *msg)
+{
+    int n = 0;
+
+    for (int i = 0; i < l->n_units; i++) {
+        n += freeze_unit(l, &l->unit[i], pattern);
+    }
+    while (l->first_trained < l->n_units && is_frozen(&l->unit[l->first_trained])) {
+        l->first_trained++;
+    }
+    if (n > 0) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "\"%s\" matches no tensor; the nearest is \"%s\"", pattern,
+                      nearest_name(l, pattern));
 }

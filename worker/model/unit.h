@@ -27,6 +27,7 @@ struct tensor {
     size_t offset; /* elements, from the unit's begin */
     size_t size;   /* elements */
     bool decay;    /* weight decay: two or more dimensions */
+    bool frozen;   /* not trained: layout_freeze */
     enum tensor_init init;
 };
 
@@ -43,8 +44,10 @@ struct unit {
 struct layout {
     struct unit *unit; /* owned; in forward order: embedding, blocks, head */
     int n_units;
-    size_t size;     /* elements of the whole flat block, padding included */
-    size_t n_params; /* without padding */
+    size_t size;       /* elements of the whole flat block, padding included */
+    size_t n_params;   /* without padding */
+    size_t n_frozen;   /* of them */
+    int first_trained; /* unit: those before it are frozen; n_units: all are */
 };
 
 struct model_config {
@@ -57,6 +60,10 @@ struct model_config {
 int layout_gpt2(const struct model_config *config, struct layout *ret,
                 struct errmsg *msg) MUST_CHECK;
 void layout_release(struct layout *l);
+
+/* Freezes the tensors whose names match the pattern (fnmatch(3), where * stands for dots,
+ * too). ERR_INVALID where none does, with the nearest name. */
+int layout_freeze(struct layout *l, const char *pattern, struct errmsg *msg) MUST_CHECK;
 
 /* The unit and tensor of a name, or NULL. */
 const struct tensor *layout_find(const struct layout *l, const char *name,

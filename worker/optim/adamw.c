@@ -12,7 +12,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* Neighbouring tensors of equal decay, as far as they are the rank's own. */
+/* Neighbouring trained tensors of equal decay, as far as they are the rank's own. */
 struct run {
     size_t begin, end; /* elements of the flat block */
     size_t at;         /* where `begin` lies in the own block */
@@ -118,7 +118,7 @@ static void add_tensor(struct adamw *a, size_t begin, const struct tensor *t,
 {
     size_t from = MAX(begin, r->begin), to = MIN(begin + t->size, r->end);
 
-    if (from < to) {
+    if (from < to && !t->frozen) {
         add_to_runs(a, from, to, r->at + (from - r->begin), t->decay);
     }
 }

@@ -2,7 +2,9 @@
 #define WORKER_OPTIM_ADAMW_H
 
 /* AdamW with decay groups and clipping over a rank's own block: torch's arithmetic, no
- * host wait. exp_avg and exp_avg_sq have the parameters' layout; padding stays zero. */
+ * host wait. exp_avg and exp_avg_sq have the parameters' layout; padding stays zero.
+ * Of frozen tensors it touches nothing; their gradients, of which the norm is too, are
+ * zeros. */
 
 #include "worker/device/kernels.h"
 #include "worker/optim/schedule.h"

@@ -13,7 +13,8 @@ static struct unit units[] = {
     {.offset = 10 * C, .size = 20 * C},
     {.offset = 30 * C, .size = C},
 };
-static const struct layout layout = {units, 4, 31 * C, 31 * C};
+static const struct layout layout = {
+    .unit = units, .n_units = 4, .size = 31 * C, .n_params = 31 * C};
 
 static const size_t caps[] = {1,      4 * C,  4 * C + 4, 8 * C,
                               12 * C, 40 * C, 124 * C,   SIZE_MAX / 2};

@@ -152,6 +152,59 @@ static void bad_dimensions_are_refused_by_key(void **state)
     }
 }
 
+static void freeze(struct layout *l, const char *pattern, size_t n_frozen, int first)
+{
+    struct errmsg msg = {""};
+    assert_int_equal(layout_freeze(l, pattern, &msg), 0);
+    assert_int_equal(l->n_frozen, n_frozen);
+    assert_int_equal(l->first_trained, first);
+}
+
+static void patterns_freeze_the_tensors_that_they_match(void **state)
+{
+    (void)state;
+    struct layout l;
+    struct model_config config = {"gpt2", 11, 1, 8, 4, 16};
+    size_t block = 12 * 8 * 8 + 13 * 8;
+    make(&l, &config);
+    freeze(&l, "h.1.ln_1.weight", 8, 0);
+    freeze(&l, "h.1.ln_1.*", 16, 0); /* again: counts once */
+    freeze(&l, "h.1.*", block, 0);   /* and not h.10 */
+    assert_false(layout_find(&l, "h.10.ln_1.weight", NULL)->frozen);
+    assert_true(layout_find(&l, "h.1.mlp.c_proj.bias", NULL)->frozen);
+    freeze(&l, "w[tp]e.weight", block + 20 * 8, 1);
+    freeze(&l, "h.?.*", 10 * block + 20 * 8, 11);
+    freeze(&l, "*.weight", 11 * block + 21 * 8 - 11 * 8, 11);
+    freeze(&l, "*", l.n_params, 13);
+    layout_release(&l);
+}
+
+static void a_pattern_without_a_tensor_is_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *text;
+    } cases[] = {
+        {"h.0.atn.c_attn.weight", "\"h.0.atn.c_attn.weight\" matches no tensor; the "
+                                  "nearest is \"h.0.attn.c_attn.weight\""},
+        {"WTE.weight",
+         "\"WTE.weight\" matches no tensor; the nearest is \"wte.weight\""},
+        {"wte", "\"wte\" matches no tensor; the nearest is \"wte.weight\""},
+        {"h.0.*.weigh", "\"h.0.*.weigh\" matches no tensor; the nearest is "
+                        "\"h.0.ln_1.weight\""},
+    };
+    struct layout l;
+    struct model_config config = {"gpt2", 2, 1, 8, 4, 16};
+    make(&l, &config);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct errmsg msg = {""};
+        assert_int_equal(layout_freeze(&l, cases[i].pattern, &msg), ERR_INVALID);
+        assert_string_equal(msg.text, cases[i].text);
+    }
+    assert_int_equal(l.n_frozen, 0);
+    layout_release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +212,8 @@ int main(void)
         cmocka_unit_test(tensors_have_hugging_faces_names_and_shapes),
         cmocka_unit_test(tensors_are_dense_and_units_padded_to_chunks),
         cmocka_unit_test(bad_dimensions_are_refused_by_key),
+        cmocka_unit_test(patterns_freeze_the_tensors_that_they_match),
+        cmocka_unit_test(a_pattern_without_a_tensor_is_refused_with_the_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
