@@ -364,7 +364,8 @@ static void train(struct check *c, double *losses)
         gpt2_forward_backward(c->rig.model, &leaf);
         losses[step - 1] = *c->rig.loss_sum / gpt2_rig_rows(&c->rig);
         gpt2_rig_tie(&c->rig);
-        adamw_step(adamw, c->rig.params, c->rig.grads, (uint64_t)step, &norm);
+        adamw_step(adamw, c->rig.params, c->rig.grads, adamw_turn_of((uint64_t)step),
+                   &norm);
     }
     device_free(d, cast, n * sizeof(float));
     adamw_free(adamw);
