@@ -146,10 +146,6 @@ static int check_parallel(const struct train_config *c, struct errmsg *msg)
     if (c->parallel.pp != 1) {
         return refuse_int(msg, "parallel.pp", c->parallel.pp, "1");
     }
-    if (c->parallel.find_unused_parameters) {
-        return refuse(msg, "parallel.find_unused_parameters", "true",
-                      "false: the models here use all their parameters");
-    }
     return 0;
 }
 

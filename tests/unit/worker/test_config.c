@@ -31,7 +31,7 @@ static void without_a_file_every_key_has_its_default(void **state)
     assert_int_equal(c->device.threads, 0);
     assert_int_equal(c->data.train.n, 0);
     assert_true(c->parallel.reshard_after_forward);
-    assert_false(c->parallel.find_unused_parameters);
+    assert_false(c->parallel.find_unused_parameters || c->parallel.static_graph);
     assert_string_equal(c->checkpoint.resume, "auto");
     assert_true(c->comm.timeout == 600);
 }
@@ -523,9 +523,6 @@ static void checks_name_keys_values_and_remedies(void **state)
          "parallel.tp: 2 is not supported yet; use 1"},
         {"parallel.pp=2", ERR_UNSUPPORTED,
          "parallel.pp: 2 is not supported yet; use 1"},
-        {"parallel.find_unused_parameters=true", ERR_UNSUPPORTED,
-         "parallel.find_unused_parameters: \"true\" is not supported yet; use false: the "
-         "models here use all their parameters"},
         {"device.kind=cuda", ERR_UNSUPPORTED,
          "device.kind: \"cuda\" is not supported yet; use cpu or auto"},
         {"comm.kind=nccl", ERR_UNSUPPORTED,
@@ -565,6 +562,7 @@ static void what_goes_together_passes_the_checks(void **state)
         "data.train=[x]|optim.lr=1e-5|optim.schedule=constant",
         "data.train=[x]|optim.lr=1e-5|optim.min_lr=1e-5",
         "data.train=[x]|optim.lr=0|optim.min_lr=0",
+        "data.train=[x]|parallel.find_unused_parameters=true|parallel.static_graph=true",
     };
 
     (void)state;
