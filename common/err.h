@@ -22,7 +22,8 @@
     X(ERR_BUSY, -5010, "in use")                          \
     X(ERR_STALE, -5011, "belongs to an older generation") \
     X(ERR_UNSUPPORTED, -5012, "not supported here")       \
-    X(ERR_NOT_FINITE, -5013, "infinite or not a number")
+    X(ERR_NOT_FINITE, -5013, "infinite or not a number")  \
+    X(ERR_DIVERGED, -5014, "not what the others have")
 
 #define ERR_ENUM(name, value, text) name = (value),
 enum err { ERR_MAP(ERR_ENUM) };

@@ -124,6 +124,8 @@ static const struct config_key keys[] = {
          "as in PyTorch's DDP; the models here use all that is trained, so none is found"),
     BOOL("parallel.static_graph", parallel.static_graph, "false",
          "as in PyTorch's DDP; the graph here never changes, whatever this says"),
+    INT("parallel.check_every", parallel.check_every, "100", 0, 1e9,
+        "steps between comparisons of the weights that several ranks hold; 0: never"),
     BOOL("parallel.reshard_after_forward", parallel.reshard_after_forward, "true",
          "fsdp, hsdp: drop gathered weights after use, gather them again"),
     INT("parallel.prefetch", parallel.prefetch, "1", 0, 64,

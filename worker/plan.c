@@ -4,6 +4,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/evaluate.h"
+#include "worker/replicas.h"
 
 #include "common/mem.h"
 
@@ -17,7 +18,7 @@ struct arena {
     size_t bytes;
 };
 
-enum { ARENAS_MAX = 16 };
+enum { ARENAS_MAX = 20 };
 
 /* What one rank takes. */
 struct rank_plan {
@@ -135,6 +136,10 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     add_arena(p, "losses of all micro-batches", all_losses_bytes(t));
     if (trainer_is_fed(t)) {
         add_arena(p, "tokens of a step", feed_bytes(&feed));
+    }
+    if (trainer_compares(t)) {
+        add_arena(p, "hashes of the weights",
+                  replicas_bytes(&t->layout, t->launch->world_size));
     }
     add_arena(p, "batches read ahead", reads ? loader_bytes(&loader) : 0);
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);

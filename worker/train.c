@@ -3,8 +3,9 @@
  *   for each turn: tokens → forward, backward; gradients go out as units complete
  *   the rest of the reduction; the loss sums of all leaves travel with the leave flag
  *   norm, clip, AdamW (after the snapshot that may still be copying)
- *   a loss or norm that is not finite ends the run: no checkpoint is taken of it; where
- *     the loss is scaled, such a norm skips the update and lowers the scale
+ *   a loss or norm that is not finite ends the run: no checkpoint is taken of it; and so
+ *     does a difference between ranks that hold the same weights; where the loss is
+ *     scaled, such a norm skips the update and lowers the scale
  *   the loss arrives; every eval.every steps the validation loss, and with
  *     checkpoint.keep_best that of each checkpoint
  *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
@@ -18,6 +19,7 @@
 #include "worker/evaluate.h"
 #include "worker/gauge.h"
 #include "worker/plan.h"
+#include "worker/replicas.h"
 #include "worker/report/progress.h"
 #include "worker/save_clock.h"
 #include "worker/scaling.h"
@@ -375,6 +377,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     }
     is_saved = rv == 0 &&
                save_clock_step(&loop->save, t->step, clock_us() - began_us, *ret_flags);
+    rv = rv < 0 ? rv : replicas_check(t, is_saved, msg);
     if (rv == 0 && is_evaluated(t, is_saved, *ret_flags)) {
         rv = evaluate(t, &line.val_loss, msg);
     }

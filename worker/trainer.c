@@ -4,6 +4,7 @@
 #include "worker/device/peak.h"
 #include "worker/evaluate.h"
 #include "worker/given.h"
+#include "worker/replicas.h"
 #include "worker/scaling.h"
 
 #include "common/mem.h"
@@ -456,6 +457,27 @@ static int alloc_arena(struct trainer *t, size_t bytes, void **ret, struct errms
                : 0;
 }
 
+bool trainer_compares(const struct trainer *t)
+{
+    struct zero zero = trainer_parallel_config(t).zero;
+
+    return t->config->parallel.check_every > 0 && replicas_exist(&t->mesh, &zero);
+}
+
+static int open_replicas(struct trainer *t, struct errmsg *msg)
+{
+    struct replicas_config config = {
+        .device = t->device,
+        .comm = t->comm,
+        .layout = &t->layout,
+        .parallel = t->parallel,
+        .mesh = t->mesh,
+        .timeout_ms = t->timeout_ms,
+    };
+
+    return trainer_compares(t) ? replicas_new(&config, &t->replicas, msg) : 0;
+}
+
 static int open_arenas(struct trainer *t, struct errmsg *msg)
 {
     struct gpt2_config model = trainer_model_config(t->config);
@@ -479,6 +501,7 @@ static int open_arenas(struct trainer *t, struct errmsg *msg)
     rv = rv < 0 ? rv
                 : losses_new(t->device, t->comm, t->n_leaves, trainer_team(t),
                              &t->losses, msg);
+    rv = rv < 0 ? rv : open_replicas(t, msg);
     if (rv == 0 && t->val_data) {
         uint64_t available =
             dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
@@ -565,6 +588,7 @@ void trainer_close(struct trainer *t)
     loader_close(t->loader);
     losses_free(t->val_losses);
     losses_free(t->losses);
+    replicas_free(t->replicas);
     adamw_free(t->optimizer);
     if (t->parallel) {
         t->strategy->close(t->parallel);

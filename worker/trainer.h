@@ -61,7 +61,8 @@ struct trainer {
     int32_t *tokens, *targets; /* one leaf, device memory */
     struct losses *losses;     /* of a step */
     struct losses *val_losses;
-    struct metrics *metrics; /* rank 0 */
+    struct replicas *replicas; /* NULL: none to compare */
+    struct metrics *metrics;   /* rank 0 */
     struct saver *saver;
 
     struct checkpoint_meta meta; /* what every checkpoint of this run says */
@@ -104,6 +105,9 @@ struct feed_config trainer_feed_config(const struct trainer *t, int rank);
  * by rank 0. */
 int trainer_find_tokens(struct trainer *t, uint32_t index, struct gpt2_leaf *leaf,
                         struct errmsg *msg) MUST_CHECK;
+
+/* Ranks hold the same, and compare it (replicas.h). */
+bool trainer_compares(const struct trainer *t);
 
 /* How many ranks share a run of leaves (parallel.h). */
 int trainer_team(const struct trainer *t);

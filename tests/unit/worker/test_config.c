@@ -32,6 +32,7 @@ static void without_a_file_every_key_has_its_default(void **state)
     assert_int_equal(c->data.train.n, 0);
     assert_true(c->parallel.reshard_after_forward);
     assert_false(c->parallel.find_unused_parameters || c->parallel.static_graph);
+    assert_int_equal(c->parallel.check_every, 100);
     assert_string_equal(c->checkpoint.resume, "auto");
     assert_true(c->comm.timeout == 600);
 }

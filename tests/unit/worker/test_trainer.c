@@ -43,6 +43,7 @@ static void the_exit_code_tells_the_launcher_whose_fault_it_was(void **state)
         {ERR_CLOSED, 1, 1},
         {ERR_PROTOCOL, 1, 1},
         {ERR_NOT_FINITE, 1, 1},
+        {ERR_DIVERGED, 1, 1},
     };
     struct trainer t = {0};
 
