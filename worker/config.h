@@ -55,7 +55,7 @@ struct train_config {
         char strategy[16], dp_replicate[16], dp_shard[16], reduce_dtype[16];
         int64_t check_every, tp, pp, prefetch, blocks_per_unit, min_unit_params;
         double bucket_cap_mb;
-        bool find_unused_parameters, static_graph, reshard_after_forward;
+        bool find_unused_parameters, static_graph, reshard_after_forward, offload;
     } parallel;
     struct {
         int64_t every, batches;

@@ -146,6 +146,10 @@ static int check_parallel(const struct train_config *c, struct errmsg *msg)
     if (c->parallel.pp != 1) {
         return refuse_int(msg, "parallel.pp", c->parallel.pp, "1");
     }
+    if (c->parallel.offload) {
+        return refuse(msg, "parallel.offload", "true",
+                      "false: the CPU's own memory is the host's");
+    }
     return 0;
 }
 

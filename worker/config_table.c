@@ -134,6 +134,8 @@ static const struct config_key keys[] = {
         "blocks that are gathered and reduced together"),
     INT("parallel.min_unit_params", parallel.min_unit_params, "0", 0, 1LL << 40,
         "more blocks to a unit until it has so many"),
+    BOOL("parallel.offload", parallel.offload, "false",
+         "keep weights and optimizer state in the host's memory; so far false"),
 
     INT("eval.every", eval.every, "100", 0, 1e9, "steps between evaluations; 0: none"),
     INT("eval.batches", eval.batches, "8", 1, 1e6, "micro-batches of an evaluation"),

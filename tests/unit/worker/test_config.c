@@ -293,6 +293,9 @@ static void wrong_types_and_ranges_are_refused(void **state)
         "parallel: {find_unused_parameters: yes}",
         "@/x.yaml:1:36: parallel.find_unused_parameters: \"yes\" is not "
         "true or false");
+    assert_file_refused("parallel: {reshard_after_forward: 4}",
+                        "@/x.yaml:1:35: parallel.reshard_after_forward: \"4\" is not "
+                        "true or false");
     assert_file_refused("data: {train: [a, {b: 1}]}",
                         "@/x.yaml:1:19: data.train is a list of texts, not a section");
     assert_refused("data.sampler=random",
@@ -524,6 +527,9 @@ static void checks_name_keys_values_and_remedies(void **state)
          "parallel.tp: 2 is not supported yet; use 1"},
         {"parallel.pp=2", ERR_UNSUPPORTED,
          "parallel.pp: 2 is not supported yet; use 1"},
+        {"parallel.offload=true", ERR_UNSUPPORTED,
+         "parallel.offload: \"true\" is not supported yet; use false: the CPU's own memory "
+         "is the host's"},
         {"device.kind=cuda", ERR_UNSUPPORTED,
          "device.kind: \"cuda\" is not supported yet; use cpu or auto"},
         {"comm.kind=nccl", ERR_UNSUPPORTED,
