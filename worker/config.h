@@ -69,6 +69,7 @@ struct train_config {
         char dir[CONFIG_TEXT_MAX], resume[CONFIG_TEXT_MAX];
         struct interval every;
         int64_t keep, keep_every, keep_best;
+        bool snapshot;
     } checkpoint;
     struct {
         int64_t every;

@@ -158,6 +158,8 @@ static const struct config_key keys[] = {
         "every so many steps one is kept for good; 0: none"),
     INT("checkpoint.keep_best", checkpoint.keep_best, "0", 0, 1e6,
         "how many with the lowest val_loss are kept; 0: none"),
+    BOOL("checkpoint.snapshot", checkpoint.snapshot, "true",
+         "save a copy of the state; false: the state itself, so the next update waits"),
     TEXT("checkpoint.resume", checkpoint.resume, "auto",
          "auto: the newest, never, or the path of one"),
 

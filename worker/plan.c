@@ -5,6 +5,7 @@
 #include "worker/data/sampler.h"
 #include "worker/evaluate.h"
 #include "worker/replicas.h"
+#include "worker/snapshot.h"
 
 #include "common/mem.h"
 
@@ -143,7 +144,8 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     }
     add_arena(p, "batches read ahead", reads ? loader_bytes(&loader) : 0);
     add_arena(p, "order of the samples", t->sampler ? sampler_bytes(t->sampler) : 0);
-    add_arena(p, "checkpoint snapshot", saver_bytes(&t->layout, &holder));
+    add_arena(p, "checkpoint snapshot",
+              snapshot_bytes(&t->layout, &holder, !t->config->checkpoint.snapshot));
     add_arena(p, "checkpoint file",
               rank < holder_writers(&holder) ? DIRECT_IO_BYTES : 0);
     add_arena(p, "collectives", collectives_bytes(t));

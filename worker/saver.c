@@ -1,6 +1,6 @@
 #include "worker/saver.h"
 
-#include "worker/regroup.h"
+#include "worker/snapshot.h"
 #include "worker/store_client.h"
 
 #include "common/log.h"
@@ -14,53 +14,28 @@
 #include <string.h>
 
 enum {
-    STATES = 3,
-    PARTS = 2, /* of a box */
     RECORD_MAX = 1024,
     SNAPSHOT_TIMEOUT_MS = 600000,
-};
-
-/* Where a box comes from. */
-struct source {
-    size_t state;
-    size_t at;  /* elements, of the spans of that state (shares.h) */
-    size_t own; /* elements, of the own block: where its first rows are */
 };
 
 struct saver {
     struct saver_config config;
     struct store_client *store; /* owned; NULL for one rank */
     int n_writers;
-    struct share share;        /* this rank's boxes, as in the file: by name … */
-    struct source *source;     /* owned: … and each one's origin */
-    struct device_part *parts; /* owned: two a box, the own rows and a tail's room */
-    struct regroup regroup;    /* from the own blocks to the spans */
-    struct piece *send, *recv; /* owned: the tails of all states */
-    float *staging;            /* owned: the boxes, back to back */
-    size_t staging_bytes;
-    struct ticket snapshot;
+    struct snapshot *snapshot; /* owned */
+    struct ticket taken;
 
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     atomic_bool is_fenced; /* a commit was refused: read without the lock */
     bool has_work;
+    bool holds_state; /* the shard is written from it */
     bool is_closing;
     struct checkpoint_meta meta; /* of the work in hand */
     int outcome;
     struct errmsg outcome_msg;
 };
-
-size_t saver_bytes(const struct layout *layout, const struct holder *holder)
-{
-    struct shard_map spans;
-    size_t n;
-
-    share_spans(layout, holder, &spans);
-    n = spans.size;
-    shard_map_release(&spans);
-    return STATES * n * sizeof(float);
-}
 
 static bool writes(const struct saver *s)
 {
@@ -125,14 +100,25 @@ static int collect(struct saver *s, const char *key, struct checkpoint_file *fil
 
 /* --- the work --- */
 
+static void release_state(struct saver *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->holds_state = false;
+    (void)pthread_cond_broadcast(&s->changed);
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
 static int write_shard(struct saver *s, const char *tmp, struct checkpoint_file *ret,
                        struct errmsg *msg)
 {
-    int rv = device_finish(s->config.device, s->snapshot, SNAPSHOT_TIMEOUT_MS, msg);
+    int rv = device_finish(s->config.device, s->taken, SNAPSHOT_TIMEOUT_MS, msg);
+    size_t n;
+    const struct box *box = snapshot_boxes(s->snapshot, &n);
 
-    return rv < 0 ? rv
-                  : checkpoint_write_shard(tmp, s->config.launch->rank, s->share.box,
-                                           s->share.n_boxes, ret, msg);
+    rv = rv < 0 ? rv
+                : checkpoint_write_shard(tmp, s->config.launch->rank, box, n, ret, msg);
+    release_state(s);
+    return rv;
 }
 
 /* All writers' files, in rank order. Waits for each, also after an error: those
@@ -301,151 +287,27 @@ static void *run_thread(void *arg)
 
 /* --- the training thread's side --- */
 
-struct placed {
-    struct box box;
-    size_t flat;
-    struct source source;
-};
-
-static int compare_placed(const void *a, const void *b)
-{
-    return strcmp(((const struct placed *)a)->box.name,
-                  ((const struct placed *)b)->box.name);
-}
-
-static void collect_placed(struct saver *s, struct placed *ret)
-{
-    float *const state[STATES] = {s->staging, s->staging, s->staging};
-
-    share_bind(&s->share, state);
-    for (size_t i = 0; i < s->share.n_boxes; i++) {
-        const struct box *box = &s->share.box[i];
-        size_t at = (size_t)(box->data - s->staging);
-
-        ret[i] =
-            (struct placed){*box, s->share.flat[i], {.state = i % STATES, .at = at}};
-    }
-}
-
-/* Into the order of the file, so that it is written from the snapshot without another
- * copy. */
-static void place_boxes(struct saver *s)
-{
-    size_t n = s->share.n_boxes;
-    struct placed *placed = mem_array(n, sizeof(*placed));
-    float *to = s->staging;
-
-    collect_placed(s, placed);
-    qsort(placed, n, sizeof(*placed), compare_placed);
-    s->source = mem_array(n, sizeof(*s->source));
-    for (size_t i = 0; i < n; i++) {
-        s->source[i] = placed[i].source;
-        s->share.flat[i] = placed[i].flat;
-        s->share.box[i] = placed[i].box;
-        s->share.box[i].data = to;
-        to += checkpoint_box_bytes(&placed[i].box) / sizeof(float);
-    }
-    mem_free(placed);
-}
-
-/* A row belongs to the holder of its first element: a box begins with what is own, and
- * only the end of its last row may come from others. */
-static void plan_parts(struct saver *s)
-{
-    const struct regroup *r = &s->regroup;
-
-    s->parts = mem_array(PARTS * s->share.n_boxes, sizeof(*s->parts));
-    for (size_t i = 0; i < s->share.n_boxes; i++) {
-        size_t bytes = checkpoint_box_bytes(&s->share.box[i]);
-        struct source *from = &s->source[i];
-        const struct regroup_copy *c = r->copy;
-        size_t own;
-
-        while (from->at < c->share || from->at - c->share >= c->n) {
-            c++;
-            ASSERT(c < r->copy + r->n_copies);
-        }
-        own = MIN((c->share + c->n - from->at) * sizeof(float), bytes);
-        from->own = c->own + (from->at - c->share);
-        s->parts[PARTS * i].bytes = own;
-        s->parts[PARTS * i + 1] = (struct device_part){NULL, bytes - own};
-    }
-}
-
-/* Where element `at` of a state's spans is in the staging memory, and the `bytes` behind
- * it: a tail is a piece of one row, so of one box. */
-static float *place_of(const struct saver *s, size_t state, size_t at, size_t bytes)
-{
-    for (size_t i = 0; i < s->share.n_boxes; i++) {
-        const struct source *from = &s->source[i];
-        size_t size = checkpoint_box_bytes(&s->share.box[i]);
-
-        if (from->state == state && at >= from->at &&
-            (at - from->at) * sizeof(float) < size) {
-            ASSERT((at - from->at) * sizeof(float) + bytes <= size);
-            return s->share.box[i].data + (at - from->at);
-        }
-    }
-    ASSERT(!"a tail belongs to a box");
-    return NULL;
-}
-
-static void plan_recvs(struct saver *s)
-{
-    size_t n = s->regroup.n_recvs;
-
-    for (size_t state = 0; state < STATES; state++) {
-        struct piece *recv = s->recv + state * n;
-
-        regroup_recvs(&s->regroup, s->staging, recv); /* as if the spans were there */
-        for (size_t i = 0; i < n; i++) {
-            recv[i].data = place_of(s, state, s->regroup.recv[i].at, recv[i].bytes);
-        }
-    }
-}
-
-static int alloc_staging(struct saver *s, struct errmsg *msg)
-{
-    void *staging = NULL;
-    int rv;
-
-    s->staging_bytes = STATES * s->share.spans.size * sizeof(float);
-    rv = device_alloc(s->config.device, MAX(s->staging_bytes, 1), &staging);
-    s->staging = staging;
-    if (rv < 0) {
-        return errmsg_set(msg, rv, "no memory for the checkpoint's snapshot");
-    }
-    place_boxes(s);
-    plan_parts(s);
-    plan_recvs(s);
-    return 0;
-}
-
-static void plan(struct saver *s)
-{
-    const struct holder *holder = &s->config.holder;
-
-    ASSERT(holder->rank == s->config.launch->rank &&
-           holder->world_size == s->config.launch->world_size);
-    s->n_writers = holder_writers(holder);
-    ASSERT(!holder_is_sharded(holder) || !writes(s) || s->config.comm);
-    share_make(s->config.layout, holder, &s->share);
-    regroup_init(&s->regroup, s->config.layout, holder);
-    s->send = mem_array(STATES * s->regroup.n_sends, sizeof(*s->send));
-    s->recv = mem_array(STATES * s->regroup.n_recvs, sizeof(*s->recv));
-}
-
 static int open_parts(struct saver *s, struct errmsg *msg)
 {
     const struct launch *launch = s->config.launch;
+    struct snapshot_config snapshot = {
+        .layout = s->config.layout,
+        .device = s->config.device,
+        .holder = s->config.holder,
+        .comm = s->config.comm,
+        .comm_queue = s->config.comm_queue,
+        .in_place = s->config.in_place,
+    };
     int rv = 0;
 
-    plan(s);
+    ASSERT(s->config.holder.rank == launch->rank &&
+           s->config.holder.world_size == launch->world_size);
+    s->n_writers = holder_writers(&s->config.holder);
     if (launch->world_size > 1) {
         rv = store_client_open(launch->master_addr, launch->master_port,
                                s->config.timeout_ms, &s->store, msg);
     }
-    return rv < 0 ? rv : alloc_staging(s, msg);
+    return rv < 0 ? rv : snapshot_new(&snapshot, &s->snapshot, msg);
 }
 
 static void release_parts(struct saver *s)
@@ -453,15 +315,7 @@ static void release_parts(struct saver *s)
     (void)pthread_cond_destroy(&s->changed);
     (void)pthread_mutex_destroy(&s->lock);
     store_client_close(s->store);
-    if (s->staging) {
-        device_free(s->config.device, s->staging, MAX(s->staging_bytes, 1));
-    }
-    share_release(&s->share);
-    regroup_release(&s->regroup);
-    mem_free(s->send);
-    mem_free(s->recv);
-    mem_free(s->source);
-    mem_free(s->parts);
+    snapshot_free(s->snapshot);
     checkpoint_meta_release(&s->meta);
     mem_free(s);
 }
@@ -529,33 +383,6 @@ static void copy_meta(struct checkpoint_meta *to, const struct checkpoint_meta *
     to->data_json = mem_strdup(from->data_json);
 }
 
-/* What others write of the own blocks, and the other way round. */
-static void exchange_tails(struct saver *s, const float *const state[3])
-{
-    const struct regroup *r = &s->regroup;
-    struct device *d = s->config.device;
-    enum queue q = s->config.comm_queue;
-
-    for (size_t i = 0; i < STATES; i++) {
-        regroup_sends(r, state[i], s->send + i * r->n_sends);
-    }
-    device_wait(d, q, device_mark(d, QUEUE_COMPUTE));
-    comm_all_to_all(s->config.comm, q, s->send, STATES * r->n_sends, s->recv,
-                    STATES * r->n_recvs);
-    device_wait(d, QUEUE_COPY, device_mark(d, q));
-}
-
-static void copy_own(struct saver *s, const float *const state[3])
-{
-    struct device *d = s->config.device;
-
-    for (size_t i = 0; i < s->share.n_boxes; i++) {
-        s->parts[PARTS * i].src = state[s->source[i].state] + s->source[i].own;
-    }
-    device_wait(d, QUEUE_COPY, device_mark(d, QUEUE_COMPUTE));
-    device_pack(d, QUEUE_COPY, s->staging, s->parts, PARTS * s->share.n_boxes);
-}
-
 int saver_begin(struct saver *s, const float *const state[3],
                 const struct checkpoint_meta *meta, struct errmsg *msg)
 {
@@ -564,14 +391,11 @@ int saver_begin(struct saver *s, const float *const state[3],
     if (rv == ERR_REFUSED) {
         return rv;
     }
-    copy_own(s, state);
-    if (holder_is_sharded(&s->config.holder) && writes(s) && s->n_writers > 1) {
-        exchange_tails(s, state);
-    }
-    s->snapshot = device_mark(s->config.device, QUEUE_COPY);
+    s->taken = snapshot_take(s->snapshot, state);
     (void)pthread_mutex_lock(&s->lock);
     copy_meta(&s->meta, meta);
     s->has_work = true;
+    s->holds_state = s->config.in_place && writes(s);
     (void)pthread_cond_broadcast(&s->changed);
     (void)pthread_mutex_unlock(&s->lock);
     return rv;
@@ -579,7 +403,16 @@ int saver_begin(struct saver *s, const float *const state[3],
 
 struct ticket saver_snapshot_ticket(const struct saver *s)
 {
-    return s->snapshot;
+    return s->taken;
+}
+
+void saver_wait_state(struct saver *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    while (s->holds_state) {
+        (void)pthread_cond_wait(&s->changed, &s->lock);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 bool saver_is_busy(struct saver *s)

@@ -1,8 +1,8 @@
 #ifndef WORKER_SAVER_H
 #define WORKER_SAVER_H
 
-/* Saving in the background: a snapshot on the copy queue, a thread that writes it. The
- * snapshot lies as the shard will, so it is copied once and goes to the disk from there.
+/* Saving in the background: a snapshot (snapshot.h) on the copy queue, a thread that
+ * writes it. A copy lies as the shard will, so it goes to the disk from there.
  *
  *   training thread      saver thread of every rank       saver thread of rank 0
  *   saver_begin ───────► wait for the snapshot's ticket
@@ -51,10 +51,9 @@ struct saver_config {
     struct comm *comm;     /* where sharded, on the writers: among the holders of a
                              replica, shard s being its rank s; else NULL */
     enum queue comm_queue; /* that nothing else of `comm` uses meanwhile */
+    bool in_place;         /* no copy is made: see saver_wait_state */
 };
 
-/* What the snapshot takes, exact. */
-size_t saver_bytes(const struct layout *layout, const struct holder *holder);
 int saver_open(const struct saver_config *config, struct saver **ret,
                struct errmsg *msg) MUST_CHECK;
 
@@ -68,6 +67,10 @@ void saver_close(struct saver *s);
 int saver_begin(struct saver *s, const float *const state[3],
                 const struct checkpoint_meta *meta, struct errmsg *msg) MUST_CHECK;
 struct ticket saver_snapshot_ticket(const struct saver *s);
+
+/* With in_place: waits until this rank's shard is written (or will not be), which is when
+ * the state may change. Without it returns at once. */
+void saver_wait_state(struct saver *s);
 
 /* Waits until nothing is in work. 0: committed (or nothing was begun); ERR_REFUSED:
  * fenced; any other error: not written, with the text. On every rank. */

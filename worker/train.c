@@ -120,6 +120,7 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
     gauge_note(&loop->gauge, t);
     losses_exchange(t->losses, own_flags(loop));
     device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
+    saver_wait_state(t->saver);
     adamw_step(t->optimizer, t->parallel->params, grads, scaling_turn(t), &norm);
     t->strategy->updated(t->parallel);
     rv = losses_finish(t->losses, t->timeout_ms, &sum, ret_flags, msg);

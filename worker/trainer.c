@@ -567,6 +567,7 @@ int trainer_open_saver(struct trainer *t, struct errmsg *msg)
         .holder = trainer_holder(t, t->launch->rank),
         .comm = t->gather,
         .comm_queue = QUEUE_GATHER,
+        .in_place = !t->config->checkpoint.snapshot,
     };
 
     t->meta.run_generation = t->run_dir.run_generation;

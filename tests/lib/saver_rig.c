@@ -93,6 +93,8 @@ static void open_leader(struct saver_rig *r)
     RANK_CHECK(metrics_take_over(r->run, SAVER_RIG_RUN, &r->metrics, &r->msg) == 0);
 }
 
+bool saver_rig_in_place;
+
 static void open_saver(struct saver_rig *r)
 {
     struct saver_config config = {.launch = &r->launch,
@@ -106,7 +108,8 @@ static void open_saver(struct saver_rig *r)
                                   .metrics = r->metrics,
                                   .holder = r->holder,
                                   .comm = r->comm,
-                                  .comm_queue = QUEUE_GATHER};
+                                  .comm_queue = QUEUE_GATHER,
+                                  .in_place = saver_rig_in_place};
 
     RANK_CHECK(saver_open(&config, &r->saver, &r->msg) == 0);
 }

@@ -48,6 +48,9 @@ struct saver_rig {
     struct errmsg msg;
 };
 
+/* Of the ranks that are forked from now on: they save their state where it lies. */
+extern bool saver_rig_in_place;
+
 void saver_rig_open(struct saver_rig *r, const struct rank *self,
                     enum saver_answer answer);
 

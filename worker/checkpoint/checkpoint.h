@@ -33,6 +33,8 @@ struct box {
     int n_dims;         /* 1 or 2 */
     size_t row, n_rows; /* rows [row, row + n_rows) of dimension 0 */
     float *data;        /* n_rows × (shape[1] or 1) fp32 */
+    const float *tail;  /* of a box that is written: where its last n_tail elements */
+    size_t n_tail;      /* are, if not behind the others */
 };
 
 size_t checkpoint_box_bytes(const struct box *box);

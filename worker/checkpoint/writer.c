@@ -148,15 +148,22 @@ size_t checkpoint_box_bytes(const struct box *b)
     return b->n_rows * (b->n_dims == 2 ? b->shape[1] : 1) * sizeof(float);
 }
 
-/* The bytes of box `*i` and of those behind it in memory, too; *i is then the next one. */
+static size_t tail_bytes(const struct box *b)
+{
+    return b->n_tail * sizeof(float);
+}
+
+/* The bytes of box `*i` and of those behind it in memory, too, up to a tail; *i is then
+ * the next one. */
 static size_t take_run(const struct shard *s, size_t *i)
 {
     const char *begin = (const char *)s->box[*i]->data;
-    size_t bytes = 0;
+    size_t bytes = 0, tail;
 
     do {
-        bytes += checkpoint_box_bytes(s->box[(*i)++]);
-    } while (*i < s->n && (const char *)s->box[*i]->data == begin + bytes);
+        tail = tail_bytes(s->box[*i]);
+        bytes += checkpoint_box_bytes(s->box[(*i)++]) - tail;
+    } while (tail == 0 && *i < s->n && (const char *)s->box[*i]->data == begin + bytes);
     return bytes;
 }
 
@@ -169,6 +176,10 @@ static int put_shard(struct file_writer *w, const struct shard *s,
         const float *data = s->box[i]->data;
 
         rv = file_writer_lend(w, data, take_run(s, &i), msg);
+        if (rv == 0 && s->box[i - 1]->n_tail > 0) {
+            rv =
+                file_writer_put(w, s->box[i - 1]->tail, tail_bytes(s->box[i - 1]), msg);
+        }
     }
     return rv;
 }

@@ -53,6 +53,13 @@ static void run_on_all_shapes(rank_body body)
     }
 }
 
+static void run_in_place(int n_shards, int n_replicas, rank_body body)
+{
+    saver_rig_in_place = true;
+    run(n_shards, n_replicas, body);
+    saver_rig_in_place = false;
+}
+
 static void open_rig(struct saver_rig *r, const struct rank *self,
                      enum saver_answer answer)
 {
@@ -135,6 +142,7 @@ static int change_after_the_ticket(const struct rank *self)
         saver_rig_fill(&r, step);
         RANK_CHECK(saver_rig_begin(&r, step) == 0);
         device_wait(r.device, QUEUE_COMPUTE, saver_snapshot_ticket(r.saver));
+        saver_wait_state(r.saver);
         saver_rig_fill(&r, 100);
         RANK_CHECK(saver_wait(r.saver, &r.msg) == 0);
         saver_rig_fill(&r, step);
@@ -150,6 +158,15 @@ static void the_state_may_change_after_the_snapshots_ticket(void **state)
     (void)state;
     run(1, 1, change_after_the_ticket);
     run(3, 1, change_after_the_ticket);
+}
+
+static void a_state_that_is_saved_in_place_may_change_once_it_is_written(void **state)
+{
+    (void)state;
+    run_in_place(1, 1, change_after_the_ticket);
+    run_in_place(1, 3, change_after_the_ticket);
+    run_in_place(3, 1, change_after_the_ticket);
+    run_in_place(2, 2, change_after_the_ticket);
 }
 
 static int close_at_once(const struct rank *self)
@@ -571,6 +588,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_accepted_checkpoint_is_complete_on_any_number_of_ranks),
         cmocka_unit_test(the_state_may_change_after_the_snapshots_ticket),
+        cmocka_unit_test(a_state_that_is_saved_in_place_may_change_once_it_is_written),
         cmocka_unit_test(closing_finishes_the_work_in_hand),
         cmocka_unit_test(no_bit_changes_from_one_number_of_shards_to_another),
         cmocka_unit_test(a_refused_commit_leaves_nothing_and_fences_every_rank),
