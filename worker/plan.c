@@ -9,9 +9,11 @@
 
 #include "common/mem.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct arena {
@@ -29,22 +31,29 @@ struct rank_plan {
     size_t total;
 };
 
-/* Resident bytes of this process, 0 when /proc does not tell. */
-static size_t resident_bytes(void)
+/* Bytes of this process. */
+struct process {
+    size_t resident;
+    size_t untouched; /* private memory that it may write, but has not (stacks) */
+};
+
+/* Zeros when /proc does not tell. */
+static struct process read_process(void)
 {
-    unsigned long size = 0;
-    unsigned long resident = 0;
+    unsigned long resident = 0, shared = 0, data = 0;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
     FILE *file = fopen("/proc/self/statm", "re");
 
     if (!file) {
-        return 0;
+        return (struct process){0};
     }
     /* NOLINTNEXTLINE(cert-err34-c): the kernel's own numbers */
-    if (fscanf(file, "%lu %lu", &size, &resident) != 2) {
-        resident = 0;
+    if (fscanf(file, "%*u %lu %lu %*u %*u %lu", &resident, &shared, &data) != 3) {
+        resident = shared = data = 0;
     }
     (void)fclose(file);
-    return resident * (size_t)sysconf(_SC_PAGESIZE);
+    return (struct process){resident * page,
+                            (data - MIN(data, resident - shared)) * page};
 }
 
 static double mib(size_t bytes)
@@ -233,7 +242,7 @@ static void print_sent(const struct trainer *t)
 
 static void print_plan(const struct trainer *t)
 {
-    size_t program = resident_bytes();
+    size_t program = read_process().resident;
     struct rank_plan own;
     struct rank_plan largest;
     struct rank_plan other;
@@ -262,6 +271,48 @@ static void print_plan(const struct trainer *t)
     }
     print_excess(t, program);
     print_sent(t);
+}
+
+/* ---- too little memory ----------------------------------------------------------- */
+
+/* The lower of the limits that a shell's ulimit sets; SIZE_MAX: there is none. */
+static size_t own_limit(const char **ret_name)
+{
+    struct rlimit data = {RLIM_INFINITY, RLIM_INFINITY};
+    struct rlimit space = {RLIM_INFINITY, RLIM_INFINITY};
+
+    (void)getrlimit(RLIMIT_DATA, &data);
+    (void)getrlimit(RLIMIT_AS, &space);
+    *ret_name = data.rlim_cur <= space.rlim_cur ? "ulimit -d" : "ulimit -v";
+    return MIN(data.rlim_cur, space.rlim_cur);
+}
+
+int plan_blame(const struct trainer *t, struct errmsg *msg)
+{
+    const char *remedy = t->strategy && t->strategy->zero.params
+                             ? "take more ranks, or a smaller model"
+                             : "take parallel.strategy=fsdp on several ranks, or a "
+                               "smaller model";
+    char what[sizeof(msg->text)];
+    const char *name;
+    size_t limit = own_limit(&name);
+    struct process process = read_process();
+    struct rank_plan p;
+
+    if (!t->strategy || t->mesh.dp_shard == 0) {
+        return -ENOMEM;
+    }
+    plan_rank(t, t->launch->rank, 0, &p);
+    memcpy(what, msg->text, sizeof(what));
+    if (p.total + process.untouched <= limit) {
+        return errmsg_set(msg, -ENOMEM,
+                          "%s; a rank takes %.0f MiB in all (--dry-run lists them): %s",
+                          what, mib(p.total), remedy);
+    }
+    return errmsg_set(msg, ERR_TOO_LARGE,
+                      "%s; a rank takes %.0f MiB in all (--dry-run lists them), its "
+                      "limit is %.0f MiB (%s): raise that, or %s",
+                      what, mib(p.total), mib(limit), name, remedy);
 }
 
 int plan_run(struct trainer *t, struct errmsg *msg)

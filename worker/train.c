@@ -531,6 +531,7 @@ int train_run(const struct worker_options *options, const struct launch *launch,
     int rv;
 
     rv = options->dry_run ? plan_run(&t, &msg) : prepare_and_train(&t, &msg);
+    rv = rv == -ENOMEM && !t.has_begun ? plan_blame(&t, &msg) : rv;
     code = rv < 0 ? trainer_exit_code(&t, rv) : rv;
     if (code == EXIT_MISTAKE || rv == ERR_NOT_FINITE) { /* no restart would help */
         control_client_refuse(control, code, t.max_world, msg.text);

@@ -451,10 +451,8 @@ static int alloc_arena(struct trainer *t, size_t bytes, void **ret, struct errms
 {
     int rv = device_alloc(t->device, bytes, ret);
 
-    return rv < 0
-               ? errmsg_set(msg, rv, "no memory for %zu MiB: --dry-run shows the plan",
-                            bytes >> 20)
-               : 0;
+    return rv < 0 ? errmsg_set(msg, rv, "no memory for %zu MiB of tokens", bytes >> 20)
+                  : 0;
 }
 
 bool trainer_compares(const struct trainer *t)

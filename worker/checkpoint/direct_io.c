@@ -177,20 +177,32 @@ static void start_threads(struct direct_io *d)
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+static uint8_t *alloc_slots(size_t n, size_t bytes)
+{
+    void *ret = NULL;
+
+    return fault_at("ckpt.memory") == 0 &&
+                   posix_memalign(&ret, DIRECT_IO_ALIGN, n * bytes) == 0
+               ? ret
+               : NULL;
+}
+
 static int start(struct direct_io *d, uint64_t size)
 {
     bool is_small = size <= DIRECT_IO_BLOCK;
     size_t bytes = is_small && !d->writes
                        ? round_up(MAX((size_t)size, 1), DIRECT_IO_ALIGN)
                        : DIRECT_IO_BLOCK;
-    void *memory = NULL;
-
     choose_direct(d, size);
     d->n_slots = is_small ? 1 : DIRECT_IO_SLOTS;
-    if (posix_memalign(&memory, DIRECT_IO_ALIGN, d->n_slots * bytes) != 0) {
+    d->memory = alloc_slots(d->n_slots, bytes);
+    if (!d->memory && d->n_slots > 1) { /* slower, but it goes on */
+        d->n_slots = 1;
+        d->memory = alloc_slots(1, bytes);
+    }
+    if (!d->memory) {
         return -ENOMEM;
     }
-    d->memory = memory;
     for (size_t i = 0; i < d->n_slots; i++) {
         d->slot[i].data = d->memory + i * DIRECT_IO_BLOCK;
     }

@@ -155,9 +155,8 @@ int adamw_new(const struct adamw_config *config, struct adamw **ret, struct errm
     if (rc != 0) {
         size_t bytes = a->arena_bytes;
         mem_free(a);
-        return errmsg_set(
-            msg, rc, "no memory for %zu MiB of optimizer state: choose a smaller model",
-            bytes >> 20);
+        return errmsg_set(msg, rc, "no memory for %zu MiB of optimizer state",
+                          bytes >> 20);
     }
     lay_out(a);
     find_ranges(a);

@@ -115,8 +115,8 @@ static int alloc(struct data_parallel *p, const char *what, size_t bytes, void *
 {
     int rv = bytes > 0 ? device_alloc(p->config.device, bytes, ret) : 0;
 
-    return rv < 0 ? errmsg_set(msg, rv, "%s (%zu MiB): %s; --dry-run shows the plan",
-                               what, bytes >> 20, err_text(rv))
+    return rv < 0 ? errmsg_set(msg, rv, "%s (%zu MiB): %s", what, bytes >> 20,
+                               err_text(rv))
                   : 0;
 }
 

@@ -361,6 +361,23 @@ static void without_room_for_threads_fewer_do(void **state)
     }
 }
 
+static void without_memory_for_all_blocks_one_does(void **state)
+{
+    struct fixture *f = *state;
+    char hash[CHECKPOINT_HASH_HEX];
+
+    fault_arm("ckpt.memory", 1, -ENOMEM);
+    assert_int_equal(write_file(f, SIZE_MAX_TESTED, SIZE_MAX_TESTED, hash), 0);
+    fault_disarm_all();
+    fault_arm("ckpt.memory", 1, -ENOMEM);
+    assert_file(f, SIZE_MAX_TESTED, hash);
+    fault_disarm_all();
+    fault_arm("ckpt.memory", 1, -ENOMEM);
+    assert_int_equal(write_lent(f, 4096, hash), 0);
+    fault_disarm_all();
+    assert_file(f, SIZE_MAX_TESTED, hash);
+}
+
 #endif
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -381,6 +398,7 @@ int main(void)
         CASE(room_that_cannot_be_reserved_is_told),
         CASE(the_nth_read_that_fails_is_told),
         CASE(short_transfers_are_continued),
+        CASE(without_memory_for_all_blocks_one_does),
         CASE(a_late_refusal_of_direct_io_is_no_error),
         CASE(without_room_for_threads_fewer_do),
 #endif
