@@ -136,7 +136,21 @@ static struct unit_params pass_of(void *arg)
     return t->strategy->pass(t->parallel, false);
 }
 
-int evaluate_sample(struct trainer *t, struct errmsg *msg)
+/* Rank 0 computes; those that hold shards of its parameters give them for each token. */
+static int share_params(struct trainer *t, struct errmsg *msg)
+{
+    bool shares = t->parallel->gathers && mesh_replica(&t->mesh, t->launch->rank) == 0;
+    int rv = 0;
+
+    for (int64_t i = 0; i < t->config->sample.tokens && shares && rv == 0; i++) {
+        parallel_idle(t->parallel, false);
+        rv = device_finish(t->device, device_mark(t->device, QUEUE_COMPUTE),
+                           TOKEN_TIMEOUT_MS, msg);
+    }
+    return rv;
+}
+
+static int print_sample(struct trainer *t, struct errmsg *msg)
 {
     const char *prompt = t->config->sample.prompt[0] ? t->config->sample.prompt : "\n";
     size_t n_prompt = strlen(prompt);
@@ -164,7 +178,7 @@ int evaluate_sample(struct trainer *t, struct errmsg *msg)
     buf_init(&text, TEXT_MAX);
     rv = generate(&config, tokens, n_prompt, n, msg);
     rv = rv < 0 ? rv : sample_text(tokens, n, &text);
-    if (rv == 0 && trainer_leads(t)) {
+    if (rv == 0) {
         (void)printf("--- sample at step %" PRIu64 " ---\n%.*s\n---\n", t->step,
                      (int)buf_len(&text), (const char *)buf_bytes(&text));
         (void)fflush(stdout);
@@ -172,4 +186,9 @@ int evaluate_sample(struct trainer *t, struct errmsg *msg)
     buf_release(&text);
     mem_free(tokens);
     return rv;
+}
+
+int evaluate_sample(struct trainer *t, struct errmsg *msg)
+{
+    return trainer_leads(t) ? print_sample(t, msg) : share_params(t, msg);
 }

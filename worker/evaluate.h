@@ -21,7 +21,8 @@ int evaluate_check(const struct trainer *t, struct errmsg *msg) MUST_CHECK;
 void evaluate_warn(const struct trainer *t);
 
 /* Prints a text that the model continues from sample.prompt, on rank 0. Where parameters
- * are gathered all ranks call it, else rank 0 alone may. */
+ * are gathered all ranks call it, else rank 0 alone may. Every token takes a forward of
+ * the whole text, and where they are dropped after use a gather of all of them. */
 int evaluate_sample(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 
 #endif
