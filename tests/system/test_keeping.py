@@ -33,20 +33,52 @@ def val_losses(run_dir):
     return {m["step"]: m["val_loss"] for m in training.metrics(run_dir) if "val_loss" in m}
 
 
+KEPT = ["eval.every=1000", "checkpoint.every=1", "checkpoint.keep=1", "checkpoint.keep_every=3",
+        "checkpoint.keep_best=2"]
+
+
+def assert_kept(bin_dir, run_dir, last):
+    losses = val_losses(run_dir)  # of each checkpoint; how many there were, the disk decides
+    assert {1, last} <= set(losses)
+    kept = listed(bin_dir, run_dir)
+    assert [c["step"] for c in kept] == sorted(
+        {last} | firsts(losses, 3) | set(sorted(losses, key=losses.get)[:2]))
+    assert {c["step"]: c["val_loss"] for c in kept} == {c["step"]: losses[c["step"]] for c in kept}
+    assert shown(bin_dir, run_dir)["val_loss"] == losses[last]
+
+
 @pytest.mark.parametrize("nproc", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_the_best_and_every_nth_stay(bin_dir, train, tmp_path, nproc):
     run_dir = tmp_path / "run"
-    run = train(run_dir, "train.steps=100", "eval.every=1000", "checkpoint.every=1",
-                "checkpoint.keep=1", "checkpoint.keep_every=3", "checkpoint.keep_best=2",
-                nproc=nproc)
+    run = train(run_dir, "train.steps=100", *KEPT, nproc=nproc)
     assert run.wait() == 0, run.err()
-    losses = val_losses(run_dir)  # of each checkpoint; how many there were, the disk decides
-    assert {1, 100} <= set(losses)
-    kept = listed(bin_dir, run_dir)
-    assert [c["step"] for c in kept] == sorted(
-        {100} | firsts(losses, 3) | set(sorted(losses, key=losses.get)[:2]))
-    assert {c["step"]: c["val_loss"] for c in kept} == {c["step"]: losses[c["step"]] for c in kept}
-    assert shown(bin_dir, run_dir)["val_loss"] == losses[100]
+    assert_kept(bin_dir, run_dir, 100)
+
+
+SHARDED = [(3, ["parallel.strategy=fsdp", "checkpoint.snapshot=false"])]
+if training.SOAK:
+    SHARDED += [(4, ["parallel.strategy=hsdp", "parallel.dp_shard=2", f"checkpoint.snapshot={copy}"])
+                for copy in ("true", "false")] + [(2, ["parallel.strategy=fsdp"]),
+                                                  (2, ["checkpoint.snapshot=false"])]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("nproc,options", SHARDED, ids=["-".join(o) for _, o in SHARDED])
+def test_the_best_and_every_nth_stay_of_shards_whatever_is_killed(
+    bin_dir, train, golden, tmp_path, wait_for, nproc, options
+):
+    run_dir = tmp_path / "run"
+    run = train(run_dir, *KEPT, *options, nproc=nproc, options=["--max-restarts=2"])
+    for rank, step in ((0, 5), (1, 15)):
+        wait_for(lambda: training.last_step(run_dir) >= step and
+                 training.checkpoints(run_dir) and len(training.workers(run.pid)) == nproc)
+        os.kill(training.workers(run.pid)[rank], signal.SIGKILL)
+        wait_for(lambda: run.out().count("resumed from") > rank)
+    assert run.wait() == 0, run.err()
+    training.assert_same_answer(bin_dir, run_dir, golden())
+    assert_kept(bin_dir, run_dir, training.STEPS)
+    for path in training.checkpoints(run_dir):
+        subprocess.run([bin_dir / "ctrun", "ckpt", "verify", path], check=True)
 
 
 def test_without_keep_best_only_the_evaluated_steps_have_a_val_loss(bin_dir, train, tmp_path):
@@ -87,9 +119,13 @@ def test_a_long_time_saves_the_last_step_only(bin_dir, train, tmp_path):
     assert "  every: 2h\n" in (run_dir / "config.yaml").read_text()
 
 
-def test_auto_measures_tells_and_remembers_failures(bin_dir, train, tmp_path, wait_for):
+@pytest.mark.parametrize("strategy", ["fsdp", *(["ddp", "zero1"] if training.SOAK else [])])
+def test_auto_measures_tells_and_remembers_failures(
+    bin_dir, train, tmp_path, wait_for, strategy
+):
     run_dir = tmp_path / "run"
-    options = ["train.steps=1000000", "checkpoint.every=auto", "checkpoint.keep=0", "log.every=1000"]
+    options = [f"parallel.strategy={strategy}", "train.steps=1000000", "checkpoint.every=auto",
+               "checkpoint.keep=0", "log.every=1000"]
     run = train(run_dir, *options, options=["--max-restarts=1"])
     wait_for(lambda: "checkpoint.every=auto: one every " in run.out())  # measured
     lines = training.metrics(run_dir)
@@ -105,7 +141,7 @@ def test_auto_measures_tells_and_remembers_failures(bin_dir, train, tmp_path, wa
     assert left["failures"] == 1 and left["is_end"]
     assert left["trained_ms"] >= 5000
     # it left on request, which is no failure
-    again = train(run_dir, f"train.steps={left['step'] + 2}", *options[1:])
+    again = train(run_dir, *options, f"train.steps={left['step'] + 2}")
     assert again.wait() == 0, again.err()
     assert shown(bin_dir, run_dir)["failures"] == 1
     assert shown(bin_dir, run_dir)["trained_ms"] >= left["trained_ms"]
