@@ -11,10 +11,10 @@ with the commands of both sides.
 Figures of a busy machine are noisy, ratios less so: both sides are measured in turns, and
 medians or bests of several compared. A goal that is missed once is a reason to run that line
 again; the exit code says only whether everything could be measured. Programs come from $BIN,
-PyTorch from $CTRUN_TORCH_PYTHON, llm.c's train_gpt2 (optional) from $CTRUN_LLMC. Only tcp,
-which makes network namespaces, needs root. On two cores expect an hour or more for all, most of
-it steps of PyTorch and torch.compile, and some minutes with --quick; a busy machine takes several
-times as long.
+PyTorch from $CTRUN_TORCH_PYTHON, llm.c's train_gpt2 (optional) from $CTRUN_LLMC. Only tcp
+and half of dp, which make network namespaces, need root. On two cores expect an hour or more for
+all, most of it steps of PyTorch and torch.compile, and some minutes with --quick; a busy machine
+takes several times as long.
 """
 
 import argparse
@@ -37,6 +37,7 @@ import networking  # noqa: E402
 import saving  # noqa: E402
 import sharding  # noqa: E402
 import storing  # noqa: E402
+import strategies  # noqa: E402
 import training  # noqa: E402
 from measure import ROOT, Context, Failed, Gap  # noqa: E402
 
@@ -56,6 +57,7 @@ BENCHES = {
     "exact": training.exact,
     "reduction": training.reduction,
     "scaling": training.scaling,
+    "dp": strategies.dp,
     "llmc": training.llmc,
     "step": training.step,
     "fsdp": sharding.fsdp,

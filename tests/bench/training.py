@@ -80,9 +80,9 @@ def fresh(run_dir):
     return run_dir
 
 
-def run_steps(ctx, command, run_dir, n, at_end=None):
+def run_steps(ctx, command, run_dir, n, at_end=None, at_first=None):
     """Seconds of n steps after the first; the run is killed then, so that it saves nothing.
-    Before that `at_end` sees its process."""
+    Before that `at_end` sees its process, and `at_first` when the first step is done."""
     path = pathlib.Path(fresh(run_dir)) / "metrics.jsonl"
     lines = []
     with background(command, ctx.scratch) as process:
@@ -93,6 +93,9 @@ def run_steps(ctx, command, run_dir, n, at_end=None):
                 raise Failed(f"{text_of(command)} made {len(lines)} of {n + 1} steps: {said}")
             time.sleep(0.1)
             lines = path.read_text().split("\n")[:-1] if path.exists() else []
+            if lines and at_first:
+                at_first(process)
+                at_first = None
         if at_end:
             at_end(process)
     return [json.loads(line)["step_s"] for line in lines[1:n + 1]]
