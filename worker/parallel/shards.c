@@ -6,8 +6,10 @@
 
 void unit_groups_each(struct unit_groups *g, const struct layout *layout)
 {
-    g->n = layout->n_units;
-    g->first = mem_array((size_t)g->n + 1, sizeof(*g->first));
+    int n = layout->n_units;
+
+    *g = (struct unit_groups){.first = mem_array((size_t)n + 1, sizeof(*g->first)),
+                              .n = n};
     for (int i = 0; i <= g->n; i++) {
         g->first[i] = i;
     }
