@@ -44,7 +44,8 @@ static void the_union_of_newest_every_nth_and_best_is_kept(void **state)
     expect(all, n, (struct checkpoint_retention){.keep = 9}, "kkkkkk");
     expect(all, n, (struct checkpoint_retention){.keep = 1, .keep_every = 20},
            "k.k.k.");
-    expect(all, n, (struct checkpoint_retention){.keep = 1, .keep_every = 7}, "k.....");
+    expect(all, n, (struct checkpoint_retention){.keep = 1, .keep_every = 25},
+           "kk.k.."); /* the first at or after each multiple */
     expect(all, n, (struct checkpoint_retention){.keep = 1, .keep_best = 1}, "k.k...");
     /* of two that are alike the newer one */
     expect(all, n, (struct checkpoint_retention){.keep = 1, .keep_best = 2}, "kkk...");
