@@ -1,11 +1,16 @@
 """What holds for every test that pytest runs."""
 
 import os
+import signal
 
 import pytest
 
 
 def pytest_configure(config):
+    # ignored in the background of a script, and then by all that is started here
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     config.addinivalue_line("markers", "release_only: means nothing under a sanitizer")
     config.addinivalue_line("markers", "faults_only: needs the points of common/fault.h")
     config.addinivalue_line("markers", "threads: has several; the quick suite under TSan")
