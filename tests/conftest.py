@@ -14,21 +14,20 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "release_only: means nothing under a sanitizer")
     config.addinivalue_line("markers", "faults_only: needs the points of common/fault.h")
     config.addinivalue_line("markers", "threads: has several; the quick suite under TSan")
-    config.addinivalue_line("markers", "thorough: too slow for that one")
+    config.addinivalue_line("markers", "thorough: too slow for the quick suite under a sanitizer")
 
 
 def pytest_collection_modifyitems(config, items):
     binaries = os.environ.get("BIN", "")
+    is_soak = bool(os.environ.get("CTRUN_SOAK"))
     out = set()
     if any(mode in binaries for mode in ("asan", "tsan")):
-        out.add("release_only")
+        out |= {"release_only"} if is_soak else {"release_only", "thorough"}
     elif not any(mode in binaries for mode in ("debug", "cov")):
         out.add("faults_only")
-    is_quick = "tsan" in binaries and not os.environ.get("CTRUN_SOAK")
-    if is_quick:
-        out.add("thorough")
+    only_threads = "tsan" in binaries and not is_soak
     left_out = [item for item in items if any(map(item.get_closest_marker, out))
-                or (is_quick and not item.get_closest_marker("threads"))]
+                or (only_threads and not item.get_closest_marker("threads"))]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
