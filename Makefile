@@ -81,7 +81,8 @@ $(O)/%.c.o: %.c
 	@mkdir -p $(@D); echo '  CC    $<'
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-# unit_tests DIR LIBS: one binary for each tests/DIR/test_*.c, linked with the libraries named
+# unit_tests DIR LIBS: one binary for each tests/DIR/test_*.c, linked with the libraries named; run in
+# the order of these lines: the longest come first
 define unit_tests
 UNITS_$(1) := $(patsubst %.c,$(O)/%,$(wildcard tests/$(1)/test_*.c))
 UNITS += $$(UNITS_$(1))
@@ -89,11 +90,11 @@ $$(UNITS_$(1)): $(O)/%: $(O)/%.c.o $(O)/libtest.a $(foreach l,$(2),$(O)/lib$(l).
 	@echo '  LD    $$@'
 	$$(Q)$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) $$(sort $$(LIBS_common) $(foreach l,$(2),$$(LIBS_$(l))) -ljansson) -lcmocka -o $$@
 endef
+$(eval $(call unit_tests,conformance,worker))
 $(eval $(call unit_tests,unit/common,))
 $(eval $(call unit_tests,unit/rendezvous,rendezvous))
 $(eval $(call unit_tests,unit/launcher,launcher rendezvous))
 $(eval $(call unit_tests,unit/worker,worker))
-$(eval $(call unit_tests,conformance,worker))
 $(eval $(call unit_tests,sim,launcher rendezvous))
 
 $(O)/bin/fake-%: $(O)/tests/fakes/%.c.o $(O)/libcommon.a
@@ -138,7 +139,8 @@ check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for s
 
 soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds, deep analysis
 	$(Q)$(MAKE) --no-print-directory tidy ANALYZER_NODES=225000
-	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 tests/run-units $(filter $(O)/tests/sim/%,$(UNITS))
+	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 TEST_TIMEOUT=3600 \
+	  tests/run-units $(filter $(O)/tests/sim/% $(O)/tests/conformance/%,$(UNITS))
 	$(Q)CTRUN_SOAK=1 $(SYSTEM_TESTS)
 
 bench: all fakes $(BENCHES) ## our speed beside the machine's limits; BENCH='--quick store' for some

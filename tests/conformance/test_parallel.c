@@ -496,10 +496,10 @@ static int exact_sums(const struct rank *self)
     return 0;
 }
 
-/* Under TSan the quick suite takes some of each strategy; a soak takes all. */
+/* Under a sanitizer the quick suite takes some of each strategy; a soak takes all. */
 static size_t stride(void)
 {
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it */
     return getenv("CTRUN_SOAK") ? 1 : 3;
 #else
