@@ -41,6 +41,19 @@ static void name_scale(const struct trainer *t, const struct metrics_line *line,
     }
 }
 
+/* fp16 ends at 65504, where bf16 goes as far as fp32. */
+static const char *name_wider(const struct trainer *t, bool is_loss)
+{
+    bool sums_fp16 = strcmp(t->config->parallel.reduce_dtype, "fp16") == 0;
+
+    if (strcmp(t->config->train.precision, "fp16") == 0) {
+        return sums_fp16
+                   ? ", or take train.precision=bf16 and parallel.reduce_dtype=bf16"
+                   : ", or take train.precision=bf16";
+    }
+    return sums_fp16 && !is_loss ? ", or take parallel.reduce_dtype=bf16" : "";
+}
+
 void divergence_tell(const struct trainer *t, const struct metrics_line *line,
                      struct errmsg *msg)
 {
@@ -56,12 +69,13 @@ void divergence_tell(const struct trainer *t, const struct metrics_line *line,
     name_scale(t, line, scale);
     (void)errmsg_set(msg, ERR_NOT_FINITE,
                      "the %s of step %" PRIu64 " is not finite (%s%s): training stops; "
-                     "%s%s; lower optim.lr, %s, or raise optim.warmup",
+                     "%s%s; lower optim.lr, %s, or raise optim.warmup%s",
                      is_loss ? "loss" : "gradient", line->step,
                      name_value(is_loss ? line->loss : line->grad_norm), scale,
                      n > 0 ? "the last checkpoint is " : "", last,
                      t->config->train.grad_clip > 0 ? "or train.grad_clip"
-                                                    : "set train.grad_clip");
+                                                    : "set train.grad_clip",
+                     name_wider(t, is_loss));
     mem_free(entry);
 }
 

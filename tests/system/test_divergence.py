@@ -36,3 +36,19 @@ def test_before_the_first_checkpoint_and_without_a_launcher(bin_dir, start, corp
     assert run.wait() == 1, run.err()
     assert "there is no checkpoint" in run.err() and run.err().count("\n") == 1, run.err()
     assert training.checkpoints(run_dir) == []
+
+
+@pytest.mark.parametrize("fp16,remedy", [
+    (["train.precision=fp16"], ", or take train.precision=bf16"),
+    (["parallel.reduce_dtype=fp16"], ", or take parallel.reduce_dtype=bf16"),
+    (["train.precision=fp16", "parallel.reduce_dtype=fp16"],
+     ", or take train.precision=bf16 and parallel.reduce_dtype=bf16"),
+], ids=["activations", "gradients", "both"])
+def test_where_fp16_ends_a_wider_type_is_a_remedy(bin_dir, start, corpus, tmp_path, fp16, remedy):
+    """A first scale far too large for fp16, and no second chance."""
+    run = start(bin_dir / "ctrun-worker", *training.overrides(
+        corpus, tmp_path / "run", *fp16, "train.grad_scaler=true", "train.init_scale=1e30",
+        "train.backoff_factor=1e-31"))
+    assert run.wait() == 1, run.err()
+    assert "the gradient of step 1 is not finite (" in run.err()
+    assert run.err().endswith(f"or raise optim.warmup{remedy}\n"), run.err()
