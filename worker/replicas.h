@@ -1,13 +1,13 @@
 #ifndef WORKER_REPLICAS_H
 #define WORKER_REPLICAS_H
 
-/* Whether ranks that hold the same still do. Now and then, and before every checkpoint, each
- * hashes what it holds, unit by unit, and all compare: a difference is what a broken
+/* Whether ranks that hold the same still do. Now and then, and before every checkpoint,
+ * each hashes what it holds, unit by unit, and all compare: a difference is what a broken
  * machine (memory, processor, network) has left, and no checkpoint is taken of it.
  *
  *   copies of the model (ddp, hsdp)    the own block, between ranks of equal shard
  *   copies of the weights alone        what was gathered, between all ranks
- *   (zero1, zero2, reshard_after_forward=false)
+ *   (zero1, zero2, dp, reshard_after_forward=false)
  *   neither                            nothing is there twice, nothing is compared
  *
  * Wrong is who differs from more than half; where no hash has so many, all who hold it. */

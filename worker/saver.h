@@ -62,7 +62,8 @@ void saver_close(struct saver *s);
 
 /* Takes the snapshot of params, exp_avg, exp_avg_sq (the own block of each, device
  * memory) after what is on the compute queue now; collective. `meta` is copied. The
- * compute queue must not change the state before saver_snapshot_ticket's ticket. Returns the outcome of the save before,
+ * compute queue must not change the state before saver_snapshot_ticket's ticket, nor,
+ * with in_place, before saver_wait_state returns. Returns the outcome of the save before,
  * as saver_wait does; after ERR_REFUSED nothing is begun. */
 int saver_begin(struct saver *s, const float *const state[3],
                 const struct checkpoint_meta *meta, struct errmsg *msg) MUST_CHECK;
