@@ -90,7 +90,7 @@ int errmsg_thread(struct errmsg *msg, int err, const char *what)
 {
     return errmsg_set(msg, err, "%s: no thread: %s%s", what, err_text(err),
                       err == -EAGAIN || err == -ENOMEM
-                          ? "; a limit of memory (ulimit -v) or of processes (ulimit "
-                            "-u, the cgroup's pids.max) is too low"
+                          ? "; a limit of memory (ulimit -d, -v) or of processes "
+                            "(ulimit -u, the cgroup's pids.max) is too low"
                           : "");
 }

@@ -1,5 +1,6 @@
 #include "worker/data/loader.h"
 
+#include "common/fault.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -144,7 +145,7 @@ static void *on_thread(void *arg)
 }
 
 /* Signals are the main thread's business. */
-static int start_thread(struct loader *l)
+static int start_thread(struct loader *l, struct errmsg *msg)
 {
     sigset_t all;
     sigset_t before;
@@ -152,9 +153,10 @@ static int start_thread(struct loader *l)
 
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = pthread_create(&l->thread, NULL, on_thread, l);
+    rv = fault_at("data.thread");
+    rv = rv < 0 ? rv : -pthread_create(&l->thread, NULL, on_thread, l);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -rv;
+    return rv < 0 ? errmsg_thread(msg, rv, "reading data ahead") : 0;
 }
 
 static void free_loader(struct loader *l)
@@ -182,16 +184,17 @@ int loader_open(const struct loader_config *config, struct loader **ret,
     (void)pthread_cond_init(&l->changed, NULL);
     l->slots = malloc(slots_bytes(config));
     l->sample = malloc(((size_t)config->seq_len + 1) * sizeof(*l->sample));
-    rv = l->slots && l->sample ? 0 : -ENOMEM;
-    if (rv == 0) {
+    if (!l->slots || !l->sample) {
+        rv = errmsg_set(msg, -ENOMEM, "no memory for %zu bytes of data read ahead",
+                        loader_bytes(config));
+    } else {
         memset(l->slots, 0,
                slots_bytes(config)); /* touched now, not in the first step */
-        rv = start_thread(l);
+        rv = start_thread(l, msg);
     }
     if (rv < 0) {
         free_loader(l);
-        return errmsg_set(msg, rv, "reading data ahead (%zu bytes): %s",
-                          loader_bytes(config), err_text(rv));
+        return rv;
     }
     *ret = l;
     return 0;

@@ -74,7 +74,7 @@ static void a_thread_that_does_not_start_names_the_limits(void **state)
     (void)state;
     assert_int_equal(errmsg_thread(&msg, -EAGAIN, "device"), -EAGAIN);
     assert_non_null(strstr(msg.text, "device: no thread: Resource temporarily"));
-    assert_non_null(strstr(msg.text, "ulimit -v"));
+    assert_non_null(strstr(msg.text, "ulimit -d, -v"));
     assert_int_equal(errmsg_thread(&msg, -EPERM, "device"), -EPERM);
     assert_string_equal(msg.text, "device: no thread: Operation not permitted");
 }

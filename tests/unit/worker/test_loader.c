@@ -2,8 +2,10 @@
 #include "tests/lib/scratch.h"
 #include "worker/data/loader.h"
 
+#include "common/fault.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -196,6 +198,30 @@ static void the_threads_error_is_met_where_it_belongs(void **state)
     assert_int_equal(loader_next(r->loader, &tokens, &targets, &msg), ERR_CORRUPT);
 }
 
+#ifdef FAULTS
+
+static void where_there_is_no_thread_the_limits_are_named(void **state)
+{
+    struct rig *r = *state;
+    struct loader_config config = {.dataset = r->dataset,
+                                   .sampler = r->sampler,
+                                   .leaf_end = 4,
+                                   .micro_batch = MICRO,
+                                   .global_batch = GLOBAL,
+                                   .seq_len = SEQ_LEN,
+                                   .n_ahead = 1};
+    struct errmsg msg = {0};
+
+    fault_arm("data.thread", 1, -EAGAIN);
+    assert_int_equal(loader_open(&config, &r->loader, &msg), -EAGAIN);
+    assert_non_null(strstr(msg.text, "reading data ahead: no thread: "));
+    assert_non_null(strstr(msg.text, "ulimit -d"));
+    assert_null(r->loader);
+    fault_disarm_all();
+}
+
+#endif
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, on_setup, on_teardown)
@@ -206,6 +232,9 @@ int main(void)
         CASE(a_leaf_stays_until_the_next_is_asked_for),
         CASE(an_endless_loader_closes_at_any_time),
         CASE(the_threads_error_is_met_where_it_belongs),
+#ifdef FAULTS
+        CASE(where_there_is_no_thread_the_limits_are_named),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
