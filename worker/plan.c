@@ -34,13 +34,14 @@ struct rank_plan {
 /* Bytes of this process. */
 struct process {
     size_t resident;
-    size_t untouched; /* private memory that it may write, but has not (stacks) */
+    size_t size; /* of its address space */
+    size_t data; /* of that, private and writable: touched or not */
 };
 
 /* Zeros when /proc does not tell. */
 static struct process read_process(void)
 {
-    unsigned long resident = 0, shared = 0, data = 0;
+    unsigned long size = 0, resident = 0, data = 0;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     FILE *file = fopen("/proc/self/statm", "re");
 
@@ -48,12 +49,11 @@ static struct process read_process(void)
         return (struct process){0};
     }
     /* NOLINTNEXTLINE(cert-err34-c): the kernel's own numbers */
-    if (fscanf(file, "%*u %lu %lu %*u %*u %lu", &resident, &shared, &data) != 3) {
-        resident = shared = data = 0;
+    if (fscanf(file, "%lu %lu %*u %*u %*u %lu", &size, &resident, &data) != 3) {
+        size = resident = data = 0;
     }
     (void)fclose(file);
-    return (struct process){resident * page,
-                            (data - MIN(data, resident - shared)) * page};
+    return (struct process){resident * page, size * page, data * page};
 }
 
 static double mib(size_t bytes)
@@ -275,16 +275,38 @@ static void print_plan(const struct trainer *t)
 
 /* ---- too little memory ----------------------------------------------------------- */
 
-/* The lower of the limits that a shell's ulimit sets; SIZE_MAX: there is none. */
-static size_t own_limit(const char **ret_name)
-{
-    struct rlimit data = {RLIM_INFINITY, RLIM_INFINITY};
-    struct rlimit space = {RLIM_INFINITY, RLIM_INFINITY};
+/* What a shell's ulimit sets. */
+struct limit {
+    const char *name;
+    size_t bytes, room;
+};
 
-    (void)getrlimit(RLIMIT_DATA, &data);
-    (void)getrlimit(RLIMIT_AS, &space);
-    *ret_name = data.rlim_cur <= space.rlim_cur ? "ulimit -d" : "ulimit -v";
-    return MIN(data.rlim_cur, space.rlim_cur);
+static struct limit read_limit(int resource, const char *name, size_t used)
+{
+    struct rlimit l = {RLIM_INFINITY, RLIM_INFINITY};
+
+    (void)getrlimit(resource, &l);
+    return (struct limit){name, l.rlim_cur, l.rlim_cur - MIN(l.rlim_cur, used)};
+}
+
+/* The one that leaves less room; of no limit there is room for anything. */
+static struct limit own_limit(void)
+{
+    struct process p = read_process();
+    struct limit data = read_limit(RLIMIT_DATA, "ulimit -d", p.data);
+    struct limit space = read_limit(RLIMIT_AS, "ulimit -v", p.size);
+
+    return data.room <= space.room ? data : space;
+}
+
+static size_t largest_arena(const struct rank_plan *p)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        most = MAX(most, p->arena[i].bytes);
+    }
+    return most;
 }
 
 int plan_blame(const struct trainer *t, struct errmsg *msg)
@@ -294,9 +316,7 @@ int plan_blame(const struct trainer *t, struct errmsg *msg)
                              : "take parallel.strategy=fsdp on several ranks, or a "
                                "smaller model";
     char what[sizeof(msg->text)];
-    const char *name;
-    size_t limit = own_limit(&name);
-    struct process process = read_process();
+    struct limit limit = own_limit();
     struct rank_plan p;
 
     if (!t->strategy || t->mesh.dp_shard == 0) {
@@ -304,15 +324,15 @@ int plan_blame(const struct trainer *t, struct errmsg *msg)
     }
     plan_rank(t, t->launch->rank, 0, &p);
     memcpy(what, msg->text, sizeof(what));
-    if (p.total + process.untouched <= limit) {
+    if (largest_arena(&p) <= limit.room) { /* it was not the limit */
         return errmsg_set(msg, -ENOMEM,
                           "%s; a rank takes %.0f MiB in all (--dry-run lists them): %s",
                           what, mib(p.total), remedy);
     }
     return errmsg_set(msg, ERR_TOO_LARGE,
-                      "%s; a rank takes %.0f MiB in all (--dry-run lists them), its "
-                      "limit is %.0f MiB (%s): raise that, or %s",
-                      what, mib(p.total), mib(limit), name, remedy);
+                      "%s; a rank takes %.0f MiB in all beside the program (--dry-run "
+                      "lists them), its limit is %.0f MiB (%s): raise that, or %s",
+                      what, mib(p.total), mib(limit.bytes), limit.name, remedy);
 }
 
 int plan_run(struct trainer *t, struct errmsg *msg)

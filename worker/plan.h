@@ -14,8 +14,8 @@
 int plan_run(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 
 /* Before the first step there was no memory for what `msg` says: adds what the rank takes
- * in all, and the remedy. ERR_TOO_LARGE where a limit of this process is below that, so
- * that another try would end the same; else -ENOMEM. */
+ * in all, and the remedy. ERR_TOO_LARGE where a limit of this process leaves less room
+ * than its largest part, so that another try would end the same; else -ENOMEM. */
 int plan_blame(const struct trainer *t, struct errmsg *msg);
 
 #endif

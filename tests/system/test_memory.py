@@ -95,3 +95,17 @@ def test_what_needs_three_times_a_ranks_limit_trains_on_four(
         assert run.wait() == 0, run.err()
     assert "resumed from" in run.out()
     assert [training.step_of(c) for c in training.checkpoints(run_dir)] == [1, 2]
+
+
+@pytest.mark.release_only
+def test_a_limit_of_the_address_space_is_named(bin_dir, corpus, train, tmp_path):
+    """There is room in it for all that a rank takes, but not for the program, too."""
+    options = ["model.layers=4", "model.dim=256", "model.heads=4", *COMMON, "device.threads=1",
+               "train.global_batch=2", "checkpoint.snapshot=true"]
+    need = arenas(dry_run(bin_dir, corpus, tmp_path / "run", 1, *options))
+    private = sum(mib for name, mib in need.items() if name != "program and libraries")
+    run = train(tmp_path / "run", *options, nproc=1, options=["--max-restarts=3"],
+                prefix=["prlimit", f"--as={int((private + 54) * MIB)}"])
+    assert run.wait() == 2, run.err()
+    assert re.search(r"its limit is \d+ MiB \(ulimit -v\): raise that", run.err()), run.err()
+    assert "restarting" not in run.err()
