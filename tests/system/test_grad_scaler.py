@@ -100,18 +100,30 @@ def test_every_rank_of_every_strategy_skips_alike(
     assert training.state_hash(bin_dir, run_dir) == training.state_hash(bin_dir, alone[0])
 
 
+LONG = 240  # steps enough to be killed in
+
+
+@pytest.fixture(scope="module")
+def long_alone(bin_dir, corpus, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("scaler") / "long"
+    subprocess.run([bin_dir / "ctrun-worker", *training.overrides(
+        corpus, run_dir, *OVERFLOW, f"train.steps={LONG}")],
+        check=True, stdout=subprocess.DEVNULL, timeout=300)
+    return trace(run_dir), training.state_hash(bin_dir, run_dir, LONG)
+
+
 @pytest.mark.parametrize("strategy", ["ddp", thorough("fsdp")])
 def test_killed_the_scale_comes_back_with_every_bit(
-    bin_dir, train, alone, tmp_path, wait_for, strategy
+    bin_dir, train, long_alone, tmp_path, wait_for, strategy
 ):
     run_dir = tmp_path / "run"
-    run = train(run_dir, *OVERFLOW, f"parallel.strategy={strategy}", options=["--max-restarts=1"])
+    run = train(run_dir, *OVERFLOW, f"train.steps={LONG}", f"parallel.strategy={strategy}",
+                options=["--max-restarts=1"])
     pids = wait_for(lambda: training.last_step(run_dir) >= 9 and training.workers(run.pid), 60)
     os.kill(pids[-1], signal.SIGKILL)
     assert run.wait(120) == 0, run.err()
     assert "resumed from" in run.out()
-    assert trace(run_dir) == trace(alone[0])
-    assert training.state_hash(bin_dir, run_dir) == training.state_hash(bin_dir, alone[0])
+    assert (trace(run_dir), training.state_hash(bin_dir, run_dir, LONG)) == long_alone
 
 
 def test_turned_off_the_updates_are_still_counted(bin_dir, start, corpus, tmp_path):
