@@ -35,7 +35,7 @@ struct topology {
     const char *strategy;
     int n_shards; /* of hsdp; else all or 1 */
     bool keep;    /* parameters, once gathered */
-    int n_blocks, ahead;
+    int n_blocks, ahead, n_secondary;
     enum dtype params, grads; /* … of a pass, and of a leaf before it is summed */
 };
 
@@ -76,6 +76,24 @@ static const struct topology topologies[] = {
      .node_size = RANKS_MAX,
      .strategy = "fsdp",
      .n_blocks = 9} /* two groups */,
+    {.n_ranks = 4,
+     .node_size = RANKS_MAX,
+     .strategy = "fsdp",
+     .ahead = 1,
+     .n_secondary = 2},
+    {.n_ranks = 6, .node_size = 3, .strategy = "fsdp", .n_secondary = 3},
+    {.n_ranks = 4,
+     .node_size = 2,
+     .strategy = "fsdp",
+     .ahead = 9,
+     .n_secondary = 2} /* everything stays in the ring */,
+    {.n_ranks = 8,
+     .node_size = 4,
+     .strategy = "hsdp",
+     .n_shards = 4,
+     .n_secondary = 2,
+     .params = DTYPE_BF16,
+     .grads = DTYPE_BF16},
     {.n_ranks = 4, .node_size = 2, .strategy = "hsdp", .n_shards = 2, .ahead = 1},
     {.n_ranks = 4,
      .node_size = 4,
@@ -193,7 +211,7 @@ static float expected_sum(uint32_t step, uint32_t m, size_t i, bool is_tied)
 /* A rank and its groups' comms. */
 struct ends {
     struct rank_ends all;
-    struct comm *gather, *shard, *replica;
+    struct comm *gather, *secondary, *shard, *replica;
     const struct parallel_ops *ops;
     const struct topology *topology;
     struct mesh mesh;
@@ -243,6 +261,10 @@ static void ends_open(struct ends *e, const struct rank *self, const struct topo
         return;
     }
     e->gather = open_group(e, "gather", replica, shard, e->mesh.dp_shard);
+    if (t->n_secondary > 0) {
+        e->secondary = open_group(e, "secondary", e->rank / t->n_secondary,
+                                  e->rank % t->n_secondary, t->n_secondary);
+    }
     e->shard = open_group(e, "shard", replica, shard, e->mesh.dp_shard);
     if (e->mesh.dp_replicate > 1) {
         e->replica = open_group(e, "replica", shard, replica, e->mesh.dp_replicate);
@@ -253,6 +275,7 @@ static void ends_close(struct ends *e)
 {
     comm_close(e->replica);
     comm_close(e->shard);
+    comm_close(e->secondary);
     comm_close(e->gather);
     rank_ends_close(&e->all);
 }
@@ -268,6 +291,7 @@ static struct parallel_config config_of(const struct ends *e, uint32_t m, size_t
                                     .device = e->all.device,
                                     .comm = e->all.comm,
                                     .gather = e->gather,
+                                    .secondary = e->secondary,
                                     .shard = e->shard,
                                     .replica = e->replica,
                                     .rank = e->rank,
@@ -276,6 +300,7 @@ static struct parallel_config config_of(const struct ends *e, uint32_t m, size_t
                                     .zero = zero,
                                     .blocks_per_group = e->topology->n_blocks,
                                     .ahead = e->topology->ahead,
+                                    .n_secondary = e->topology->n_secondary,
                                     .n_leaves = m,
                                     .bucket_cap_bytes = cap,
                                     .exact = exact,
@@ -619,25 +644,30 @@ static int count_alloc(struct device *d, size_t bytes, void **ret)
     return real_alloc(d, bytes, ret);
 }
 
+static size_t sum_bytes(const struct parallel_config *config)
+{
+    struct parallel_bytes b = config->ops->bytes(config);
+
+    return b.params + b.rounded + b.gathered + b.kept + b.grads;
+}
+
 static void try_bytes(struct ends *e, bool exact, uint32_t m)
 {
     struct parallel_config config = config_of(e, m, 12 * C, exact, true);
     struct parallel_config dry = config;
-    struct parallel_bytes bytes;
     struct parallel *p;
     size_t sum;
 
     allocated = 0;
     p = strategy_open(&config);
-    bytes = config.ops->bytes(&config);
-    sum = bytes.params + bytes.rounded + bytes.gathered + bytes.grads;
-    RANK_CHECK(allocated == sum && bytes.params == p->own.size * sizeof(float));
-    dry.comm = dry.gather = dry.shard = dry.replica = NULL; /* --dry-run */
+    sum = sum_bytes(&config);
+    RANK_CHECK(allocated == sum);
+    RANK_CHECK(config.ops->bytes(&config).params == p->own.size * sizeof(float));
+    /* --dry-run */
+    dry.comm = dry.gather = dry.secondary = dry.shard = dry.replica = NULL;
     dry.node_size = e->topology->node_size;
     if (e->world_size % dry.node_size == 0 || dry.node_size > e->world_size) {
-        bytes = config.ops->bytes(&dry);
-        RANK_CHECK(allocated ==
-                   bytes.params + bytes.rounded + bytes.gathered + bytes.grads);
+        RANK_CHECK(allocated == sum_bytes(&dry));
     }
     (void)step_of(e, p, 0, true);
     RANK_CHECK(allocated == sum); /* a step allocates nothing */
@@ -671,12 +701,15 @@ static void memory_plan_is_what_is_allocated(void **state)
 /* ---- traffic --------------------------------------------------------------------- */
 
 static size_t sent;
+static const struct comm *wide; /* of all shards, where a piece of them is kept */
+static int n_wide;              /* its gathers */
 static const struct comm_ops *real_comm;
 
 static void count_all_gather(struct comm *c, enum queue q, void *buf,
                              const size_t *offsets)
 {
     sent += (size_t)(c->world_size - 1) * (offsets[c->rank + 1] - offsets[c->rank]);
+    n_wide += c == wide;
     real_comm->all_gather(c, q, buf, offsets);
 }
 
@@ -692,7 +725,7 @@ static void count_all_to_all(struct comm *c, enum queue q, const struct piece *s
 static int traffic_is_counted(const struct rank *self)
 {
     struct comm_ops counting;
-    struct comm *comms[4];
+    struct comm *comms[5];
     double chunks[12] = {0};
     struct ends e;
 
@@ -701,6 +734,8 @@ static int traffic_is_counted(const struct rank *self)
     comms[1] = e.gather;
     comms[2] = e.shard;
     comms[3] = e.replica;
+    comms[4] = e.secondary;
+    wide = e.secondary ? e.gather : NULL;
     for (size_t i = 0; i < ARRAY_LEN(comms); i++) {
         if (comms[i]) {
             real_comm = real_comm ? real_comm : comms[i]->ops;
@@ -716,7 +751,10 @@ static int traffic_is_counted(const struct rank *self)
 
         (void)step_of(&e, p, 0, true); /* the next one finds nothing new */
         sent = 0;
+        n_wide = 0;
         (void)step_of(&e, p, 1, true);
+        RANK_CHECK(n_wide ==
+                   (wide ? N_UNITS : 0)); /* once a step, for all its leaves */
         p->ops->chunks(p, chunks);
         finish(&e);
         RANK_CHECK(sent == p->ops->sent(&config));

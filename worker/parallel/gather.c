@@ -12,21 +12,33 @@ struct slot {
     struct ticket used;   /* of QUEUE_COMPUTE: what has read it */
 };
 
+/* Whom a group comes from. */
+struct source {
+    struct comm *comm;
+    int n, own;       /* parts, and the own one */
+    size_t **offsets; /* owned: of each group, bytes of each part */
+};
+
+enum { FROM_ALL, FROM_NEIGHBOURS, N_SOURCES };
+
 struct gather {
     struct gather_config config;
     float *arena; /* owned (device) */
     size_t arena_bytes;
     struct slot *slot; /* owned; slot 0 is group 0's */
     int n_slots;
-    int *slot_of;     /* owned: of each group; −1: not here */
-    int *group_of;    /* owned: of each unit */
-    size_t **offsets; /* owned: of each group, bytes of each shard */
-    int *order;       /* owned: up and down again */
+    int *slot_of;  /* owned: of each group; −1: not here */
+    int *group_of; /* owned: of each unit */
+    int *order;    /* owned: up and down again */
     int n_up, n_order;
+    struct source source[N_SOURCES];
+    struct shard_map piece; /* of each group; without pieces no ranges */
+    float *pieces;          /* in the arena; group 0 has none */
+    bool *is_kept;          /* owned: of each group, its piece */
     /* the running pass */
     int n_pass;          /* of `order` */
     int at;              /* place in it; −1: before the first */
-    size_t n_loaded;     /* elements of the own block that were gathered */
+    size_t sent;         /* bytes, to others */
     struct ticket ready; /* of QUEUE_COMPUTE: the own block is what it is */
 };
 
@@ -67,6 +79,32 @@ static bool has_all(const struct gather_config *c)
     return c->groups->one_owner && c->shard == 0 && c->dtype == DTYPE_FP32;
 }
 
+/* What stays in the ring is never gathered again. */
+static bool keeps_pieces(const struct gather_config *c)
+{
+    return c->n_secondary > 1 && count_slots(c) < c->groups->n;
+}
+
+static void map_pieces(const struct gather_config *c, struct shard_map *ret)
+{
+    shard_map_init(ret, c->layout, c->groups, c->n_secondary,
+                   c->shard % c->n_secondary);
+}
+
+size_t gather_kept_bytes(const struct gather_config *c)
+{
+    struct shard_map m;
+    size_t floats;
+
+    if (!keeps_pieces(c)) {
+        return 0;
+    }
+    map_pieces(c, &m);
+    floats = m.size - m.range[1].at;
+    shard_map_release(&m);
+    return floats * sizeof(float);
+}
+
 size_t gather_bytes(const struct gather_config *c)
 {
     size_t floats =
@@ -87,6 +125,7 @@ static void lay_out(struct gather *g)
         g->slot[i].data = at;
         at += i == 0 || c->keep ? group_size(c, i) : ring_size(c);
     }
+    g->pieces = at;
 }
 
 static void index_groups(struct gather *g)
@@ -96,18 +135,36 @@ static void index_groups(struct gather *g)
 
     g->slot_of = mem_array((size_t)n, sizeof(*g->slot_of));
     g->group_of = mem_array((size_t)c->layout->n_units, sizeof(*g->group_of));
-    g->offsets = mem_array((size_t)n, sizeof(*g->offsets));
     for (int i = 0; i < n; i++) {
         g->slot_of[i] = -1;
         for (int u = c->groups->first[i]; u < c->groups->first[i + 1]; u++) {
             g->group_of[u] = i;
         }
-        g->offsets[i] = mem_array((size_t)c->n_shards + 1, sizeof(size_t));
-        shard_bounds(c->layout, c->groups, i, c->n_shards, g->offsets[i]);
-        for (int s = 0; s <= c->n_shards; s++) {
-            g->offsets[i][s] = (g->offsets[i][s] - group_begin(c, i)) * sizeof(float);
+    }
+}
+
+static struct source make_source(const struct gather_config *c, struct comm *comm,
+                                 int n)
+{
+    struct source s = {.comm = comm, .n = n, .own = c->shard % n};
+
+    s.offsets = mem_array((size_t)c->groups->n, sizeof(*s.offsets));
+    for (int i = 0; i < c->groups->n; i++) {
+        s.offsets[i] = mem_array((size_t)n + 1, sizeof(size_t));
+        shard_bounds(c->layout, c->groups, i, n, s.offsets[i]);
+        for (int k = 0; k <= n; k++) {
+            s.offsets[i][k] = (s.offsets[i][k] - group_begin(c, i)) * sizeof(float);
         }
     }
+    return s;
+}
+
+static void release_source(struct source *s, int n_groups)
+{
+    for (int i = 0; i < n_groups && s->offsets; i++) {
+        mem_free(s->offsets[i]);
+    }
+    mem_free(s->offsets);
 }
 
 static void make_order(struct gather *g)
@@ -136,6 +193,13 @@ static struct gather *make(const struct gather_config *config)
     }
     index_groups(g);
     make_order(g);
+    g->source[FROM_ALL] = make_source(config, config->comm, config->n_shards);
+    g->is_kept = mem_array((size_t)config->groups->n, sizeof(*g->is_kept));
+    if (keeps_pieces(config)) {
+        g->source[FROM_NEIGHBOURS] =
+            make_source(config, config->secondary, config->n_secondary);
+        map_pieces(config, &g->piece);
+    }
     return g;
 }
 
@@ -146,7 +210,7 @@ int gather_new(const struct gather_config *config, struct gather **ret,
     void *arena = NULL;
     int rv;
 
-    g->arena_bytes = gather_bytes(config);
+    g->arena_bytes = gather_bytes(config) + gather_kept_bytes(config);
     rv = g->arena_bytes > 0 ? device_alloc(config->device, g->arena_bytes, &arena) : 0;
     if (rv < 0) {
         size_t mib = g->arena_bytes >> 20;
@@ -169,10 +233,11 @@ void gather_free(struct gather *g)
     if (g->arena) {
         device_free(g->config.device, g->arena, g->arena_bytes);
     }
-    for (int i = 0; i < g->config.groups->n; i++) {
-        mem_free(g->offsets[i]);
+    for (int i = 0; i < N_SOURCES; i++) {
+        release_source(&g->source[i], g->config.groups->n);
     }
-    mem_free(g->offsets);
+    shard_map_release(&g->piece);
+    mem_free(g->is_kept);
     mem_free(g->slot);
     mem_free(g->slot_of);
     mem_free(g->group_of);
@@ -226,19 +291,52 @@ static void put_own(const struct gather_config *c, float *to,
     }
 }
 
+/* Between a slot and the own piece of what is in it. */
+static void copy_piece(struct gather *g, const struct slot *s, bool out)
+{
+    const struct gather_config *c = &g->config;
+    const struct shard_range *r = &g->piece.range[s->group];
+    float *here = s->data + (r->begin - group_begin(c, s->group));
+    float *there = g->pieces + (r->at - g->piece.range[1].at);
+    size_t n = r->end - r->begin;
+
+    if (n > 0) {
+        device_copy(c->device, QUEUE_GATHER, out ? there : here, out ? here : there,
+                    n * sizeof(float));
+    }
+}
+
+static bool keeps(const struct gather *g, int group)
+{
+    return group > 0 && g->piece.n_ranges > 0;
+}
+
 static void fetch(struct gather *g, struct slot *s)
 {
     const struct gather_config *c = &g->config;
     int group = s->group;
     const struct shard_range *own = &c->own->range[group];
+    const struct source *from = &g->source[g->is_kept[group]];
 
     device_wait(c->device, QUEUE_GATHER, g->ready);
     device_wait(c->device, QUEUE_GATHER, s->used);
-    if (!has_all(c)) {
+    if (g->is_kept[group]) {
+        copy_piece(g, s, false);
+    } else if (!has_all(c)) {
         put_own(c, s->data + (own->begin - group_begin(c, group)), own);
     }
-    comm_all_gather(c->comm, QUEUE_GATHER, s->data, g->offsets[group]);
+    comm_all_gather(from->comm, QUEUE_GATHER, s->data, from->offsets[group]);
     s->loaded = device_mark(c->device, QUEUE_GATHER);
+    if (keeps(g, group) && !g->is_kept[group]) {
+        copy_piece(g, s, true);
+    }
+}
+
+static size_t sent_to_others(const struct source *s, int group)
+{
+    const size_t *at = s->offsets[group];
+
+    return (size_t)(s->n - 1) * (at[s->own + 1] - at[s->own]);
 }
 
 static void load(struct gather *g, int group)
@@ -256,10 +354,11 @@ static void load(struct gather *g, int group)
     }
     s->group = group;
     g->slot_of[group] = i;
-    g->n_loaded += g->config.own->range[group].end - g->config.own->range[group].begin;
+    g->sent += sent_to_others(&g->source[g->is_kept[group]], group);
     if (s->data) {
         fetch(g, s);
     }
+    g->is_kept[group] = keeps(g, group);
 }
 
 static void load_ahead(struct gather *g)
@@ -310,6 +409,7 @@ void gather_stale(struct gather *g)
 {
     for (int i = 0; i < g->config.groups->n; i++) {
         g->slot_of[i] = -1;
+        g->is_kept[i] = false;
     }
     for (int i = 0; i < g->n_slots; i++) {
         g->slot[i].group = -1;
@@ -319,26 +419,26 @@ void gather_stale(struct gather *g)
 
 /* ---- what it costs --------------------------------------------------------------- */
 
-/* The elements that one leaf's passes make it gather. */
+/* What one leaf's passes make it send. */
 static size_t try_leaf(struct gather *g)
 {
-    size_t before = g->n_loaded;
+    size_t before = g->sent;
 
     (void)gather_pass(g, true);
     (void)enter(g, 0);
     for (int i = 0; i < g->n_order; i++) {
         (void)enter(g, g->order[i]);
     }
-    return g->n_loaded - before;
+    return g->sent - before;
 }
 
 /* All leaves but the first begin with what the one before has left. */
 size_t gather_sent(const struct gather_config *c, uint32_t n_leaves)
 {
     struct gather *g = make(c);
-    size_t floats = try_leaf(g);
+    size_t bytes = try_leaf(g);
 
-    floats += (n_leaves - 1) * try_leaf(g);
+    bytes += (n_leaves - 1) * try_leaf(g);
     gather_free(g);
-    return floats * (size_t)(c->n_shards - 1) * sizeof(float);
+    return bytes;
 }

@@ -10,7 +10,14 @@
  * A gathered group stays valid until `gather_stale`, as long as its buffer is not taken
  * for another: with `keep` every group has a buffer (ZeRO-1, ZeRO-2), else group 0 has
  * one and the others share a ring of `ahead` + 1 (ZeRO-3). All ranks of the shard group
- * make the same passes, so they enqueue the same gathers. */
+ * make the same passes, so they enqueue the same gathers.
+ *
+ * With `n_secondary` a rank keeps a piece of each group of the ring, 1/n_secondary of
+ * what it saw, until `gather_stale`: only the first gather of a group comes from all
+ * shards, later ones from the neighbours that have the other pieces (ZeRO++'s hpZ):
+ *
+ *   8 shards, n_secondary = 4     first   0 1 2 3 4 5 6 7
+ *                                 later   0 1 2 3│4 5 6 7 */
 
 #include "worker/comm/comm.h"
 #include "worker/model/gpt2.h"
@@ -21,17 +28,20 @@ struct gather;
 struct gather_config {
     struct device *device;
     struct comm *comm;           /* of the shard group, on QUEUE_GATHER */
+    struct comm *secondary;      /* of the neighbours, on the same; NULL: none */
     const struct layout *layout; /* borrowed, as the next three */
     const struct unit_groups *groups;
     const struct shard_map *own;
     const float *params; /* the own block */
     enum dtype dtype;    /* of what is gathered: rounded on its way */
     int n_shards, shard;
+    int n_secondary; /* divides n_shards; 0: nothing is kept */
     bool keep;
     int ahead; /* groups gathered before they are needed, ≥ 0 */
 };
 
 size_t gather_bytes(const struct gather_config *config);
+size_t gather_kept_bytes(const struct gather_config *config); /* the pieces, besides */
 
 /* Bytes that a rank sends in a step of `n_leaves` turns. */
 size_t gather_sent(const struct gather_config *config, uint32_t n_leaves);

@@ -1,5 +1,9 @@
 #include "worker/parallel/mesh.h"
 
+#include "common/str.h"
+
+#include <string.h>
+
 /* ddp, zero1, zero2 and fsdp have one axis; `shards`: it is dp_shard. */
 static int make_line(const struct mesh_wish *w, bool shards, struct mesh *ret,
                      struct errmsg *msg)
@@ -71,4 +75,36 @@ int mesh_make(const struct mesh_wish *wish, struct mesh *ret, struct errmsg *msg
 {
     return wish->replicates ? make_grid(wish, ret, msg)
                             : make_line(wish, wish->zero.optimizer, ret, msg);
+}
+
+/* "1, 2, 3, 6"; as many as fit. */
+static void list_divisors(int n, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 1; i <= n; i++) {
+        if (n % i != 0) {
+            continue;
+        }
+        if (!str_format(text + used, size - used, "%s%d", i > 1 ? ", " : "", i)) {
+            text[used] = '\0'; /* half a number would be another */
+            return;
+        }
+        used += strlen(text + used);
+    }
+}
+
+int mesh_check_reshard(const struct mesh *m, int n, struct errmsg *msg)
+{
+    char divisors[200];
+
+    if (n > 0 && m->dp_shard % n == 0) {
+        return 0;
+    }
+    list_divisors(m->dp_shard, divisors, sizeof(divisors));
+    return errmsg_set(msg, ERR_INVALID,
+                      "parallel.reshard_after_forward=%d does not divide the %d rank%s "
+                      "of a copy: set it to true, or to a divisor (%s)",
+                      n, m->dp_shard, m->dp_shard > 1 ? "s" : "", divisors);
 }

@@ -33,10 +33,11 @@ struct parallel_config {
     const struct parallel_ops *ops; /* the strategy itself */
     const struct layout *layout;    /* borrowed: outlives the strategy */
     struct device *device;
-    struct comm *comm;    /* of all ranks, on QUEUE_REDUCE; NULL for world size 1 */
-    struct comm *gather;  /* of the shard group, on QUEUE_GATHER; NULL for one shard */
-    struct comm *shard;   /* the same on QUEUE_REDUCE */
-    struct comm *replica; /* ranks of equal shard, on QUEUE_REDUCE; NULL for one */
+    struct comm *comm;   /* of all ranks, on QUEUE_REDUCE; NULL for world size 1 */
+    struct comm *gather; /* of the shard group, on QUEUE_GATHER; NULL for one shard */
+    struct comm *secondary; /* of n_secondary neighbours, on QUEUE_GATHER; or NULL */
+    struct comm *shard;     /* as gather, on QUEUE_REDUCE */
+    struct comm *replica;   /* ranks of equal shard, on QUEUE_REDUCE; NULL for one */
     int rank;
     int world_size;
     int node_size; /* ranks of every node, 0: not all alike; asked only without comm */
@@ -47,6 +48,8 @@ struct parallel_config {
     int blocks_per_group;    /* units that are gathered and reduced together; 0: 1 */
     size_t min_group_params; /* and at least so many elements */
     int ahead;               /* groups gathered before they are needed */
+    int n_secondary; /* shards that keep a second copy between uses (gather.h), a
+                        divisor of dp_shard; 0: none */
     bool exact;
     enum dtype param_dtype;  /* of what a pass sees; the own block stays fp32 */
     enum dtype reduce_dtype; /* each leaf's gradient is rounded to it, once; sums are
@@ -60,6 +63,7 @@ struct parallel_bytes {
     size_t params;   /* its own block */
     size_t rounded;  /* the same as passes see it, where they see it otherwise */
     size_t gathered; /* others' */
+    size_t kept;     /* … for later gathers of a step */
     size_t grads;    /* and what their reduction needs */
 };
 

@@ -79,6 +79,7 @@ struct gather_config shape_gather(const struct shape *s, const float *params)
 
     return (struct gather_config){.device = c->device,
                                   .comm = c->gather,
+                                  .secondary = c->secondary,
                                   .layout = c->layout,
                                   .groups = &s->groups,
                                   .own = &s->own,
@@ -86,6 +87,7 @@ struct gather_config shape_gather(const struct shape *s, const float *params)
                                   .dtype = c->param_dtype,
                                   .n_shards = s->n_shards,
                                   .shard = s->shard,
+                                  .n_secondary = c->n_secondary,
                                   .keep = !c->zero.params,
                                   .ahead = c->ahead};
 }
@@ -182,6 +184,7 @@ struct parallel_bytes shape_bytes(const struct shape *s)
         .params = s->own.size * sizeof(float),
         .rounded = rounded_bytes(s),
         .gathered = s->n_shards > 1 ? gather_bytes(&gather) : 0,
+        .kept = s->n_shards > 1 ? gather_kept_bytes(&gather) : 0,
         .grads = shape_slots_bytes(s) + shape_staging_bytes(s) + shape_spread_bytes(s) +
                  (s->scatters ? scatter_bytes(&scatter) : 0)};
 }

@@ -96,11 +96,49 @@ static void shards_of_a_replica_are_neighbours(void **state)
     }
 }
 
+static void groups_that_keep_pieces_come_out_even(void **state)
+{
+    static const struct {
+        int dp_shard, n;
+        const char *error;
+    } tries[] = {
+        {4, 2, NULL},
+        {4, 1, NULL},
+        {4, 4, NULL},
+        {1, 1, NULL},
+        {6, 3, NULL},
+        {3, 2,
+         "parallel.reshard_after_forward=2 does not divide the 3 ranks of a copy: set it "
+         "to true, or to a divisor (1, 3)"},
+        {12, 8,
+         "the 12 ranks of a copy: set it to true, or to a divisor (1, 2, 3, 4, 6, 12)"},
+        {4, 8, "reshard_after_forward=8 does not divide the 4 ranks"},
+        {1, 2,
+         "does not divide the 1 rank of a copy: set it to true, or to a divisor (1)"},
+        {720720, 17,
+         "a divisor (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, "},
+    };
+    struct errmsg msg;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+        struct mesh m = {1, tries[i].dp_shard};
+        int rv = mesh_check_reshard(&m, tries[i].n, &msg);
+
+        assert_int_equal(rv, tries[i].error ? ERR_INVALID : 0);
+        assert_true(!tries[i].error || strstr(msg.text, tries[i].error));
+    }
+    assert_int_equal(mesh_check_reshard(&(struct mesh){1, 720720}, 17, &msg),
+                     ERR_INVALID);
+    assert_string_equal(msg.text + strlen(msg.text) - 1, ")");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mesh_follows_strategy_wishes_and_nodes),
         cmocka_unit_test(shards_of_a_replica_are_neighbours),
+        cmocka_unit_test(groups_that_keep_pieces_come_out_even),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
