@@ -53,9 +53,10 @@ struct train_config {
     } optim;
     struct {
         char strategy[16], dp_replicate[16], dp_shard[16], reduce_dtype[16];
+        char reshard_after_forward[16];
         int64_t check_every, tp, pp, prefetch, blocks_per_unit, min_unit_params;
         double bucket_cap_mb;
-        bool find_unused_parameters, static_graph, reshard_after_forward, offload;
+        bool find_unused_parameters, static_graph, offload;
     } parallel;
     struct {
         int64_t every, batches;

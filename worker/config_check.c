@@ -138,6 +138,22 @@ static int check_optim(const struct train_config *c, struct errmsg *msg)
     return 0;
 }
 
+/* The number that the words are not; whether it fits the mesh is known later. */
+static int check_reshard(const struct train_config *c, struct errmsg *msg)
+{
+    const char *value = c->parallel.reshard_after_forward;
+
+    if (is(value, "true") || is(value, "false") || is(c->parallel.strategy, "fsdp") ||
+        is(c->parallel.strategy, "hsdp")) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_INVALID,
+        "parallel.reshard_after_forward=%s: parallel.strategy=%s drops no "
+        "weights after use; set it to true, or take fsdp or hsdp",
+        value, c->parallel.strategy);
+}
+
 static int check_parallel(const struct train_config *c, struct errmsg *msg)
 {
     if (c->parallel.tp != 1) {
@@ -150,7 +166,7 @@ static int check_parallel(const struct train_config *c, struct errmsg *msg)
         return refuse(msg, "parallel.offload", "true",
                       "false: the CPU's own memory is the host's");
     }
-    return 0;
+    return check_reshard(c, msg);
 }
 
 /* Of what goes to terminals. */

@@ -204,21 +204,25 @@ static bool is_auto(const struct yaml_node *n)
     return n->kind == YAML_SCALAR && strcmp(n->text, "auto") == 0;
 }
 
-static int decode_auto_text(const struct config_key *key, const struct yaml_node *n,
-                            struct train_config *config, struct errmsg *msg)
+static int decode_int_text(const struct config_key *key, const struct yaml_node *n,
+                           char *text, struct errmsg *msg)
 {
-    char *text = field(key, config);
     int64_t v = 0;
-    int rv;
+    int rv = decode_int(key, n, &v, msg);
 
-    if (is_auto(n)) {
-        return decode_text(key, n, text, key->size, msg);
-    }
-    rv = decode_int(key, n, &v, msg);
     if (rv == 0 && !str_format(text, key->size, "%lld", (long long)v)) {
         return blame_range(key, n, msg);
     }
     return rv;
+}
+
+static int decode_auto_text(const struct config_key *key, const struct yaml_node *n,
+                            struct train_config *config, struct errmsg *msg)
+{
+    char *text = field(key, config);
+
+    return is_auto(n) ? decode_text(key, n, text, key->size, msg)
+                      : decode_int_text(key, n, text, msg);
 }
 
 static int decode_number(const struct config_key *key, const struct yaml_node *n,
@@ -264,6 +268,19 @@ static int decode_bool(const struct config_key *key, const struct yaml_node *n,
         }
     }
     return blame_type(key, n, msg);
+}
+
+static int decode_bool_text(const struct config_key *key, const struct yaml_node *n,
+                            struct train_config *config, struct errmsg *msg)
+{
+    bool v = false;
+
+    if (decode_bool(key, n, &v, NULL) < 0) {
+        return decode_int_text(key, n, field(key, config), msg);
+    }
+    return str_format(field(key, config), key->size, "%s", v ? "true" : "false")
+               ? 0
+               : blame_range(key, n, msg);
 }
 
 enum { LONGEST_DAYS = 3650 };
@@ -354,6 +371,8 @@ int config_key_decode(const struct config_key *key, const struct yaml_node *n,
         return decode_pair(key, n, config, msg);
     case CONFIG_BOOL:
         return decode_bool(key, n, field(key, config), msg);
+    case CONFIG_BOOL_TEXT:
+        return decode_bool_text(key, n, config, msg);
     case CONFIG_INTERVAL:
         return decode_interval(key, n, field(key, config), msg);
     }

@@ -216,6 +216,7 @@ void config_key_format(const struct config_key *key, const struct train_config *
         put_string(b, value);
         break;
     case CONFIG_AUTO_TEXT:
+    case CONFIG_BOOL_TEXT:
         put_text(b, value);
         break;
     case CONFIG_TEXTS:
@@ -318,7 +319,8 @@ char *config_to_json(const struct train_config *config)
 static void describe_values(const struct config_key *key, char *text, size_t size)
 {
     bool has_range = key->type == CONFIG_INT || key->type == CONFIG_AUTO_INT ||
-                     key->type == CONFIG_AUTO_TEXT || key->type == CONFIG_NUMBER;
+                     key->type == CONFIG_AUTO_TEXT || key->type == CONFIG_BOOL_TEXT ||
+                     key->type == CONFIG_NUMBER;
     size_t used;
 
     config_key_describe(key, text, size);

@@ -31,6 +31,8 @@
     {p, CONFIG_INTERVAL, FIELD(f), fallback, 0, max, NULL, help}
 #define BOOL(p, f, fallback, help) \
     {p, CONFIG_BOOL, FIELD(f), fallback, 0, 0, NULL, help}
+#define BOOL_TEXT(p, f, fallback, min, max, help) \
+    {p, CONFIG_BOOL_TEXT, FIELD(f), fallback, min, max, NULL, help}
 
 static const struct config_key keys[] = {
     TEXT("run.name", run.name, "demo", "name of the run"),
@@ -126,8 +128,10 @@ static const struct config_key keys[] = {
          "as in PyTorch's DDP; the graph here never changes, whatever this says"),
     INT("parallel.check_every", parallel.check_every, "100", 0, 1e9,
         "steps between comparisons of the weights that several ranks hold; 0: never"),
-    BOOL("parallel.reshard_after_forward", parallel.reshard_after_forward, "true",
-         "fsdp, hsdp: drop gathered weights after use, gather them again"),
+    BOOL_TEXT("parallel.reshard_after_forward", parallel.reshard_after_forward, "true", 1,
+              1 << 20,
+              "fsdp, hsdp: drop gathered weights after use, gather them again; N: keep 1/N "
+              "of them, and gather that again from N neighbouring ranks alone"),
     INT("parallel.prefetch", parallel.prefetch, "1", 0, 64,
         "fsdp, hsdp: units gathered before they are needed"),
     INT("parallel.blocks_per_unit", parallel.blocks_per_unit, "1", 1, 1024,
@@ -413,6 +417,7 @@ void config_key_describe(const struct config_key *key, char *text, size_t size)
         [CONFIG_FRACTION] = "a number in [0, 1)",
         [CONFIG_PAIR] = "a list of two numbers in [0, 1)",
         [CONFIG_BOOL] = "true or false",
+        [CONFIG_BOOL_TEXT] = "true, false or an integer",
         [CONFIG_INTERVAL] = "auto, a number of steps, or a time such as 30s, 10m, 2h",
     };
 

@@ -20,7 +20,8 @@ enum config_type {
     CONFIG_FRACTION,  /* double in [0, 1) */
     CONFIG_PAIR,      /* two doubles in [0, 1), one after the other */
     CONFIG_BOOL,
-    CONFIG_INTERVAL, /* struct interval: steps in [min, max], "auto", or "10m" */
+    CONFIG_BOOL_TEXT, /* char[size]: "true", "false" or an integer in [min, max] */
+    CONFIG_INTERVAL,  /* struct interval: steps in [min, max], "auto", or "10m" */
 };
 
 struct config_key {

@@ -104,10 +104,14 @@ static size_t collectives_bytes(const struct trainer *t)
 {
     const char *kind = t->config->comm.kind;
     const struct mesh *m = &t->mesh;
+    int n_secondary = trainer_parallel_config(t).n_secondary;
     size_t n = comm_bytes(kind, t->launch->local_world_size);
 
     if (m->dp_shard > 1) {
         n += comm_bytes(kind, near(t, m->dp_shard, 1));
+    }
+    if (n_secondary > 0) {
+        n += comm_bytes(kind, near(t, n_secondary, 1));
     }
     if (m->dp_shard > 1 && m->dp_replicate > 1) {
         n += comm_bytes(kind, near(t, m->dp_shard, 1));
@@ -138,6 +142,9 @@ static void plan_rank(const struct trainer *t, int rank, size_t program,
     }
     if (bytes.gathered > 0) {
         add_arena(p, "parameters of others", bytes.gathered);
+    }
+    if (bytes.kept > 0) {
+        add_arena(p, "pieces of them, kept", bytes.kept);
     }
     add_arena(p, "gradients and reduction", bytes.grads);
     add_arena(p, "optimizer state", adamw_bytes(&adamw));

@@ -127,12 +127,29 @@ static int make_mesh(struct trainer *t, int node_size, struct errmsg *msg)
     return mesh_make(&wish, &t->mesh, msg);
 }
 
-/* Nodes are taken to be alike here; open_comms finds out. */
+static int check_reshard(const struct trainer *t, struct errmsg *msg)
+{
+    int n = atoi(t->config->parallel.reshard_after_forward); /* true, false: 0 */
+
+    return n > 0 ? mesh_check_reshard(&t->mesh, n, msg) : 0;
+}
+
+static bool is_grid_auto(const struct trainer *t)
+{
+    return t->strategy->replicates &&
+           strcmp(t->config->parallel.dp_replicate, "auto") == 0 &&
+           strcmp(t->config->parallel.dp_shard, "auto") == 0;
+}
+
+/* Nodes are taken to be alike here; open_comms finds out, and what follows from that is
+ * checked there. */
 static int open_mesh(struct trainer *t, struct errmsg *msg)
 {
     int local = t->launch->local_world_size;
+    bool is_guess = is_grid_auto(t) && local < t->launch->world_size;
+    int rv = make_mesh(t, t->launch->world_size % local == 0 ? local : 0, msg);
 
-    return make_mesh(t, t->launch->world_size % local == 0 ? local : 0, msg);
+    return rv < 0 || is_guess ? rv : check_reshard(t, msg);
 }
 
 static int freeze(struct trainer *t, struct errmsg *msg)
@@ -235,11 +252,9 @@ static int open_group(struct trainer *t, const char *group, int rank, int world_
 /* Both on auto: each rank has made the mesh of its own node's size. */
 static int settle_mesh(struct trainer *t, struct errmsg *msg)
 {
-    bool is_auto = strcmp(t->config->parallel.dp_replicate, "auto") == 0 &&
-                   strcmp(t->config->parallel.dp_shard, "auto") == 0;
     int rv = 0;
 
-    if (t->strategy->replicates && is_auto && !t->comm->uniform) {
+    if (is_grid_auto(t) && !t->comm->uniform) {
         rv = make_mesh(t, 0, msg);
         if (rv == 0 && trainer_leads(t)) {
             (void)fprintf(
@@ -249,7 +264,21 @@ static int settle_mesh(struct trainer *t, struct errmsg *msg)
                 t->strategy->name, t->mesh.dp_shard, t->mesh.dp_shard);
         }
     }
-    return rv;
+    return rv < 0 ? rv : check_reshard(t, msg);
+}
+
+/* Of the neighbours that gather again what they have kept. */
+static int open_secondary(struct trainer *t, struct errmsg *msg)
+{
+    int n = trainer_parallel_config(t).n_secondary;
+    int rank = t->launch->rank;
+    char group[32];
+
+    if (n == 0) {
+        return 0;
+    }
+    (void)snprintf(group, sizeof(group), "secondary%d", rank / n);
+    return open_group(t, group, rank % n, n, &t->secondary, msg);
 }
 
 /* One for each group of ranks and queue that works at the same time as others. */
@@ -273,6 +302,7 @@ static int open_comms(struct trainer *t, struct errmsg *msg)
     shard = mesh_shard(m, t->launch->rank);
     (void)snprintf(group, sizeof(group), "gather%d", replica);
     rv = open_group(t, group, shard, m->dp_shard, &t->gather, msg);
+    rv = rv < 0 ? rv : open_secondary(t, msg);
     if (m->dp_replicate == 1) {
         t->shard = t->comm;
         return rv;
@@ -286,7 +316,7 @@ static int open_comms(struct trainer *t, struct errmsg *msg)
 
 void trainer_abort(struct trainer *t)
 {
-    struct comm *all[] = {t->comm, t->gather, t->shard, t->replica};
+    struct comm *all[] = {t->comm, t->gather, t->secondary, t->shard, t->replica};
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (all[i]) {
@@ -299,6 +329,7 @@ static void close_comms(struct trainer *t)
 {
     comm_close(t->replica);
     comm_close(t->shard == t->comm ? NULL : t->shard);
+    comm_close(t->secondary);
     comm_close(t->gather);
     comm_close(t->comm);
 }
@@ -390,6 +421,7 @@ int trainer_open_dry(struct trainer *t, struct errmsg *msg)
     if (rv == 0 && t->config->data.train.n > 0) {
         rv = open_data(t, msg);
     }
+    rv = rv < 0 ? rv : check_reshard(t, msg); /* a plan takes the guess of open_mesh */
     return rv < 0 ? rv : trainer_open_device(t, NULL, msg);
 }
 

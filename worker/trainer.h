@@ -46,6 +46,7 @@ struct trainer {
     struct store_client *store;            /* NULL for one rank */
     struct comm *comm;                     /* of all ranks; NULL for one */
     struct comm *gather, *shard, *replica; /* as in parallel.h; may be `comm` */
+    struct comm *secondary;
     struct run_dir run_dir;
 
     struct layout layout;

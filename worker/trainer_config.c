@@ -3,6 +3,7 @@
 #include "worker/trainer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LOADER_AHEAD = 4 };
@@ -36,18 +37,27 @@ struct gpt2_config trainer_model_config(const struct train_config *config)
     return ret;
 }
 
+/* Weights are dropped after use, even if a piece stays; 1 is all of it, as in PyTorch. */
+static bool reshards(const struct train_config *c)
+{
+    return strcmp(c->parallel.reshard_after_forward, "false") != 0 &&
+           strcmp(c->parallel.reshard_after_forward, "1") != 0;
+}
+
 struct parallel_config trainer_parallel_config(const struct trainer *t)
 {
     const struct train_config *c = t->config;
     struct zero zero = t->strategy->zero;
+    int n_secondary = atoi(c->parallel.reshard_after_forward); /* true, false: 0 */
 
-    zero.params = zero.params && c->parallel.reshard_after_forward;
+    zero.params = zero.params && reshards(c);
     return (struct parallel_config){
         .ops = t->strategy,
         .layout = &t->layout,
         .device = t->device,
         .comm = t->comm,
         .gather = t->gather,
+        .secondary = t->secondary,
         .shard = t->shard,
         .replica = t->replica,
         .rank = t->launch->rank,
@@ -57,6 +67,7 @@ struct parallel_config trainer_parallel_config(const struct trainer *t)
         .blocks_per_group = (int)c->parallel.blocks_per_unit,
         .min_group_params = (size_t)c->parallel.min_unit_params,
         .ahead = (int)c->parallel.prefetch,
+        .n_secondary = zero.params && n_secondary < t->mesh.dp_shard ? n_secondary : 0,
         .n_leaves = t->n_leaves,
         .bucket_cap_bytes = (size_t)(c->parallel.bucket_cap_mb * 1024 * 1024),
         .exact = strcmp(c->train.reduction, "exact") == 0,

@@ -23,6 +23,10 @@ SHAPES = {
         "model.layers=6", "model.dim=512", "model.heads=8", "model.context=32",
         "model.vocab=8192", "train.micro_batch=1", "train.global_batch=4", *SHARDED,
         "parallel.strategy=fsdp"],
+    "fsdp that keeps pieces": [
+        "model.layers=12", "model.dim=512", "model.heads=8", "model.context=32",
+        "model.vocab=8192", "train.micro_batch=1", "train.global_batch=4", *SHARDED,
+        "parallel.strategy=fsdp", "parallel.reshard_after_forward=2"],
     "zero1, of which one rank has two leaves": [
         "model.layers=2", "model.dim=512", "model.heads=8", "model.context=32",
         "model.vocab=8192", "train.micro_batch=1", "train.global_batch=4", *SHARDED,
@@ -53,7 +57,8 @@ RANKS = [("one rank", 1), ("two ranks", 2), ("three ranks, of which one has two 
          ("zero1, of which one rank has two leaves", 3),
          ("dp, of which one rank owns all", 2), ("the order of the samples", 1),
          ("blocks computed again", 1), ("a copy of the weights in bf16", 1),
-         ("norms and gelu computed again", 1)]
+         ("norms and gelu computed again", 1),
+         *([("fsdp that keeps pieces", 4)] if training.SOAK else [])]
 
 
 def dry_run(bin_dir, corpus, run_dir, nproc, *extra):
@@ -250,3 +255,27 @@ def test_fsdp_holds_a_share_and_the_units_in_flight(
         shards = (micro_batches // nproc).bit_length()
     assert took["gradients and reduction"] <= (
         shards * (n_params + embedding) / nproc * 1.02 + 2 * embedding + 2 * block)
+
+
+def test_kept_pieces_are_planned(bin_dir, corpus, tmp_path):
+    """Of all but the embeddings, which stay as they are; each block's second gather is of two
+    halves instead of four quarters, except the last norm's and the last block's: they are
+    still there."""
+    options = ["model.dim=512", "model.heads=8", "model.layers=10", "model.vocab=8192",
+               "train.micro_batch=1", "train.global_batch=4", *SHARDED, "parallel.strategy=fsdp"]
+    plain = dry_run(bin_dir, corpus, tmp_path / "run", 4, *options)
+    kept = dry_run(bin_dir, corpus, tmp_path / "run", 4, *options,
+                   "parallel.reshard_after_forward=2")
+    block = 12 * 513 * 512
+    mib = 4 / (1 << 20)
+    assert arenas(kept)["pieces of them, kept"] == pytest.approx(10 * block / 2 * mib, rel=0.01)
+    assert arenas(kept)["parameters of others"] == arenas(plain)["parameters of others"]
+    assert arenas(kept)["collectives"] > arenas(plain)["collectives"]
+    assert "pieces of them, kept" not in arenas(plain)
+    assert sent_floats(plain) - sent_floats(kept) == pytest.approx(
+        9 * block * (3 / 4 - 1 / 2), rel=0.02)
+    for same, as_number in (("true", 4), ("false", 1)):
+        plans = [dry_run(bin_dir, corpus, tmp_path / "run", 4, *options,
+                         f"parallel.reshard_after_forward={value}") for value in (same, as_number)]
+        assert sent_floats(plans[0]) == sent_floats(plans[1])
+        assert "pieces of them, kept" not in arenas(plans[1])

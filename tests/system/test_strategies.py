@@ -72,13 +72,18 @@ CASES = [
     ("fsdp", 2, ["parallel.reshard_after_forward=false"]),
     ("fsdp", 3, ["parallel.prefetch=0", "parallel.blocks_per_unit=2"]),
     ("fsdp", 2, ["parallel.prefetch=3", "parallel.min_unit_params=1000000"]),
+    ("fsdp", 4, ["parallel.reshard_after_forward=2"]),
+    ("fsdp", 4, ["parallel.reshard_after_forward=2", "parallel.prefetch=0"]),
+    ("fsdp", 4, ["parallel.reshard_after_forward=4"]),
+    ("fsdp", 3, ["parallel.reshard_after_forward=1"]),
     ("hsdp", 4, ["parallel.dp_shard=2"]),
     ("hsdp", 4, ["parallel.dp_replicate=2", "parallel.reshard_after_forward=false"]),
     ("hsdp", 3, []), ("dp", 1, []), ("dp", 2, []), ("dp", 3, []),
 ]
 
 
-IN_SHORT = [("zero1", 2), ("zero2", 3), ("fsdp", 4), ("hsdp", 3), ("dp", 2), ("dp", 3)]
+IN_SHORT = [("zero1", 2, []), ("zero2", 3, []), ("fsdp", 4, []), ("hsdp", 3, []), ("dp", 2, []),
+            ("dp", 3, []), ("fsdp", 4, ["parallel.reshard_after_forward=2"])]
 
 
 def thorough_unless(short, *values, **kwargs):
@@ -88,7 +93,7 @@ def thorough_unless(short, *values, **kwargs):
 @pytest.mark.parametrize("global_batch", [thorough_unless(False, 8, id="no rest"),
                                           thorough_unless(True, 22, id="uneven rounds")])
 @pytest.mark.parametrize("strategy,nproc,extra", [
-    thorough_unless((s, n) in IN_SHORT, s, n, e, id=f"{s}-{n}{''.join('-' + x for x in e)}")
+    thorough_unless((s, n, e) in IN_SHORT, s, n, e, id=f"{s}-{n}{''.join('-' + x for x in e)}")
     for s, n, e in CASES
 ])
 def test_every_strategy_gives_the_same_answer(
@@ -121,6 +126,9 @@ ROUNDING_CASES = [
     *(("bf16 gradients", s, n, e) for s, n, e in CASES if n < 4 and (s, n, e) != ("fsdp", 3, [])),
     ("bf16", "ddp", 2, []), ("bf16", "zero1", 2, []), ("bf16", "zero2", 3, []),
     ("bf16", "hsdp", 4, ["parallel.dp_shard=2"]),
+    ("bf16", "fsdp", 4, ["parallel.reshard_after_forward=2"]),
+    ("bf16 gradients", "hsdp", 8, ["parallel.dp_shard=4", "parallel.reshard_after_forward=2"]),
+    ("fp16", "fsdp", 6, ["parallel.reshard_after_forward=3", "parallel.prefetch=0"]),
     ("fp16", "ddp", 3, []), ("fp16", "zero1", 3, []), ("fp16", "fsdp", 2, []),
     ("dropout", "ddp", 1, ["train.activation_checkpointing=block"]),
     ("dropout", "fsdp", 2, ["train.activation_checkpointing=selective"]),
@@ -278,10 +286,36 @@ def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
      ["parallel.dp_shard=3", "2 ranks", "auto"]),
     (["parallel.dp_shard=2"], ["parallel.dp_shard=2", "ddp", "hsdp"]),
     (["parallel.strategy=fsdp", "train.global_batch=2", *SHARDED], ["2 ranks", "at most 1 rank"]),
-], ids=["mesh", "axis", "ranks"])
+    (["parallel.strategy=fsdp", "parallel.reshard_after_forward=3", *SHARDED],
+     ["parallel.reshard_after_forward=3", "2 ranks", "(1, 2)", "true"]),
+], ids=["mesh", "axis", "ranks", "pieces"])
 def test_what_cannot_be_is_refused_in_a_line(train, tmp_path, extra, words):
     run = train(tmp_path / "run", *extra, nproc=2)
     assert run.wait() == 2
     lines = [line for line in run.err().splitlines() if words[0] in line]
     assert lines and all(all(word in line for word in words) for line in lines), run.err()
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.thorough
+def test_an_elastic_job_keeps_pieces_while_they_come_out_even(train, tmp_path, wait_for, free_port):
+    """4 ranks: pieces of 2; 2 ranks: they are all there are; 3 ranks: refused."""
+    run_dir = tmp_path / "run"
+    options = ["--nnodes=1:2", "--rdzv-id=even", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+               "--max-restarts=9"]
+    extra = ["train.steps=100000", "parallel.strategy=fsdp", "parallel.reshard_after_forward=2"]
+
+    def trains_on(n):
+        return any(m["world_size"] == n for m in training.metrics(run_dir))
+
+    first = train(run_dir, *extra, options=options)
+    second = train(run_dir, *extra, options=options)
+    wait_for(lambda: trains_on(4))
+    second.kill_group()
+    wait_for(lambda: trains_on(2))
+    third = train(run_dir, *extra, nproc=1, options=options)
+    for node in (first, third):
+        assert node.wait() == 2, node.err()
+        assert re.search(r"reshard_after_forward=2 does not divide the 3 ranks .*\(1, 3\)$",
+                         node.err(), re.M), node.err()
+    assert not trains_on(3)

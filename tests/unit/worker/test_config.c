@@ -30,7 +30,7 @@ static void without_a_file_every_key_has_its_default(void **state)
     assert_string_equal(c->parallel.dp_replicate, "auto");
     assert_int_equal(c->device.threads, 0);
     assert_int_equal(c->data.train.n, 0);
-    assert_true(c->parallel.reshard_after_forward);
+    assert_string_equal(c->parallel.reshard_after_forward, "true");
     assert_false(c->parallel.find_unused_parameters || c->parallel.static_graph);
     assert_int_equal(c->parallel.check_every, 100);
     assert_string_equal(c->checkpoint.resume, "auto");
@@ -293,9 +293,6 @@ static void wrong_types_and_ranges_are_refused(void **state)
         "parallel: {find_unused_parameters: yes}",
         "@/x.yaml:1:36: parallel.find_unused_parameters: \"yes\" is not "
         "true or false");
-    assert_file_refused("parallel: {reshard_after_forward: 4}",
-                        "@/x.yaml:1:35: parallel.reshard_after_forward: \"4\" is not "
-                        "true or false");
     assert_file_refused("data: {train: [a, {b: 1}]}",
                         "@/x.yaml:1:19: data.train is a list of texts, not a section");
     assert_refused("data.sampler=random",
@@ -446,7 +443,9 @@ static void what_is_printed_reads_back_the_same(void **state)
         "run.name='a: b #c'|data.train=[' x', '-', '[', 'y,z', \"'\", '~', '?']");
     round_trip("optim.lr=0.1|optim.eps=4.9e-324|optim.min_lr=0.30000000000000004|"
                "optim.betas=[0.1,0.7]|train.seed=9200000000000000000|device.threads=3|"
-               "parallel.dp_replicate=2|parallel.find_unused_parameters=true");
+               "parallel.dp_replicate=2|parallel.find_unused_parameters=true|"
+               "parallel.reshard_after_forward=8");
+    round_trip("parallel.reshard_after_forward=false");
 }
 
 static void json_is_flat_text(void **state)
