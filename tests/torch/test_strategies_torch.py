@@ -31,6 +31,7 @@ STRATEGIES = {
     "zero2": (4, [], "zero2"),
     "fsdp": (2, [], "fsdp"),
     "fsdp, weights kept": (3, ["parallel.reshard_after_forward=false"], "zero2"),
+    "fsdp, pieces kept": (4, ["parallel.reshard_after_forward=2"], "hpz"),
     "hsdp": (4, ["parallel.dp_shard=2"], "hsdp"),
 }
 

@@ -64,6 +64,7 @@ STRATEGIES = {
     "zero1": zero1,
     "zero2": lambda c: sharded(c, dist.get_world_size(), reshard=False),
     "fsdp": lambda c: sharded(c, dist.get_world_size(), reshard=True),
+    "hpz": lambda c: sharded(c, dist.get_world_size(), reshard=2),
     "hsdp": lambda c: sharded(c, 2, dist.get_world_size() // 2, reshard=True),
 }
 
