@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import training
 
-STEPS = 120
+STEPS = 240  # enough to find a worker's memory before it ends
 # Frozen, so that it stays what it was at first: ones, and behind them zeros.
 COMMON = [f"train.steps={STEPS}", "train.freeze=[h.1.ln_2.*]", "checkpoint.every=0",
           "eval.every=0"]
@@ -91,6 +91,7 @@ def test_without_the_comparison_nobody_notices(train, tmp_path, wait_for):
     *(pytest.param(*case, marks=pytest.mark.thorough) for case in [
         ("ddp", 2, ["comm.kind=tcp"]),
         ("zero2", 3, []),
+        ("dp", 3, []),
         ("fsdp", 3, []),
         ("fsdp", 2, ["parallel.reshard_after_forward=false"]),
         ("hsdp", 4, ["parallel.dp_shard=2"]),
