@@ -2,6 +2,7 @@
 
 #include "common/str.h"
 
+#include <float.h>
 #include <string.h>
 
 /* What no single key can know: values that go with others, and values that are
@@ -77,9 +78,10 @@ bool config_scales_loss(const struct train_config *c)
                                             : is(c->train.grad_scaler, "true");
 }
 
+/* The scale is fp32: so near to 1 a factor changes nothing. */
 static int check_scaler(const struct train_config *c, struct errmsg *msg)
 {
-    if (c->train.growth_factor <= 1) {
+    if (c->train.growth_factor < 1 + (double)FLT_EPSILON) {
         return errmsg_set(msg, ERR_INVALID,
                           "train.growth_factor (%g) must be above 1: the loss scale "
                           "could never grow again",
@@ -90,6 +92,13 @@ static int check_scaler(const struct train_config *c, struct errmsg *msg)
             msg, ERR_INVALID,
             "train.backoff_factor (%g) must be above 0: an overflow would "
             "leave no loss scale",
+            c->train.backoff_factor);
+    }
+    if (c->train.backoff_factor > 1 - (double)FLT_EPSILON) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "train.backoff_factor (%g) must be below 1: an overflow would "
+            "leave the loss scale as it is",
             c->train.backoff_factor);
     }
     return 0;

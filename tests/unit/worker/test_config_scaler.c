@@ -71,6 +71,12 @@ static void factors_that_lead_nowhere_are_refused_by_the_checks(void **state)
         {"train.growth_factor=1",
          "train.growth_factor (1) must be above 1: the loss scale could never grow "
          "again"},
+        {"train.growth_factor=1.00000001",
+         "train.growth_factor (1) must be above 1: the loss scale could never grow "
+         "again"},
+        {"train.backoff_factor=0.99999999",
+         "train.backoff_factor (1) must be below 1: an overflow would leave the loss "
+         "scale as it is"},
         {"train.backoff_factor=0",
          "train.backoff_factor (0) must be above 0: an overflow would leave no loss "
          "scale"},
