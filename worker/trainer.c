@@ -373,6 +373,7 @@ static int open_arenas(struct trainer *t, struct errmsg *msg)
     size_t leaf_bytes = (size_t)model.batch * (size_t)model.seq_len * sizeof(int32_t);
     void *tokens = NULL;
     void *targets = NULL;
+    uint32_t n_val = evaluate_batches(t);
     int rv;
 
     rv = alloc_arena(t, leaf_bytes, &tokens, msg);
@@ -389,16 +390,9 @@ static int open_arenas(struct trainer *t, struct errmsg *msg)
                 : losses_new(t->device, t->comm, t->n_leaves, trainer_team(t),
                              &t->losses, msg);
     rv = rv < 0 ? rv : open_replicas(t, msg);
-    if (rv == 0 && t->val_data) {
-        uint64_t available =
-            dataset_samples(t->val_data) / (uint64_t)t->config->train.micro_batch;
-        uint64_t n = MIN(available, (uint64_t)t->config->eval.batches);
-
-        rv = n == 0 ? 0
-                    : losses_new(t->device, t->comm, (uint32_t)n, trainer_team(t),
-                                 &t->val_losses, msg);
-    }
-    return rv;
+    return rv < 0 || n_val == 0 ? rv
+                                : losses_new(t->device, t->comm, n_val, trainer_team(t),
+                                             &t->val_losses, msg);
 }
 
 /* What needs no other rank, no device, no data and writes nothing. */
