@@ -6,7 +6,8 @@
 #include "worker/trainer.h"
 
 /* No training goes on from here. A scaled loss has a gradient that is not finite now and
- * then: its step was skipped, and a smaller scale is to help. */
+ * then: its step was skipped, and a smaller scale is to help. In fp16 the loss may be so,
+ * too. */
 bool divergence_is(const struct trainer *t, const struct metrics_line *line);
 
 /* The report: cause, the last checkpoint, remedy. */

@@ -18,7 +18,8 @@ void scaling_save(struct trainer *t);
 void scaling_restore(struct trainer *t, const struct checkpoint_scaler *saved);
 
 /* What multiplies the gradient of a leaf's summed loss: 1 / tokens of a step, times the
- * scale, each rounded. */
+ * scale, each rounded. So gradients in fp16 do not depend on the number of ranks; W ranks
+ * of torch's DDP, which divide by W after backward, have them W times as large. */
 float scaling_of_leaf(const struct trainer *t);
 
 /* Of the step that comes: everything that its update needs is known before it. */

@@ -177,6 +177,20 @@ def train(bin_dir, start, corpus):
     return begin
 
 
+@pytest.fixture(scope="session")
+def train_in(bin_dir, corpus, tmp_path_factory):
+    """train_in(*overrides, nproc=N) trains to the end: the run's folder, and the process."""
+
+    def run_one(*extra, nproc):
+        folder = tmp_path_factory.mktemp("train")
+        run = Process([bin_dir / "ctrun", f"--nproc-per-node={nproc}", "ctrun-worker",
+                       *training.overrides(corpus, folder / "run", *extra)], folder, "ctrun")
+        assert run.wait() == 0, run.err()
+        return folder / "run", run
+
+    return run_one
+
+
 @pytest.fixture
 def two_hosts(wait_for):
     """Two network namespaces joined by a cable: [(name, address), …]."""
