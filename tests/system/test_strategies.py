@@ -1,5 +1,5 @@
 """Whatever is cut into shards, and over however many ranks: byte-identical losses, norms and
-texts."""
+texts, and the same state at the end."""
 
 import os
 import re
@@ -18,7 +18,7 @@ COMMON = [
     f"train.steps={STEPS}", "model.layers=3", "optim.warmup=2", "eval.every=3", "eval.batches=5",
     "sample.every=4", "sample.tokens=5", "log.curve=false",
 ]
-SHARDED = ["checkpoint.every=0", "checkpoint.resume=never"]
+SHARDED = ["checkpoint.every=0", "checkpoint.resume=never"]  # one at the end
 
 
 def columns(run_dir):
@@ -31,39 +31,27 @@ def texts(run):
 
 
 @pytest.fixture(scope="module")
-def alone(train_in):
+def answer(bin_dir):
+    """What a run has come to."""
+    return lambda run_dir, run: (
+        columns(run_dir), texts(run), training.state_hash(bin_dir, run_dir, STEPS))
+
+
+@pytest.fixture(scope="module")
+def alone(train_in, answer):
     """ddp on one rank, by the number of samples in a step and what is rounded."""
     known = {}
 
-    def answer(global_batch, *extra):
+    def answer_to(global_batch, *extra):
         key = global_batch, *extra
         if key not in known:
-            run_dir, run = train_in(*COMMON, f"train.global_batch={global_batch}", *extra, nproc=1)
-            known[key] = columns(run_dir), texts(run)
+            known[key] = answer(
+                *train_in(*COMMON, f"train.global_batch={global_batch}", *extra, nproc=1))
             assert len(known[key][0]["loss"]) == STEPS
             assert len(known[key][1]) == 2
         return known[key]
 
-    return answer
-
-
-@pytest.fixture(scope="module")
-def train_in(bin_dir, corpus, tmp_path_factory):
-    def start(*extra, nproc):
-        folder = tmp_path_factory.mktemp("strategy")
-        run = training_process(bin_dir, corpus, folder, nproc, *extra)
-        assert run.wait() == 0, run.err()
-        return folder / "run", run
-
-    return start
-
-
-def training_process(bin_dir, corpus, folder, nproc, *extra):
-    from conftest import Process
-
-    return Process(
-        [bin_dir / "ctrun", f"--nproc-per-node={nproc}", "ctrun-worker",
-         *training.overrides(corpus, folder / "run", *extra)], folder, "ctrun")
+    return answer_to
 
 
 CASES = [
@@ -97,12 +85,12 @@ def thorough_unless(short, *values, **kwargs):
     for s, n, e in CASES
 ])
 def test_every_strategy_gives_the_same_answer(
-    train_in, alone, strategy, nproc, extra, global_batch
+    train_in, answer, alone, strategy, nproc, extra, global_batch
 ):
     run_dir, run = train_in(
         *COMMON, *SHARDED, f"train.global_batch={global_batch}", f"parallel.strategy={strategy}",
         *extra, nproc=nproc)
-    assert (columns(run_dir), texts(run)) == alone(global_batch)
+    assert answer(run_dir, run) == alone(global_batch)
 
 
 @pytest.mark.parametrize("strategy", ["zero1", "dp"])
@@ -139,11 +127,11 @@ ROUNDING_CASES = [
     pytest.param(*case, id="-".join(str(x) for x in (*case[:3], *case[3])))
     for case in (ROUNDING_CASES if training.SOAK else ROUNDING_CASES[:1])
 ])
-def test_every_strategy_rounds_alike(train_in, alone, rounded, strategy, nproc, extra):
+def test_every_strategy_rounds_alike(train_in, answer, alone, rounded, strategy, nproc, extra):
     options = ROUNDED[rounded]
     run_dir, run = train_in(*COMMON, *SHARDED, "train.global_batch=22", *options,
                             f"parallel.strategy={strategy}", *extra, nproc=nproc)
-    assert (columns(run_dir), texts(run)) == alone(22, *options)
+    assert answer(run_dir, run) == alone(22, *options)
     fp32 = alone(22, *[x for x in options if x.startswith("model.")])[0]["loss"]
     losses = columns(run_dir)["loss"]
     assert losses[0] != fp32[0]
@@ -221,10 +209,23 @@ def test_dp_goes_on_after_its_owner_was_killed(bin_dir, train, long_run, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def long_run(bin_dir, train_in):
-    """The losses and the final state of one rank, undisturbed."""
-    run_dir, _ = train_in(f"train.steps={LONG}", nproc=1)
-    return training.loss_column(run_dir), training.state_hash(bin_dir, run_dir, step=LONG)
+def long_run_in(bin_dir, train_in):
+    """The losses and the final state of one rank, undisturbed, by precision."""
+    known = {}
+
+    def make(precision):
+        if precision not in known:
+            run_dir, _ = train_in(f"train.steps={LONG}", f"train.precision={precision}", nproc=1)
+            known[precision] = (
+                training.loss_column(run_dir), training.state_hash(bin_dir, run_dir, step=LONG))
+        return known[precision]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def long_run(long_run_in):
+    return long_run_in("fp32")
 
 
 # Each part of a run goes on from what the one before has saved.
@@ -256,15 +257,21 @@ def test_a_run_goes_on_in_any_other_layout(bin_dir, train, long_run, tmp_path, w
             training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
 
 
-@pytest.mark.parametrize("strategy", [
-    "fsdp", *(thorough_unless(False, s) for s in ("zero2", "hsdp", "dp"))])
+@pytest.mark.parametrize("strategy,precision", [
+    ("fsdp", "fp32"),
+    *(thorough_unless(False, *case) for case in (
+        ("fsdp", "bf16"), ("hsdp", "fp32"), ("dp", "fp32"),
+        *([("zero2", "fp32"), *((s, "bf16") for s in ("ddp", "zero1", "zero2", "hsdp"))]
+          if training.SOAK else []))),
+])
 def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
-    bin_dir, train, long_run, tmp_path, wait_for, strategy, free_port
+    bin_dir, train, long_run_in, tmp_path, wait_for, strategy, precision, free_port
 ):
     run_dir = tmp_path / "run"
     options = ["--nnodes=1:2", "--rdzv-id=lost", f"--rdzv-endpoint=127.0.0.1:{free_port}",
                "--max-restarts=9"]
-    extra = [f"train.steps={LONG}", f"parallel.strategy={strategy}"]
+    extra = [f"train.steps={LONG}", f"parallel.strategy={strategy}",
+             f"train.precision={precision}"]
     first = train(run_dir, *extra, options=options)
     second = train(run_dir, *extra, options=options)
     wait_for(lambda: training.last_step(run_dir) >= LONG // 8)
@@ -275,7 +282,7 @@ def test_a_run_that_loses_two_of_four_ranks_ends_the_same_on_three(
     for node in (first, third):
         assert node.wait() == 0, node.err()
     assert (training.loss_column(run_dir),
-            training.state_hash(bin_dir, run_dir, step=LONG)) == long_run
+            training.state_hash(bin_dir, run_dir, step=LONG)) == long_run_in(precision)
     assert {m["world_size"] for m in training.metrics(run_dir)} >= {3}
     if strategy == "hsdp":  # a node of two ranks and one of one
         assert "have different numbers of ranks: one copy over all 3 (dp_shard=3)" in first.err()
