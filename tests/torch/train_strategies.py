@@ -3,7 +3,9 @@ test_strategies_torch.py. Every rank starts
 
     train_strategies.py SETTINGS.json
 
-under ctrun; rank 0 prints a line of JSON for each strategy: the steps' losses and gradient norms.
+under ctrun; rank 0 prints a line of JSON for each strategy: the steps' losses, gradient norms and
+loss scales. Some compute in bf16 or fp16: fully_shard by its MixedPrecisionPolicy, DDP with weights
+cast for each step or under autocast.
 The first weights are those of a checkpoint of the engine, which torch.distributed.checkpoint loads
 into each strategy's own mesh; the samples are DistributedSampler's. One more line tells what of the
 checkpoint, moments included, a mesh of two ranks has got wrong (starting PyTorch is what takes
@@ -22,7 +24,7 @@ from checkpoint_readers import differing_in_mesh
 from make_fixtures import GPT2, learning_rate, optimizer_of, parameter_groups
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.utils.data import DistributedSampler
 
@@ -32,15 +34,27 @@ def load_weights(model, c):
     dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(c["checkpoint"]))
 
 
-def replicated(c, make_optimizer):
+def replicated(c, make_optimizer, wrap=lambda model: model):
     model = GPT2(c)
     load_weights(model, c)
-    model = nn.parallel.DistributedDataParallel(model)
+    model = nn.parallel.DistributedDataParallel(wrap(model))
     return model, make_optimizer(model)
 
 
-def ddp(c):
-    return replicated(c, lambda model: optimizer_of(model, c))
+def ddp(c, **kwargs):
+    return replicated(c, lambda model: optimizer_of(model, c), **kwargs)
+
+
+class Cast(nn.Module):
+    """Computes with weights cast to bf16, as fully_shard's MixedPrecisionPolicy does."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens):
+        cast = {name: p.bfloat16() for name, p in self.model.named_parameters()}
+        return torch.func.functional_call(self.model, cast, (tokens,))
 
 
 def zero1(c):
@@ -49,12 +63,12 @@ def zero1(c):
         eps=c["eps"]))
 
 
-def sharded(c, *mesh_shape, reshard):
+def sharded(c, *mesh_shape, reshard, policy=MixedPrecisionPolicy()):
     names = ("replicate", "shard")[-len(mesh_shape):]
     mesh = init_device_mesh("cpu", mesh_shape, mesh_dim_names=names)
     model = GPT2(c)
     for part in (*model.h, model):
-        fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
+        fully_shard(part, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
     load_weights(model, c)
     return model, optimizer_of(model, c)
 
@@ -66,7 +80,14 @@ STRATEGIES = {
     "fsdp": lambda c: sharded(c, dist.get_world_size(), reshard=True),
     "hpz": lambda c: sharded(c, dist.get_world_size(), reshard=2),
     "hsdp": lambda c: sharded(c, 2, dist.get_world_size() // 2, reshard=True),
+    "fsdp, bf16": lambda c: sharded(
+        c, dist.get_world_size(), reshard=True,
+        policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)),
+    "ddp, bf16": lambda c: ddp(c, wrap=Cast),
+    "ddp, autocast to bf16": ddp,
+    "ddp, autocast to fp16": ddp,
 }
+AUTOCAST = {"ddp, autocast to bf16": torch.bfloat16, "ddp, autocast to fp16": torch.float16}
 
 
 def batches(c):
@@ -87,20 +108,27 @@ def mean(value):
     return value.item() / dist.get_world_size()
 
 
-def train(c, model, optimizer):
-    losses, norms = [], []
+def train(c, model, optimizer, dtype=None):
+    scaler = torch.amp.GradScaler(
+        "cpu", c["init_scale"], growth_interval=c["growth_interval"],
+        enabled=dtype == torch.float16)
+    losses, norms, scales = [], [], []
     for step, rows in enumerate(batches(c), 1):
-        logits = model(rows[:, :-1])
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            logits = model(rows[:, :-1]).float()
         loss = F.cross_entropy(logits.reshape(-1, c["vocab"]), rows[:, 1:].reshape(-1))
         optimizer.zero_grad()
-        loss.backward()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(model.parameters(), c["grad_clip"])
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(c, step)
-        optimizer.step()
+        scales.append(scaler.get_scale())
+        scaler.step(optimizer)
+        scaler.update()
         losses.append(mean(loss.detach()))
         norms.append(getattr(norm, "full_tensor", lambda: norm)().item())
-    return losses, norms
+    return {"loss": losses, "norm": norms, "scale": scales}
 
 
 def check_small_mesh(c):
@@ -120,9 +148,9 @@ def main(path):
     if dist.get_rank() == 0:
         print(json.dumps({"what": "small mesh", "wrong": wrong}), flush=True)
     for name, make in STRATEGIES.items():
-        losses, norms = train(c, *make(c))
+        trace = train(c, *make(c), AUTOCAST.get(name))
         if dist.get_rank() == 0:
-            print(json.dumps({"what": name, "loss": losses, "norm": norms}), flush=True)
+            print(json.dumps({"what": name, **trace}), flush=True)
     dist.destroy_process_group()
 
 
