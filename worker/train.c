@@ -5,7 +5,8 @@
  *   norm, clip, AdamW (after the snapshot that may still be copying)
  *   a loss or norm that is not finite ends the run: no checkpoint is taken of it; and so
  *     does a difference between ranks that hold the same weights; where the loss is
- *     scaled, such a norm skips the update and lowers the scale
+ *     scaled, such a norm skips the update and lowers the scale, and a loss of fp16 that
+ *     is not finite ends nothing
  *   the loss arrives; every eval.every steps the validation loss, and with
  *     checkpoint.keep_best that of each checkpoint
  *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
