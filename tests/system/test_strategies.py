@@ -326,3 +326,18 @@ def test_an_elastic_job_keeps_pieces_while_they_come_out_even(train, tmp_path, w
         assert re.search(r"reshard_after_forward=2 does not divide the 3 ranks .*\(1, 3\)$",
                          node.err(), re.M), node.err()
     assert not trains_on(3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_pieces_fit_the_mesh_that_all_nodes_make(train, tmp_path, alone, free_port, pieces):
+    """Nodes of three ranks and one: a copy over four, which no node knows of alone."""
+    run_dir = tmp_path / "run"
+    options = ["--nnodes=2", "--rdzv-id=fit", f"--rdzv-endpoint=127.0.0.1:{free_port}"]
+    nodes = [train(run_dir, *COMMON, *SHARDED, "parallel.strategy=hsdp",
+                   f"parallel.reshard_after_forward={pieces}", nproc=n, options=options)
+             for n in (3, 1)]
+    for node in nodes:
+        assert node.wait() == (0 if pieces == 2 else 2), node.err()
+        assert pieces == 2 or "does not divide the 4 ranks of a copy" in node.err()
+    assert pieces == 3 or columns(run_dir) == alone(8)[0]
