@@ -326,10 +326,10 @@ static void fetch(struct gather *g, struct slot *s)
         put_own(c, s->data + (own->begin - group_begin(c, group)), own);
     }
     comm_all_gather(from->comm, QUEUE_GATHER, s->data, from->offsets[group]);
-    s->loaded = device_mark(c->device, QUEUE_GATHER);
     if (keeps(g, group) && !g->is_kept[group]) {
         copy_piece(g, s, true);
     }
+    s->loaded = device_mark(c->device, QUEUE_GATHER); /* after a pass all is done */
 }
 
 static size_t sent_to_others(const struct source *s, int group)
