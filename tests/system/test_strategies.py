@@ -198,7 +198,7 @@ def test_dp_goes_on_after_its_owner_was_killed(bin_dir, train, long_run, tmp_pat
     run_dir = tmp_path / "run"
     run = train(run_dir, f"train.steps={LONG}", "parallel.strategy=dp", nproc=3,
                 options=["--max-restarts=1"])
-    wait_for(lambda: training.last_step(run_dir) >= 12)
+    wait_for(lambda: training.checkpoints(run_dir))
     os.kill(training.workers(run.pid)[0], signal.SIGKILL)
     assert run.wait() == 0, run.err()
     assert "resumed from" in run.out()
