@@ -121,6 +121,7 @@ def test_the_first_weights_are_named(train, tmp_path):
     assert re.findall(r"weights from .*", run.out()) == [f"weights from {given.name}"]
 
 
+@pytest.mark.thorough
 def test_a_restart_does_not_need_the_given_checkpoint_any_more(train, tmp_path, wait_for):
     first, run_dir = tmp_path / "first", tmp_path / "run"
     assert train(first, "train.steps=4", nproc=1).wait() == 0
@@ -133,6 +134,7 @@ def test_a_restart_does_not_need_the_given_checkpoint_any_more(train, tmp_path, 
     assert training.last_step(run_dir) == 240
 
 
+@pytest.mark.thorough
 def test_resume_never_still_goes_on_after_a_kill(bin_dir, train, tmp_path, wait_for):
     run_dir, alone = tmp_path / "run", tmp_path / "alone"
     run = train(run_dir, LONG, "checkpoint.resume=never", options=["--max-restarts=1"])

@@ -181,7 +181,8 @@ def test_hsdp_shards_inside_the_node(bin_dir, train, tmp_path, two_hosts, alone)
     assert columns(tmp_path / "run") == alone(8)[0]
 
 
-@pytest.mark.parametrize("strategy", ["zero1", "fsdp", "dp"])
+@pytest.mark.parametrize("strategy", [
+    thorough_unless(False, "zero1"), "fsdp", thorough_unless(False, "dp")])
 def test_a_killed_rank_leaves_nobody_waiting(train, long_run, tmp_path, wait_for, strategy):
     """The others are in the midst of gathers and exchanges on several queues."""
     run_dir = tmp_path / "run"
@@ -193,6 +194,7 @@ def test_a_killed_rank_leaves_nobody_waiting(train, long_run, tmp_path, wait_for
     assert training.loss_column(run_dir) == long_run[0]
 
 
+@pytest.mark.thorough
 def test_dp_goes_on_after_its_owner_was_killed(bin_dir, train, long_run, tmp_path, wait_for):
     """Nobody else has anything of the state."""
     run_dir = tmp_path / "run"
