@@ -46,14 +46,12 @@ struct gather {
 
 static size_t group_begin(const struct gather_config *c, int group)
 {
-    return c->layout->unit[c->groups->first[group]].offset;
+    return unit_group_begin(c->layout, c->groups, group);
 }
 
 static size_t group_size(const struct gather_config *c, int group)
 {
-    const struct unit *last = &c->layout->unit[c->groups->first[group + 1] - 1];
-
-    return last->offset + last->size - group_begin(c, group);
+    return unit_group_size(c->layout, c->groups, group);
 }
 
 static int count_slots(const struct gather_config *c)
@@ -65,12 +63,7 @@ static int count_slots(const struct gather_config *c)
 
 static size_t ring_size(const struct gather_config *c)
 {
-    size_t most = 0;
-
-    for (int g = 1; g < c->groups->n; g++) {
-        most = MAX(most, group_size(c, g));
-    }
-    return most;
+    return unit_group_largest(c->layout, c->groups);
 }
 
 /* What a pass sees is the own block itself. */

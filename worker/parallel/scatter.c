@@ -59,14 +59,12 @@ struct scatter {
 
 static size_t group_begin(const struct scatter_config *c, int group)
 {
-    return c->layout->unit[c->groups->first[group]].offset;
+    return unit_group_begin(c->layout, c->groups, group);
 }
 
 static size_t group_size(const struct scatter_config *c, int group)
 {
-    const struct unit *last = &c->layout->unit[c->groups->first[group + 1] - 1];
-
-    return last->offset + last->size - group_begin(c, group);
+    return unit_group_size(c->layout, c->groups, group);
 }
 
 static size_t round_up(size_t n)
@@ -89,12 +87,7 @@ size_t scatter_slot_size(const struct scatter_config *c)
 
 static size_t ring_size(const struct scatter_config *c)
 {
-    size_t most = 0;
-
-    for (int g = 1; g < c->groups->n; g++) {
-        most = MAX(most, group_size(c, g));
-    }
-    return most;
+    return unit_group_largest(c->layout, c->groups);
 }
 
 /* The largest own shard of a part. */

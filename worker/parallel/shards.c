@@ -45,19 +45,41 @@ void unit_groups_release(struct unit_groups *g)
     *g = (struct unit_groups){0};
 }
 
+size_t unit_group_begin(const struct layout *layout, const struct unit_groups *g,
+                        int group)
+{
+    return layout->unit[g->first[group]].offset;
+}
+
+size_t unit_group_size(const struct layout *layout, const struct unit_groups *g,
+                       int group)
+{
+    const struct unit *last = &layout->unit[g->first[group + 1] - 1];
+
+    return last->offset + last->size - unit_group_begin(layout, g, group);
+}
+
+size_t unit_group_largest(const struct layout *layout, const struct unit_groups *g)
+{
+    size_t most = 0;
+
+    for (int i = 1; i < g->n; i++) {
+        most = MAX(most, unit_group_size(layout, g, i));
+    }
+    return most;
+}
+
 /* Where shard `s` of the group begins; with s = n_shards, where the group ends. */
 static size_t bound(const struct layout *layout, const struct unit_groups *groups,
                     int group, int n_shards, int s)
 {
-    const struct unit *first = &layout->unit[groups->first[group]];
-    const struct unit *last = &layout->unit[groups->first[group + 1] - 1];
-    size_t end = last->offset + last->size;
-    size_t chunks = (end - first->offset) / SUMSQ_CHUNK;
+    size_t begin = unit_group_begin(layout, groups, group);
+    size_t size = unit_group_size(layout, groups, group);
 
     if (groups->one_owner) {
-        return s == 0 ? first->offset : end;
+        return s == 0 ? begin : begin + size;
     }
-    return first->offset + chunks * (size_t)s / (size_t)n_shards * SUMSQ_CHUNK;
+    return begin + size / SUMSQ_CHUNK * (size_t)s / (size_t)n_shards * SUMSQ_CHUNK;
 }
 
 void shard_bounds(const struct layout *layout, const struct unit_groups *groups,

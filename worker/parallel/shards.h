@@ -34,6 +34,14 @@ void unit_groups_make(struct unit_groups *g, const struct layout *layout, int n_
                       size_t min_params);
 void unit_groups_release(struct unit_groups *g);
 
+/* Elements of the flat block: where a group begins; its size; the largest size of all
+ * groups but group 0 (0: there is no other). */
+size_t unit_group_begin(const struct layout *layout, const struct unit_groups *g,
+                        int group);
+size_t unit_group_size(const struct layout *layout, const struct unit_groups *g,
+                       int group);
+size_t unit_group_largest(const struct layout *layout, const struct unit_groups *g);
+
 struct shard_range {
     size_t begin, end; /* elements of the flat block; may be empty */
     size_t at;         /* where `begin` lies in the own block */
