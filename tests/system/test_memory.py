@@ -5,7 +5,7 @@ import re
 
 import pytest
 import training
-from test_plan import arenas, dry_run, rank_and_peak
+from test_plan import arenas, dry_run, peaks_of
 
 MIB = 1 << 20
 DIM, LAYERS, VOCAB, CONTEXT = 512, 10, 256, 32
@@ -38,19 +38,7 @@ def formula(shards, ranks, micro_batches):
 def peaks(train, wait_for, run_dir, nproc, *extra):
     """The most MiB that each rank had."""
     run = train(run_dir, *COMMON, *extra, nproc=nproc)
-    seen = {}
-
-    def ended():
-        for pid in training.workers(run.pid):
-            found = rank_and_peak(pid)
-            if found:
-                seen[found[0]] = max(seen.get(found[0], 0), found[1])
-        return run.popen.poll() is not None
-
-    wait_for(ended)
-    assert run.wait() == 0, run.err()
-    assert sorted(seen) == list(range(nproc))
-    return seen
+    return peaks_of(run, nproc, wait_for)
 
 
 @pytest.mark.release_only  # sanitizers have memory of their own

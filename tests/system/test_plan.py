@@ -92,6 +92,23 @@ def rank_and_peak(pid):
     return (int(rank[1]), int(peak[1]) / 1024) if rank and peak else None
 
 
+def peaks_of(run, nproc, wait_for):
+    """The most MiB that each rank had until the run had ended well."""
+    seen = {}
+
+    def ended():
+        for pid in training.workers(run.pid):
+            found = rank_and_peak(pid)
+            if found:
+                seen[found[0]] = max(seen.get(found[0], 0), found[1])
+        return run.popen.poll() is not None
+
+    wait_for(ended)
+    assert run.wait() == 0, run.err()
+    assert sorted(seen) == list(range(nproc))
+    return seen
+
+
 def test_dry_run_writes_nothing(bin_dir, corpus, tmp_path):
     dry_run(bin_dir, corpus, tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()
@@ -175,18 +192,7 @@ def test_processes_keep_to_the_plan(bin_dir, corpus, train, tmp_path, wait_for, 
     # of three ranks one holds more than rank 0, and dp's others less
     assert len(planned) <= 2 and (nproc == 3 or "dp" in shape or list(planned) == [0])
     run = train(tmp_path / "run", *extra, nproc=nproc)
-    peaks = {}
-
-    def ended():
-        for pid in training.workers(run.pid):
-            seen = rank_and_peak(pid)
-            if seen:
-                peaks[seen[0]] = max(peaks.get(seen[0], 0), seen[1])
-        return run.popen.poll() is not None
-
-    wait_for(ended)
-    assert run.wait() == 0, run.err()
-    assert sorted(peaks) == list(range(nproc))
+    peaks = peaks_of(run, nproc, wait_for)
     for rank, peak in peaks.items():
         # a rank that is not named holds about as much as rank 0
         assert peak == pytest.approx(planned.get(rank, planned[0]), rel=0.05), (rank, planned)
