@@ -1,0 +1,42 @@
+#ifndef LAUNCHER_OPTIONS_CORE_H
+#define LAUNCHER_OPTIONS_CORE_H
+
+/* What the files of the command line share: options.c (put together, checked),
+ * options_table.c (the one table), options_values.c (a value's text → what it means).
+ */
+
+#include "launcher/options.h"
+
+#include "common/options.h"
+
+/* What the command line said, before it is put together. */
+struct parse {
+    struct launch_options o;
+    char endpoint[320];
+    bool has_id;
+    uint32_t node_rank;
+    bool has_node_rank;
+};
+
+extern const struct options launch_options_table;
+
+/* The values of options that need more than common/options.h's setters; all option_cb,
+ * their target a struct parse. */
+int launch_on_nnodes(void *target, const struct option_spec *spec, const char *value,
+                     struct errmsg *msg);
+int launch_on_nproc(void *target, const struct option_spec *spec, const char *value,
+                    struct errmsg *msg);
+int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *value,
+                      struct errmsg *msg);
+int launch_on_rdzv_backend(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg);
+int launch_on_node_rank(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg);
+int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg);
+int launch_on_monitor_interval(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg);
+int launch_on_start_method(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg);
+
+#endif

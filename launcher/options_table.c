@@ -1,0 +1,143 @@
+#include "launcher/options_core.h"
+
+#include "common/check.h"
+#include "common/msg.h"
+
+enum { MAX_RESTARTS = 1000000 };
+
+#define FIELD(member)                         \
+    .offset = offsetof(struct parse, member), \
+    .size = sizeof(((struct parse *)0)->member)
+
+#define OF_THE_WORKER "an option of ctrun-worker: put it behind the program"
+#define LOGS_REMEDY   "each rank has its own files under --log-dir"
+
+static const struct option_spec specs[] = {
+    {.name = "nnodes",
+     .value = "N|MIN:MAX",
+     .set = launch_on_nnodes,
+     .help = "Number of nodes, or the least and the most of them (default 1)."},
+    {.name = "nproc-per-node",
+     .value = "N|auto|cpu|gpu",
+     .set = launch_on_nproc,
+     .help =
+         "Workers on this node: a number, one for each CPU or GPU, or auto: GPUs if "
+         "there are any, else CPUs (default 1)."},
+    {.name = "standalone",
+     .set = option_set_true,
+     FIELD(o.standalone),
+     .help = "One node that needs no endpoint: a free port and a random id."},
+    {.name = "rdzv-id",
+     .value = "ID",
+     .set = launch_on_rdzv_id,
+     FIELD(o.rdzv_id),
+     .help = "The job's name, the same on all nodes (default: the word none; a random "
+             "one with one node and no endpoint)."},
+    {.name = "rdzv-backend",
+     .value = "c10d",
+     .set = launch_on_rdzv_backend,
+     .help = "Accepted for torchrun's sake; c10d is the only one."},
+    {.name = "rdzv-endpoint",
+     .value = "HOST[:PORT]",
+     .set = option_set_text,
+     FIELD(endpoint),
+     .help =
+         "Where the rendezvous is, the same on all nodes. The node that owns the "
+         "address serves it, unless ctrun-rendezvous does (default localhost:29400; a "
+         "free port with one node)."},
+    {.name = "rdzv-conf",
+     .value = "KEY=VALUE,…",
+     .set = launch_on_rdzv_conf,
+     .help =
+         "join_timeout (600): seconds to wait for nodes; last_call_timeout (30): the "
+         "longest wait for more of them once there are MIN."},
+    {.name = "max-restarts",
+     .value = "N",
+     .set = option_set_u32,
+     .max = MAX_RESTARTS,
+     FIELD(o.max_restarts),
+     .help = "Failures of the whole job after which it is started again (default 0)."},
+    {.name = "node-rank",
+     .value = "N",
+     .set = launch_on_node_rank,
+     .max = MSG_MAX_NODES - 1,
+     FIELD(node_rank),
+     .help = "This node's place among the nodes (default: in the order of joining)."},
+    {.name = "local-addr",
+     .value = "ADDR",
+     .set = option_set_text,
+     FIELD(o.local_addr),
+     .help = "The address of this host, in numbers or as a name, at which the other "
+             "nodes reach it (default: that of the route to the endpoint)."},
+    {.name = "log-dir",
+     .value = "DIR",
+     .set = option_set_text,
+     FIELD(o.log_dir),
+     .help =
+         "Where the workers' output is kept, a file per rank and start; /dev/null for "
+         "none. (ctrun-worker keeps its logs in its run directory.)"},
+    {.name = "module",
+     .letter = 'm',
+     .set = option_set_true,
+     FIELD(o.module),
+     .help = "The program is a Python module: python -u -m PROGRAM."},
+    {.name = "no-python",
+     .set = option_set_true,
+     FIELD(o.no_python),
+     .help = "Execute the program itself, whatever it is."},
+    {.name = "monitor-interval",
+     .value = "SECONDS",
+     .set = launch_on_monitor_interval,
+     .help =
+         "Accepted for torchrun's sake, no effect: a worker's end is seen at once."},
+    {.name = "start-method",
+     .value = "METHOD",
+     .set = launch_on_start_method,
+     .help = "spawn, fork or forkserver: accepted for torchrun's sake, no effect."},
+    {.name = "help",
+     .letter = 'h',
+     .set = option_set_help,
+     FIELD(o.help),
+     .help = "Show this text."},
+    {.name = "version",
+     .set = option_set_help,
+     FIELD(o.version),
+     .help = "Show the version."},
+    {.name = "event-log-handler",
+     .value = "NAME",
+     .remedy = "events are lines on stderr; leave the option out"},
+    {.name = "role", .value = "ROLE", .remedy = "every worker has the role 'default'"},
+    {.name = "run-path", .remedy = "leave it out: the script is run by python -u"},
+    {.name = "redirects", .letter = 'r', .value = "MASK", .remedy = LOGS_REMEDY},
+    {.name = "tee", .letter = 't', .value = "MASK", .remedy = LOGS_REMEDY},
+    {.name = "log-line-prefix-template", .value = "TEXT", .remedy = LOGS_REMEDY},
+    {.name = "local-ranks-filter", .value = "RANKS", .remedy = LOGS_REMEDY},
+    {.name = "duplicate-stdout-filters", .value = "TEXTS", .remedy = LOGS_REMEDY},
+    {.name = "duplicate-stderr-filters", .value = "TEXTS", .remedy = LOGS_REMEDY},
+    {.name = "logs-specs", .value = "NAME", .remedy = LOGS_REMEDY},
+    {.name = "master-addr",
+     .value = "HOST",
+     .remedy = "use --rdzv-endpoint=HOST:PORT on every node"},
+    {.name = "master-port",
+     .value = "PORT",
+     .remedy = "use --rdzv-endpoint=HOST:PORT on every node"},
+    {.name = "numa-binding",
+     .value = "KIND",
+     .remedy = "use numactl in front of ctrun"},
+    {.name = "signals-to-handle",
+     .value = "NAMES",
+     .remedy = "TERM, INT, HUP and QUIT are handled; leave the option out"},
+    {.name = "shutdown-timeout",
+     .value = "S",
+     .remedy = "workers have 30 s between the signal and KILL; leave the option out"},
+    {.name = "virtual-local-rank",
+     .remedy = "choose the device by LOCAL_RANK in the program"},
+    {.name = "print-completion", .value = "SHELL", .remedy = "leave the option out"},
+    {.name = "config-name", .value = "NAME", .elsewhere = OF_THE_WORKER},
+    {.name = "config-path", .value = "DIR", .elsewhere = OF_THE_WORKER},
+    {.name = "cfg", .value = "KIND", .elsewhere = OF_THE_WORKER},
+    {.name = "profile", .value = "STEPS", .elsewhere = OF_THE_WORKER},
+    {.name = "dry-run", .elsewhere = OF_THE_WORKER},
+};
+
+const struct options launch_options_table = {"ctrun", specs, ARRAY_LEN(specs)};

@@ -1,0 +1,162 @@
+#include "launcher/options_core.h"
+#include "launcher/rdzv_conf.h"
+
+#include "common/msg.h"
+#include "common/str.h"
+
+#include <string.h>
+
+enum { MAX_NPROC = 16384 };
+
+static int parse_count(const char *text, size_t len, uint32_t *ret)
+{
+    char copy[16];
+    uint64_t v;
+
+    if (len >= sizeof(copy)) {
+        return ERR_INVALID;
+    }
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    if (str_parse_u64(copy, &v) < 0 || v < 1 || v > MSG_MAX_NODES) {
+        return ERR_INVALID;
+    }
+    *ret = (uint32_t)v;
+    return 0;
+}
+
+int launch_on_nnodes(void *target, const struct option_spec *spec, const char *value,
+                     struct errmsg *msg)
+{
+    struct parse *p = target;
+    const char *colon = strchr(value, ':');
+    size_t len = colon ? (size_t)(colon - value) : strlen(value);
+    const char *last = colon ? colon + 1 : value;
+    uint32_t min;
+    uint32_t max;
+
+    (void)spec;
+    if (parse_count(value, len, &min) < 0 ||
+        parse_count(last, strlen(last), &max) < 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects N or MIN:MAX, numbers from 1 to %d, not '%.80s'",
+                          MSG_MAX_NODES, value);
+    }
+    if (min > max) {
+        return errmsg_set(msg, ERR_INVALID, "MIN %u is above MAX %u", min, max);
+    }
+    p->o.min_nodes = min;
+    p->o.max_nodes = max;
+    return 0;
+}
+
+int launch_on_nproc(void *target, const struct option_spec *spec, const char *value,
+                    struct errmsg *msg)
+{
+    static const char *const words[] = {
+        [NPROC_AUTO] = "auto", [NPROC_CPU] = "cpu", [NPROC_GPU] = "gpu"};
+    struct parse *p = target;
+    uint64_t v;
+
+    (void)spec;
+    for (size_t i = NPROC_AUTO; i < ARRAY_LEN(words); i++) {
+        if (strcmp(value, words[i]) == 0) {
+            p->o.nproc_kind = (enum nproc_kind)i;
+            return 0;
+        }
+    }
+    if (str_parse_u64(value, &v) < 0 || v < 1 || v > MAX_NPROC) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "expects a number from 1 to %d, auto, cpu or gpu, not '%.80s'", MAX_NPROC,
+            value);
+    }
+    p->o.nproc_kind = NPROC_NUMBER;
+    p->o.nproc = (uint32_t)v;
+    return 0;
+}
+
+int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *value,
+                      struct errmsg *msg)
+{
+    struct parse *p = target;
+    int rv;
+
+    rv = option_set_text(target, spec, value, msg);
+    if (rv < 0) {
+        return rv;
+    }
+    for (const char *c = value; *c != '\0'; c++) {
+        if (*c == '/' || (unsigned char)*c < ' ' || *c == 0x7f) {
+            return errmsg_set(
+                msg, ERR_INVALID,
+                "may not have '/' or control characters: it names a folder");
+        }
+    }
+    p->has_id = true;
+    return 0;
+}
+
+int launch_on_rdzv_backend(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg)
+{
+    (void)target;
+    (void)spec;
+    if (strcmp(value, "c10d") == 0) {
+        return 0;
+    }
+    if (strcmp(value, "static") == 0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "'static' is not there; leave the option out: with --nnodes=N and "
+            "--rdzv-endpoint=HOST:PORT the world is fixed all the same");
+    }
+    return errmsg_set(msg, ERR_INVALID, "'%.80s' is not there; use c10d, the default",
+                      value);
+}
+
+int launch_on_node_rank(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    p->has_node_rank = true;
+    return option_set_u32(target, spec, value, msg);
+}
+
+int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    (void)spec;
+    return rdzv_conf_parse(value, &p->o, msg);
+}
+
+/* torchrun's, for which there is nothing to do: checked, and that is all. */
+int launch_on_monitor_interval(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg)
+{
+    double seconds;
+
+    (void)target;
+    (void)spec;
+    if (str_parse_double(value, &seconds) < 0 || seconds <= 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects seconds, a number above 0, not '%.80s'", value);
+    }
+    return 0;
+}
+
+int launch_on_start_method(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg)
+{
+    (void)target;
+    (void)spec;
+    if (strcmp(value, "spawn") == 0 || strcmp(value, "fork") == 0 ||
+        strcmp(value, "forkserver") == 0) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "expects spawn, fork or forkserver, not '%.80s'", value);
+}
