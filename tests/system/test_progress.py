@@ -69,7 +69,7 @@ def test_each_step_says_what_it_took_of_the_machine(train, tmp_path, nproc):
     peaks = [m["mem_peak_max_bytes"] for m in lines]
     assert peaks == sorted(peaks)
     shown = re.findall(r"^step \d+/12 .* ETA \S+(?:  val \S+)?  mfu \d+%  mem \S+ peak \S+"
-                       r"(?: r[12])?  compute \d+%", run.out(), re.M)
+                       r"(?: r[12])?  (?:compute|reduce) \d+%", run.out(), re.M)
     assert len(shown) == 12, run.out()
 
 
