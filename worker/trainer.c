@@ -416,7 +416,9 @@ int trainer_open_dry(struct trainer *t, struct errmsg *msg)
         rv = open_data(t, msg);
     }
     rv = rv < 0 ? rv : check_reshard(t, msg); /* a plan takes the guess of open_mesh */
-    return rv < 0 ? rv : trainer_open_device(t, NULL, msg);
+    rv = rv < 0 ? rv : trainer_open_device(t, NULL, msg);
+    /* what the library of the products makes and loads for it is a part of the plan */
+    return rv < 0 ? rv : peak_measure(t->device, &t->gemm_flop_s, msg);
 }
 
 int trainer_open(struct trainer *t, struct errmsg *msg)
