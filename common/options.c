@@ -17,6 +17,7 @@ struct cursor {
     char *const *argv;
     int next; /* index of the next argument */
     void *target;
+    bool *given; /* NULL: nobody asks */
 };
 
 /* The name before '=', underscores made dashes. False when it does not fit. */
@@ -114,6 +115,9 @@ static int apply(const struct cursor *c, const struct option_spec *spec,
 {
     int rv;
 
+    if (c->given) {
+        c->given[spec - c->options->specs] = true;
+    }
     if (!spec->set && spec->elsewhere) {
         return errmsg_set(msg, ERR_INVALID, "--%s is %s", spec->name, spec->elsewhere);
     }
@@ -208,9 +212,9 @@ static int parse_letters(struct cursor *c, const char *arg, struct errmsg *msg)
 }
 
 int options_parse(const struct options *options, int argc, char *const *argv,
-                  void *target, int *ret_next, struct errmsg *msg)
+                  void *target, bool *given, int *ret_next, struct errmsg *msg)
 {
-    struct cursor c = {options, argc, argv, 1, target};
+    struct cursor c = {options, argc, argv, 1, target, given};
     int rv = 0;
 
     while (c.next < argc && rv == 0) {
@@ -338,20 +342,26 @@ int option_set_help(void *target, const struct option_spec *spec, const char *va
     return rv < 0 ? rv : OPTION_STOP;
 }
 
-int option_set_text(void *target, const struct option_spec *spec, const char *value,
-                    struct errmsg *msg)
+int option_set_any_text(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg)
 {
     size_t len = strlen(value);
 
-    if (len == 0) {
-        return errmsg_set(msg, ERR_INVALID, "needs a value that is not empty");
-    }
     if (len >= spec->size) {
         return errmsg_set(msg, ERR_INVALID, "is longer than %zu characters",
                           spec->size - 1);
     }
     memcpy((char *)target + spec->offset, value, len + 1);
     return 0;
+}
+
+int option_set_text(void *target, const struct option_spec *spec, const char *value,
+                    struct errmsg *msg)
+{
+    if (value[0] == '\0') {
+        return errmsg_set(msg, ERR_INVALID, "needs a value that is not empty");
+    }
+    return option_set_any_text(target, spec, value, msg);
 }
 
 int option_set_u32(void *target, const struct option_spec *spec, const char *value,

@@ -40,16 +40,6 @@ static int print_help(void)
     return EXIT_SUCCESS;
 }
 
-static void print_warnings(void)
-{
-    char *text = launch_options_warnings(environ);
-
-    if (text) {
-        log_warn(text, "%s", "");
-    }
-    mem_free(text);
-}
-
 /* Whoever closed a standard stream gets /dev/null there: else the next descriptor that
  * is opened would take its number, and our lines would go into it. */
 static bool open_standard_streams(void)
@@ -88,7 +78,8 @@ int main(int argc, char **argv)
     if (!open_standard_streams()) {
         return EXIT_MISTAKE;
     }
-    if (set_up_log(&msg) < 0 || launch_options_parse(argc, argv, &options, &msg) < 0) {
+    if (set_up_log(&msg) < 0 ||
+        launch_options_parse(argc, argv, environ, &options, &msg) < 0) {
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }
@@ -106,7 +97,6 @@ int main(int argc, char **argv)
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }
-    print_warnings();
     exit_code = supervisor_run(&options, &keeper, environ);
     keeper_stop(&keeper);
     return exit_code;

@@ -1,16 +1,12 @@
 #include "launcher/options_core.h"
 
-#include "common/buf.h"
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    DEFAULT_PORT = 29400,
-    WARNING_MAX = 4096,
-};
+enum { DEFAULT_PORT = 29400 };
 
 /* design.md §1: a first argument that is exactly one of these is the verb. */
 static const char *const later_verbs[] = {"status", "ps",      "events", "logs",
@@ -105,6 +101,12 @@ static int finish(struct parse *p, struct errmsg *msg)
         return errmsg_set(msg, ERR_INVALID,
                           "--module and --no-python exclude each other; leave one out");
     }
+    if (p->has_id && o->rdzv_id[0] == '\0' && o->max_nodes > 1 && !asked) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "--rdzv-id: an empty one means a random one, which other nodes "
+            "cannot know; name one");
+    }
     if (!asked && p->endpoint[0] == '\0' && o->max_nodes == 1) {
         o->standalone = true;
     } else if (!asked) {
@@ -126,9 +128,11 @@ static int finish(struct parse *p, struct errmsg *msg)
 }
 
 /* argv[0] is not looked at. */
-static int parse_launch(int argc, char *const *argv, struct launch_options *ret,
-                        struct errmsg *msg)
+static int parse_launch(int argc, char *const *argv, char *const *env,
+                        struct launch_options *ret, struct errmsg *msg)
 {
+    const struct options *table = &launch_options_table;
+    bool *given = mem_array(table->n, sizeof(*given));
     struct parse p = {.o = {.min_nodes = 1,
                             .max_nodes = 1,
                             .nproc = 1,
@@ -139,10 +143,11 @@ static int parse_launch(int argc, char *const *argv, struct launch_options *ret,
     int next;
     int rv;
 
-    rv = options_parse(&launch_options_table, argc, argv, &p, &next, msg);
-    if (rv < 0) {
-        return rv;
+    rv = options_parse(table, argc, argv, &p, given, &next, msg);
+    if (rv == 0) {
+        rv = options_parse_env(table, "PET_", env, given, &p, msg);
     }
+    mem_free(given);
     if (rv == 0) {
         if (next >= argc) {
             return errmsg_set(msg, ERR_INVALID,
@@ -159,8 +164,8 @@ static int parse_launch(int argc, char *const *argv, struct launch_options *ret,
     return 0;
 }
 
-int launch_options_parse(int argc, char *const *argv, struct launch_options *ret,
-                         struct errmsg *msg)
+int launch_options_parse(int argc, char *const *argv, char *const *env,
+                         struct launch_options *ret, struct errmsg *msg)
 {
     struct launch_options with_verb = {.node_rank = -1};
     int rv;
@@ -172,9 +177,9 @@ int launch_options_parse(int argc, char *const *argv, struct launch_options *ret
         return rv;
     }
     if (argc > 1 && strcmp(argv[1], "run") == 0) {
-        return parse_launch(argc - 1, argv + 1, ret, msg);
+        return parse_launch(argc - 1, argv + 1, env, ret, msg);
     }
-    return parse_launch(argc, argv, ret, msg);
+    return parse_launch(argc, argv, env, ret, msg);
 }
 
 char *launch_options_help(void)
@@ -195,7 +200,11 @@ char *launch_options_help(void)
         "--config-name=demo.yaml\n"
         "  ctrun --nnodes=2 --nproc-per-node=gpu --rdzv-endpoint=node0:29400 train.py "
         "--lr 0.1\n\n"
-        "Dashes and underscores are alike; unique beginnings of a name will do.\n\n%s\n"
+        "Dashes and underscores are alike; unique beginnings of a name will do. An option of "
+        "torchrun's\n"
+        "that is not given is taken from its variable (PET_NNODES, PET_MAX_RESTARTS …), a "
+        "flag if its number\n"
+        "is not 0.\n\n%s\n"
         "Exit codes: 0 all workers ended well; the first cause's own code, or 128 + its "
         "signal; 2 a mistake\n"
         "in the command; 93 not started again (no progress; only ctrun-worker and "
@@ -225,27 +234,4 @@ void launch_options_make_id(struct launch_options *o, const uint8_t random[16])
         out += n;
         room -= (size_t)n;
     }
-}
-
-char *launch_options_warnings(char *const *env)
-{
-    struct buf names;
-    char *text = NULL;
-
-    buf_init(&names, WARNING_MAX);
-    for (size_t i = 0; env[i]; i++) {
-        if (str_starts_with(env[i], "PET_") &&
-            buf_printf(&names, "%s%.*s", buf_len(&names) > 0 ? ", " : "",
-                       (int)strcspn(env[i], "="), env[i]) < 0) {
-            break; /* a line has an end */
-        }
-    }
-    if (buf_len(&names) > 0) {
-        text =
-            mem_printf("environment variables that stand for options are not read yet: "
-                       "%.*s; give the options themselves",
-                       (int)buf_len(&names), (const char *)buf_bytes(&names));
-    }
-    buf_release(&names);
-    return text;
 }

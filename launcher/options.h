@@ -2,7 +2,8 @@
 #define LAUNCHER_OPTIONS_H
 
 /* PURE. ctrun's command line, torchrun's: `ctrun [options] program [arguments …]`. One
- * table makes parsing, --help and the refusal by name of what is not there yet. */
+ * table makes parsing, the PET_… variables, --help and the refusal by name of what is
+ * not there yet. */
 
 #include "common/err.h"
 
@@ -33,18 +34,15 @@ struct launch_options {
                          `program` is the verb and what follows */
 };
 
-/* ERR_INVALID with one line (cause and remedy). */
-int launch_options_parse(int argc, char *const *argv, struct launch_options *ret,
-                         struct errmsg *msg) MUST_CHECK;
+/* `env`: where PET_… variables stand for options that are not on the command line.
+ * ERR_INVALID with one line (cause and remedy). */
+int launch_options_parse(int argc, char *const *argv, char *const *env,
+                         struct launch_options *ret, struct errmsg *msg) MUST_CHECK;
 
 /* The text of --help (mem_alloc'ed). */
 char *launch_options_help(void);
 
 /* A random UUID (version 4) as rdzv_id, made of 16 random bytes. */
 void launch_options_make_id(struct launch_options *o, const uint8_t random[16]);
-
-/* One line about what the environment asks for and is not done (PET_… variables),
- * mem_alloc'ed; NULL when there is nothing to say. */
-char *launch_options_warnings(char *const *env);
 
 #endif

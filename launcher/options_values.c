@@ -82,7 +82,7 @@ int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *
     struct parse *p = target;
     int rv;
 
-    rv = option_set_text(target, spec, value, msg);
+    rv = option_set_any_text(target, spec, value, msg);
     if (rv < 0) {
         return rv;
     }
@@ -93,7 +93,7 @@ int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *
                 "may not have '/' or control characters: it names a folder");
         }
     }
-    p->has_id = true;
+    p->has_id = true; /* an empty one stands for a random one, as torchrun has it */
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* ctrun's command line, case by case. */
 
-#include "launcher/options.h"
+#include "launcher/options_core.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/mem.h"
@@ -13,6 +13,9 @@ enum { MAX_ARGS = 16 };
 struct line {
     const char *args[MAX_ARGS]; /* without the program's own name */
 };
+
+static char *no_variables[] = {NULL};
+static char **env = no_variables; /* of the case at hand */
 
 static int parse(const struct line *line, struct launch_options *o, struct errmsg *msg)
 {
@@ -27,7 +30,7 @@ static int parse(const struct line *line, struct launch_options *o, struct errms
     argv[argc] = NULL;
     memset(o, 0xee, sizeof(*o));
     msg->text[0] = '\0';
-    return launch_options_parse(argc, argv, o, msg);
+    return launch_options_parse(argc, argv, env, o, msg);
 }
 
 static void accept(const struct line *line, struct launch_options *o)
@@ -262,7 +265,6 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
            "--standalone", "a");
     REFUSE("--max-restarts needs a value: --max-restarts=N", "--max-restarts");
     REFUSE("--standalone takes no value, but got '1'", "--standalone=1", "a");
-    REFUSE("--log-dir: needs a value that is not empty", "--log-dir=", "a");
     REFUSE("--rdzv-id: may not have '/' or control characters: it names a folder",
            "--rdzv-id=a/b", "a");
     REFUSE("--rdzv-endpoint expects HOST[:PORT], a port from 0 to 65535, not "
@@ -390,21 +392,161 @@ static void first_argument_that_is_a_verb_is_the_verb(void **state)
     assert_string_equal(o.program[0], "status");
 }
 
-static void options_in_the_environment_are_named_in_one_line(void **state)
+/* Sets `env` for what follows; NULL: nothing. */
+static void set_variable(const char *text)
 {
-    static char a[] = "PET_NNODES=2";
-    static char b[] = "HOME=/";
-    static char c[] = "PET_MAX_RESTARTS=3";
-    char *env[] = {a, b, c, NULL};
-    char *none[] = {b, NULL};
-    char *text = launch_options_warnings(env);
+    static char copy[256];
+    static char *variables[] = {copy, NULL};
+
+    (void)snprintf(copy, sizeof(copy), "%s", text ? text : "");
+    env = text ? variables : no_variables;
+}
+
+static void refuse_variable(const char *variable, const char *text)
+{
+    set_variable(variable);
+    REFUSE(text, "a");
+    set_variable(NULL);
+}
+
+static int forget_variables(void **state)
+{
+    (void)state;
+    set_variable(NULL);
+    return 0;
+}
+
+static void
+a_variable_stands_for_an_option_that_is_not_on_the_command_line(void **state)
+{
+    struct launch_options o;
 
     (void)state;
-    assert_string_equal(
-        text, "environment variables that stand for options are not read yet: "
-              "PET_NNODES, PET_MAX_RESTARTS; give the options themselves");
-    mem_free(text);
-    assert_null(launch_options_warnings(none));
+    set_variable("PET_NNODES=2:3");
+    ACCEPT(&o, "--rdzv-endpoint=n", "a");
+    assert_int_equal(o.min_nodes, 2);
+    assert_int_equal(o.max_nodes, 3);
+    ACCEPT(&o, "--nnodes=4", "--rdzv-endpoint=n", "a");
+    assert_int_equal(o.min_nodes, 4);
+    set_variable("PET_RDZV_CONF=join_timeout=5"); /* replaced whole, not merged */
+    ACCEPT(&o, "--rdzv-conf=last_call_timeout=3", "a");
+    assert_true(o.join_timeout_ms == 600000);
+    set_variable("PET_MAX_RESTARTS=x"); /* not looked at */
+    ACCEPT(&o, "--max-restarts=3", "a");
+    ACCEPT(&o, "--help");
+    ACCEPT(&o, "ckpt", "list");
+    set_variable("PET_UNKNOWN=1");
+    ACCEPT(&o, "a");
+}
+
+static void a_flags_variable_is_a_number_and_the_flag_itself_wins(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    set_variable("PET_NO_PYTHON=1");
+    ACCEPT(&o, "a");
+    assert_true(o.no_python);
+    set_variable("PET_NO_PYTHON= -2");
+    ACCEPT(&o, "a");
+    assert_true(o.no_python);
+    set_variable("PET_NO_PYTHON=0");
+    ACCEPT(&o, "a");
+    assert_false(o.no_python);
+    ACCEPT(&o, "--no-python", "a");
+    assert_true(o.no_python);
+}
+
+static void a_mistake_in_a_variable_names_it(void **state)
+{
+    (void)state;
+    refuse_variable(
+        "PET_NNODES=x",
+        "PET_NNODES: expects N or MIN:MAX, numbers from 1 to 16384, not 'x'");
+    refuse_variable("PET_MODULE=yes",
+                    "PET_MODULE: expects 1 (on) or 0 (off), not 'yes'");
+    refuse_variable("PET_TEE=3",
+                    "PET_TEE: --tee is not there yet; each rank has its own "
+                    "files under --log-dir");
+}
+
+static void a_variable_that_is_empty_counts_as_given(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    refuse_variable("PET_MAX_RESTARTS=",
+                    "PET_MAX_RESTARTS: expects a number from 0 to 1000000, not ''");
+    refuse_variable("PET_STANDALONE=",
+                    "PET_STANDALONE: expects 1 (on) or 0 (off), not ''");
+    set_variable("PET_LOG_DIR="); /* an empty text is what the option has without it */
+    ACCEPT(&o, "a");
+    set_variable("PET_RDZV_ID="); /* … and an empty id a random one */
+    ACCEPT(&o, "--rdzv-endpoint=localhost", "a");
+    assert_string_equal(o.rdzv_id, "");
+    REFUSE("--rdzv-id: an empty one means a random one, which other nodes cannot know; "
+           "name one",
+           "--nnodes=2", "--rdzv-endpoint=n", "a");
+}
+
+/* The variables of torchrun.md, and no others. */
+static void exactly_torchruns_options_have_variables(void **state)
+{
+    static const char *const names[] = {"NNODES",
+                                        "NPROC_PER_NODE",
+                                        "RDZV_BACKEND",
+                                        "RDZV_ENDPOINT",
+                                        "RDZV_ID",
+                                        "RDZV_CONF",
+                                        "STANDALONE",
+                                        "MAX_RESTARTS",
+                                        "MONITOR_INTERVAL",
+                                        "START_METHOD",
+                                        "EVENT_LOG_HANDLER",
+                                        "ROLE",
+                                        "MODULE",
+                                        "NO_PYTHON",
+                                        "RUN_PATH",
+                                        "LOG_DIR",
+                                        "REDIRECTS",
+                                        "TEE",
+                                        "LOG_LINE_PREFIX_TEMPLATE",
+                                        "LOCAL_RANKS_FILTER",
+                                        "DUPLICATE_STDOUT_FILTERS",
+                                        "DUPLICATE_STDERR_FILTERS",
+                                        "NODE_RANK",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "LOCAL_ADDR",
+                                        "SIGNALS_TO_HANDLE",
+                                        "SHUTDOWN_TIMEOUT",
+                                        "VIRTUAL_LOCAL_RANK"};
+    const struct options *table = &launch_options_table;
+    size_t n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < table->n; i++) {
+        char name[64] = "";
+        bool is_listed = false;
+
+        if (table->specs[i].no_variable || table->specs[i].elsewhere) {
+            continue;
+        }
+        for (size_t k = 0; table->specs[i].name[k] != '\0'; k++) {
+            char c = table->specs[i].name[k];
+
+            name[k] = c == '-' ? '_' : (char)(c - 'a' + 'A');
+        }
+        for (size_t k = 0; k < sizeof(names) / sizeof(names[0]); k++) {
+            is_listed = is_listed || strcmp(names[k], name) == 0;
+        }
+        if (!is_listed) {
+            print_error("PET_%s is not torchrun's\n", name);
+        }
+        assert_true(is_listed);
+        n++;
+    }
+    assert_int_equal(n, sizeof(names) / sizeof(names[0]));
 }
 
 int main(void)
@@ -423,7 +565,15 @@ int main(void)
         cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),
         cmocka_unit_test(help_and_version_end_the_reading),
         cmocka_unit_test(first_argument_that_is_a_verb_is_the_verb),
-        cmocka_unit_test(options_in_the_environment_are_named_in_one_line),
+        cmocka_unit_test_teardown(
+            a_variable_stands_for_an_option_that_is_not_on_the_command_line,
+            forget_variables),
+        cmocka_unit_test_teardown(a_flags_variable_is_a_number_and_the_flag_itself_wins,
+                                  forget_variables),
+        cmocka_unit_test_teardown(a_mistake_in_a_variable_names_it, forget_variables),
+        cmocka_unit_test_teardown(a_variable_that_is_empty_counts_as_given,
+                                  forget_variables),
+        cmocka_unit_test(exactly_torchruns_options_have_variables),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
