@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_PORT = 29400 };
+enum {
+    DEFAULT_PORT = 29400,
+    JOIN_MS = 600000,
+    LAST_CALL_MS = 30000,
+};
 
 /* design.md §1: a first argument that is exactly one of these is the verb. */
 static const char *const later_verbs[] = {"status", "ps",      "events", "logs",
@@ -91,12 +95,24 @@ static int finish_standalone(struct parse *p, bool asked, struct errmsg *msg)
     return 0;
 }
 
+static void finish_conf(struct parse *p)
+{
+    struct launch_options *o = &p->o;
+    const struct rdzv_conf *conf = &p->conf;
+
+    o->join_timeout_ms = conf->join_timeout_ms ? conf->join_timeout_ms : JOIN_MS;
+    o->last_call_timeout_ms =
+        conf->last_call_timeout_ms ? conf->last_call_timeout_ms : LAST_CALL_MS;
+    o->serving = conf->serving;
+}
+
 static int finish(struct parse *p, struct errmsg *msg)
 {
     struct launch_options *o = &p->o;
     bool asked = o->standalone;
     int rv = 0;
 
+    finish_conf(p);
     if (o->module && o->no_python) {
         return errmsg_set(msg, ERR_INVALID,
                           "--module and --no-python exclude each other; leave one out");
@@ -137,8 +153,6 @@ static int parse_launch(int argc, char *const *argv, char *const *env,
                             .max_nodes = 1,
                             .nproc = 1,
                             .rdzv_id = "none",
-                            .join_timeout_ms = 600000,
-                            .last_call_timeout_ms = 30000,
                             .node_rank = -1}};
     int next;
     int rv;

@@ -10,6 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Who serves the rendezvous at the endpoint. */
+enum rdzv_serving {
+    RDZV_SERVE_OWN_ADDRESS, /* this node, if it has the endpoint's address */
+    RDZV_SERVE_ALWAYS,      /* this node, whatever its addresses are */
+    RDZV_SERVE_NEVER,
+};
+
 enum nproc_kind { NPROC_NUMBER, NPROC_AUTO, NPROC_CPU, NPROC_GPU };
 
 struct launch_options {
@@ -22,6 +29,7 @@ struct launch_options {
                             called */
     char rdzv_host[256]; /* "" with standalone */
     int rdzv_port;       /* 0 (only with standalone): any free one */
+    enum rdzv_serving serving;
     uint64_t join_timeout_ms, last_call_timeout_ms;
     uint32_t max_restarts;
     char log_dir[1024];   /* "": not given; "/dev/null": no files */

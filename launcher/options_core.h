@@ -6,6 +6,7 @@
  */
 
 #include "launcher/options.h"
+#include "launcher/rdzv_conf.h"
 
 #include "common/options.h"
 
@@ -13,6 +14,7 @@
 struct parse {
     struct launch_options o;
     char endpoint[320];
+    struct rdzv_conf conf;
     bool has_id;
     uint32_t node_rank;
     bool has_node_rank;

@@ -50,7 +50,9 @@ static const struct option_spec specs[] = {
      .set = launch_on_rdzv_conf,
      .help =
          "join_timeout (600): seconds to wait for nodes; last_call_timeout (30): the "
-         "longest wait for more of them once there are MIN."},
+         "longest wait for more of them once there are MIN; is_host: 1 if this node is to "
+         "serve the rendezvous whatever its addresses are, 0 if it is not to. torchrun's "
+         "other keys have no effect, unknown ones are refused."},
     {.name = "max-restarts",
      .value = "N",
      .set = option_set_u32,

@@ -1,5 +1,4 @@
 #include "launcher/options_core.h"
-#include "launcher/rdzv_conf.h"
 
 #include "common/msg.h"
 #include "common/str.h"
@@ -130,7 +129,7 @@ int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char
     struct parse *p = target;
 
     (void)spec;
-    return rdzv_conf_parse(value, &p->o, msg);
+    return rdzv_conf_parse(value, &p->conf, msg);
 }
 
 /* torchrun's, for which there is nothing to do: checked, and that is all. */

@@ -9,6 +9,7 @@
 #include "launcher/embed.h"
 #include "launcher/link_conn.h"
 #include "launcher/netaddr.h"
+#include "launcher/rdzv_serving.h"
 
 #include "common/closer.h"
 #include "common/listener.h"
@@ -192,6 +193,25 @@ static void on_conn_end(void *arg, int status)
 
 /* --- serving --- */
 
+static void add_addr(struct rdzv_client *c, const struct sockaddr *addr)
+{
+    size_t size = addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                             : sizeof(struct sockaddr_in6);
+
+    if (c->n_addrs < MAX_ADDRS &&
+        (addr->sa_family == AF_INET || addr->sa_family == AF_INET6)) {
+        memcpy(&c->addrs[c->n_addrs++], addr, size);
+    }
+}
+
+static void add_loopback(struct rdzv_client *c, int port)
+{
+    struct sockaddr_in own;
+
+    (void)uv_ip4_addr("127.0.0.1", port, &own); /* it is one */
+    add_addr(c, (const struct sockaddr *)&own);
+}
+
 /* NULL, too, where that cannot be found out: the next attempt asks again. */
 static const struct sockaddr *find_ours(const struct rdzv_client *c)
 {
@@ -212,26 +232,14 @@ static const struct sockaddr *find_ours(const struct rdzv_client *c)
     return NULL;
 }
 
-/* Debian lets the host's own name be 127.0.1.1: nobody else could reach that. */
-static bool wants_wildcard(const struct rdzv_client *c, const struct sockaddr *ours)
-{
-    struct sockaddr_storage numeric;
-
-    return c->config.max_nodes > 1 && netaddr_is_loopback(ours) &&
-           strcmp(c->config.host, "localhost") != 0 &&
-           uv_ip4_addr(c->config.host, 0, (struct sockaddr_in *)&numeric) < 0 &&
-           uv_ip6_addr(c->config.host, 0, (struct sockaddr_in6 *)&numeric) < 0;
-}
-
-static void say_wildcard(const struct rdzv_client *c)
+static void say_wildcard(const struct rdzv_client *c, bool is_ours)
 {
     char text[512];
 
-    (void)snprintf(
-        text, sizeof(text),
-        "%s is a loopback address here; serving the rendezvous on all addresses, "
-        "port %d",
-        c->config.host, c->config.port);
+    (void)snprintf(text, sizeof(text),
+                   "%s is %s here; serving the rendezvous on all addresses, port %d",
+                   c->config.host, is_ours ? "a loopback address" : "no address",
+                   c->config.port);
     log_info(text, "%s", "");
 }
 
@@ -252,39 +260,45 @@ static int serve(struct rdzv_client *c, const char *addr, int port)
     return rv;
 }
 
+static int serve_everywhere(struct rdzv_client *c, bool is_ours)
+{
+    int rv = serve(c, "::", c->config.port);
+
+    c->is_wildcard = rv == 0 && c->embed;
+    if (c->is_wildcard) {
+        say_wildcard(c, is_ours);
+    }
+    return rv;
+}
+
 static int serve_if_ours(struct rdzv_client *c)
 {
     const struct sockaddr *ours = find_ours(c);
+    struct rdzv_endpoint endpoint = {.host = c->config.host,
+                                     .is_ours = ours != NULL,
+                                     .is_loopback = ours && netaddr_is_loopback(ours),
+                                     .max_nodes = c->config.max_nodes};
     char addr[MSG_ADDR_MAX];
-    int rv;
+    int rv = 0;
 
-    if (!ours || c->embed) {
+    switch (rdzv_serving_place(c->config.serving, &endpoint)) {
+    case RDZV_NOWHERE:
         return 0;
-    }
-    if (!wants_wildcard(c, ours)) {
+    case RDZV_OWN_ADDRESS:
         netaddr_format(ours, addr, sizeof(addr));
-        return serve(c, addr, c->config.port);
+        return c->embed ? 0 : serve(c, addr, c->config.port);
+    case RDZV_EVERYWHERE:
+        rv = c->embed ? 0 : serve_everywhere(c, ours != NULL);
+        break;
     }
-    rv = serve(c, "::", c->config.port);
-    c->is_wildcard = rv == 0 && c->embed;
-    if (c->is_wildcard) {
-        say_wildcard(c);
+    if (rv == 0 && c->embed && !ours) { /* we are at none of them */
+        c->n_addrs = 0;
+        add_loopback(c, c->config.port);
     }
     return rv;
 }
 
 /* --- resolving --- */
-
-static void add_addr(struct rdzv_client *c, const struct sockaddr *addr)
-{
-    size_t size = addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-                                             : sizeof(struct sockaddr_in6);
-
-    if (c->n_addrs < MAX_ADDRS &&
-        (addr->sa_family == AF_INET || addr->sa_family == AF_INET6)) {
-        memcpy(&c->addrs[c->n_addrs++], addr, size);
-    }
-}
 
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
 {
@@ -356,14 +370,12 @@ static bool resolve_numeric(struct rdzv_client *c)
 static void on_begin(uv_timer_t *timer)
 {
     struct rdzv_client *c = timer->data;
-    struct sockaddr_in own;
     int rv = 0;
 
     if (c->config.standalone) {
         rv = c->embed ? 0 : serve(c, "127.0.0.1", 0);
         if (c->embed) {
-            (void)uv_ip4_addr("127.0.0.1", embed_port(c->embed), &own); /* it is one */
-            add_addr(c, (const struct sockaddr *)&own);
+            add_loopback(c, embed_port(c->embed));
         }
     } else if (resolve_numeric(c)) {
         rv = serve_if_ours(c);

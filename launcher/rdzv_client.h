@@ -2,14 +2,16 @@
 #define LAUNCHER_RDZV_CLIENT_H
 
 /* The agent's connection to the rendezvous service, and the service itself where it is
- * this node's to serve: an endpoint that is this host's is bound at every (re)connect;
- * who binds, serves (embed.h), and is a client of itself.
+ * this node's to serve (rdzv_serving.h): it is bound at every (re)connect; who binds,
+ * serves (embed.h), and is a client of itself.
  *
  *   rdzv_client_connect: resolve → ours? bind → connect → magic → on_connected
  *   then on_message for each frame, until on_disconnected; then connect again
  *
  * One conversation at a time. Callbacks come from the loop, never from inside a call,
  * except on_pause. Loop thread only. */
+
+#include "launcher/options.h"
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -23,6 +25,7 @@ struct rdzv_client_config {
     int port;
     bool standalone;    /* serve on 127.0.0.1, any port, in any case */
     uint32_t max_nodes; /* 1: nobody else will come */
+    enum rdzv_serving serving;
     void *arg;
     /* `taken`: as agent_connected has it. */
     void (*on_connected)(void *arg, const char *taken);

@@ -3,33 +3,138 @@
 #include "common/str.h"
 
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_TIMEOUT_S = 1000000 };
 
-/* Keys of --rdzv-conf. One without a place to keep it is refused with its remedy. */
 struct conf_key {
     const char *name;
-    size_t offset; /* in struct launch_options, of a uint64_t in ms */
-    const char *remedy;
+    int (*set)(const struct conf_key *key, struct rdzv_conf *conf, const char *value,
+               struct errmsg *msg);
+    size_t offset; /* set_seconds: in struct rdzv_conf, of a uint64_t in ms */
 };
 
-#define LEASE_REMEDY                                                                   \
-    "a node's death shows at its connection and, at the latest, when its lease ends; " \
-    "leave the key out"
+/* An integer above 0, as torchrun wants it. */
+static int check_count(const struct conf_key *key, const char *value, const char *what,
+                       uint64_t *ret, struct errmsg *msg)
+{
+    if (str_parse_u64(value, ret) < 0 || *ret < 1 || *ret > MAX_TIMEOUT_S) {
+        return errmsg_set(msg, ERR_INVALID, "%s expects %s from 1 to %d, not '%.60s'",
+                          key->name, what, MAX_TIMEOUT_S, value);
+    }
+    return 0;
+}
+
+static int set_seconds(const struct conf_key *key, struct rdzv_conf *conf,
+                       const char *value, struct errmsg *msg)
+{
+    uint64_t seconds;
+    int rv = check_count(key, value, "seconds", &seconds, msg);
+
+    if (rv == 0) {
+        *(uint64_t *)(void *)((char *)conf + key->offset) = seconds * 1000;
+    }
+    return rv;
+}
+
+static int ignore_count(const struct conf_key *key, struct rdzv_conf *conf,
+                        const char *value, struct errmsg *msg)
+{
+    uint64_t count;
+
+    (void)conf;
+    return check_count(key, value, "a number", &count, msg);
+}
+
+static int ignore_backoff(const struct conf_key *key, struct rdzv_conf *conf,
+                          const char *value, struct errmsg *msg)
+{
+    double seconds;
+
+    (void)conf;
+    if (str_parse_double(value, &seconds) < 0 || seconds < 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "%s expects seconds, 0 or more, not '%.60s'", key->name,
+                          value);
+    }
+    return 0;
+}
+
+static int parse_bool(const struct conf_key *key, const char *value, bool *ret,
+                      struct errmsg *msg)
+{
+    static const char *const words[][2] = {
+        {"0", "1"}, {"false", "true"}, {"f", "t"}, {"no", "yes"}, {"n", "y"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        for (size_t k = 0; k < 2; k++) {
+            if (strcasecmp(value, words[i][k]) == 0) {
+                *ret = k == 1;
+                return 0;
+            }
+        }
+    }
+    return errmsg_set(msg, ERR_INVALID, "%s expects 1 or 0, not '%.60s'", key->name,
+                      value);
+}
+
+static int set_is_host(const struct conf_key *key, struct rdzv_conf *conf,
+                       const char *value, struct errmsg *msg)
+{
+    bool is_host = false;
+    int rv = parse_bool(key, value, &is_host, msg);
+
+    conf->serving = is_host ? RDZV_SERVE_ALWAYS : RDZV_SERVE_NEVER;
+    return rv;
+}
+
+static int ignore_bool(const struct conf_key *key, struct rdzv_conf *conf,
+                       const char *value, struct errmsg *msg)
+{
+    bool ignored;
+
+    (void)conf;
+    return parse_bool(key, value, &ignored, msg);
+}
+
+static int ignore(const struct conf_key *key, struct rdzv_conf *conf, const char *value,
+                  struct errmsg *msg)
+{
+    (void)key;
+    (void)conf;
+    (void)value;
+    (void)msg;
+    return 0;
+}
+
+static int check_store_type(const struct conf_key *key, struct rdzv_conf *conf,
+                            const char *value, struct errmsg *msg)
+{
+    (void)conf;
+    if (strcmp(value, "tcp") == 0) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "%s=%.60s is not there; nodes meet at a port: leave the key out "
+                      "and name a host by --rdzv-endpoint=HOST:PORT",
+                      key->name, value);
+}
 
 static const struct conf_key conf_keys[] = {
-    {"join_timeout", offsetof(struct launch_options, join_timeout_ms), NULL},
-    {"last_call_timeout", offsetof(struct launch_options, last_call_timeout_ms), NULL},
-    {"timeout", 0, "it belongs to the static backend; use join_timeout"},
-    {"close_timeout", 0, "closing a job takes one message; leave the key out"},
-    {"heartbeat_timeout", 0, LEASE_REMEDY},
-    {"keep_alive_interval", 0, LEASE_REMEDY},
-    {"keep_alive_max_attempt", 0, LEASE_REMEDY},
-    {"read_timeout", 0, "use join_timeout"},
-    {"is_host", 0,
-     "the node that owns the endpoint's address serves; leave the key out"},
-    {"cas_backoff_max_seconds", 0, "nothing races here; leave the key out"},
-    {"use_libuv", 0, "the store is always the fast one; leave the key out"},
+    {"join_timeout", set_seconds, offsetof(struct rdzv_conf, join_timeout_ms)},
+    {"last_call_timeout", set_seconds,
+     offsetof(struct rdzv_conf, last_call_timeout_ms)},
+    {"timeout", set_seconds, offsetof(struct rdzv_conf, timeout_ms)},
+    {"is_host", set_is_host, 0},
+    {"store_type", check_store_type, 0},
+    {"close_timeout", ignore_count, 0}, /* closing a job takes one message */
+    {"heartbeat_timeout", ignore_count, 0},
+    {"keep_alive_interval", ignore_count, 0},
+    {"keep_alive_max_attempt", ignore_count, 0},
+    {"read_timeout", ignore_count, 0}, /* nobody polls */
+    {"cas_backoff_max_seconds", ignore_backoff, 0},
+    {"use_libuv", ignore_bool, 0},
+    {"rank", ignore, 0}, /* torchrun puts --node-rank over it */
 };
 
 static int refuse_conf_key(const char *key, struct errmsg *msg)
@@ -41,43 +146,19 @@ static int refuse_conf_key(const char *key, struct errmsg *msg)
         names[i] = conf_keys[i].name;
     }
     nearest = str_nearest(key, names, ARRAY_LEN(names));
-    return errmsg_set(
-        msg, ERR_INVALID,
-        "unknown key '%.60s'%s%s; known are join_timeout, last_call_timeout "
-        "and store_type",
-        key, nearest ? ", near " : "", nearest ? nearest : "");
+    return errmsg_set(msg, ERR_INVALID,
+                      "unknown key '%.60s'%s%s; those with an effect are join_timeout, "
+                      "last_call_timeout, timeout, is_host and store_type",
+                      key, nearest ? ", near " : "", nearest ? nearest : "");
 }
 
-static int set_conf(struct launch_options *o, const char *key, const char *value,
+static int set_conf(struct rdzv_conf *conf, const char *key, const char *value,
                     struct errmsg *msg)
 {
-    uint64_t seconds;
-
-    if (strcmp(key, "store_type") == 0) {
-        return strcmp(value, "tcp") == 0
-                   ? 0
-                   : errmsg_set(msg, ERR_INVALID,
-                                "store_type=%.60s is not there; tcp is the only store",
-                                value);
-    }
     for (size_t i = 0; i < ARRAY_LEN(conf_keys); i++) {
-        const struct conf_key *k = &conf_keys[i];
-
-        if (strcmp(key, k->name) != 0) {
-            continue;
+        if (strcmp(key, conf_keys[i].name) == 0) {
+            return conf_keys[i].set(&conf_keys[i], conf, value, msg);
         }
-        if (k->remedy) {
-            return errmsg_set(msg, ERR_INVALID, "%s is not there yet; %s", key,
-                              k->remedy);
-        }
-        if (str_parse_u64(value, &seconds) < 0 || seconds < 1 ||
-            seconds > MAX_TIMEOUT_S) {
-            return errmsg_set(msg, ERR_INVALID,
-                              "%s expects seconds from 1 to %d, not '%.60s'", key,
-                              MAX_TIMEOUT_S, value);
-        }
-        *(uint64_t *)(void *)((char *)o + k->offset) = seconds * 1000;
-        return 0;
     }
     return refuse_conf_key(key, msg);
 }
@@ -87,8 +168,9 @@ static const char *skip_blanks(const char *text)
     return text + strspn(text, " \t");
 }
 
-int rdzv_conf_parse(const char *value, struct launch_options *o, struct errmsg *msg)
+int rdzv_conf_parse(const char *value, struct rdzv_conf *ret, struct errmsg *msg)
 {
+    struct rdzv_conf conf = {.serving = RDZV_SERVE_OWN_ADDRESS};
     const char *text = skip_blanks(value);
 
     while (*text != '\0') {
@@ -105,7 +187,7 @@ int rdzv_conf_parse(const char *value, struct launch_options *o, struct errmsg *
         memcpy(pair, text, len);
         pair[len] = '\0';
         pair[key_len] = '\0';
-        rv = set_conf(o, pair, pair + key_len + 1, msg);
+        rv = set_conf(&conf, pair, pair + key_len + 1, msg);
         if (rv < 0) {
             return rv;
         }
@@ -114,5 +196,6 @@ int rdzv_conf_parse(const char *value, struct launch_options *o, struct errmsg *
             return errmsg_set(msg, ERR_INVALID, "ends in a comma: '%.80s'", value);
         }
     }
+    *ret = conf;
     return 0;
 }

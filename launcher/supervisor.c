@@ -233,6 +233,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .port = s->options->rdzv_port,
         .standalone = s->options->standalone,
         .max_nodes = s->options->max_nodes,
+        .serving = s->options->serving,
         .arg = s,
         .on_connected = on_connected,
         .on_failed = on_connect_failed,

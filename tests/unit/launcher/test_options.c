@@ -197,7 +197,7 @@ static void standalone_overrides_endpoint_and_id_as_torchruns_does(void **state)
            "--standalone", "--nnodes=2", "a");
 }
 
-static void rdzv_conf_sets_the_timeouts_and_refuses_what_it_cannot_do(void **state)
+static void rdzv_conf_takes_torchruns_keys(void **state)
 {
     struct launch_options o;
 
@@ -205,24 +205,44 @@ static void rdzv_conf_sets_the_timeouts_and_refuses_what_it_cannot_do(void **sta
     ACCEPT(&o, "--rdzv-conf=join_timeout=7,last_call_timeout=2,store_type=tcp", "a");
     assert_true(o.join_timeout_ms == 7000);
     assert_true(o.last_call_timeout_ms == 2000);
+    assert_int_equal(o.serving, RDZV_SERVE_OWN_ADDRESS);
     ACCEPT(&o, "--rdzv-conf=", "a");
+    ACCEPT(&o, "--rdzv-conf=is_host=True", "a");
+    assert_int_equal(o.serving, RDZV_SERVE_ALWAYS);
+    ACCEPT(&o, "--rdzv-conf=is_host=n", "a");
+    assert_int_equal(o.serving, RDZV_SERVE_NEVER);
+    ACCEPT(&o,
+           "--rdzv-conf=timeout=900,close_timeout=30,heartbeat_timeout=5,"
+           "keep_alive_interval=5,keep_alive_max_attempt=3,read_timeout=60,"
+           "cas_backoff_max_seconds=0.5,use_libuv=0,rank=0",
+           "a");
+    assert_true(o.join_timeout_ms == 600000); /* `timeout` is another backend's */
+    ACCEPT(&o, "--rdzv-conf=join_timeout=7", "--rdzv-conf=last_call_timeout=2", "a");
+    assert_true(o.join_timeout_ms == 600000); /* the last one, as argparse has it */
+}
+
+static void mistakes_in_rdzv_conf_name_the_key(void **state)
+{
+    (void)state;
     REFUSE("--rdzv-conf: join_timeout expects seconds from 1 to 1000000, not '0'",
            "--rdzv-conf=join_timeout=0", "a");
     REFUSE("--rdzv-conf: join_timeout expects seconds from 1 to 1000000, not '1.5'",
            "--rdzv-conf=join_timeout=1.5", "a");
     REFUSE(
-        "--rdzv-conf: is_host is not there yet; the node that owns the endpoint's address "
-        "serves; leave the key out",
-        "--rdzv-conf=join_timeout=1,is_host=1", "a");
-    REFUSE(
-        "--rdzv-conf: timeout is not there yet; it belongs to the static backend; use "
-        "join_timeout",
-        "--rdzv-conf", "timeout=900", "a");
-    REFUSE("--rdzv-conf: store_type=file is not there; tcp is the only store",
+        "--rdzv-conf: keep_alive_max_attempt expects a number from 1 to 1000000, not "
+        "'0'",
+        "--rdzv-conf=keep_alive_max_attempt=0", "a");
+    REFUSE("--rdzv-conf: cas_backoff_max_seconds expects seconds, 0 or more, not '-1'",
+           "--rdzv-conf=cas_backoff_max_seconds=-1", "a");
+    REFUSE("--rdzv-conf: is_host expects 1 or 0, not '2'",
+           "--rdzv-conf=join_timeout=1,is_host=2", "a");
+    REFUSE("--rdzv-conf: store_type=file is not there; nodes meet at a port: leave the "
+           "key out and name a host by --rdzv-endpoint=HOST:PORT",
            "--rdzv-conf=store_type=file", "a");
-    REFUSE("--rdzv-conf: unknown key 'join_timout', near join_timeout; known are "
-           "join_timeout, last_call_timeout and store_type",
-           "--rdzv-conf=join_timout=3", "a");
+    REFUSE(
+        "--rdzv-conf: unknown key 'join_timout', near join_timeout; those with an "
+        "effect are join_timeout, last_call_timeout, timeout, is_host and store_type",
+        "--rdzv-conf=join_timout=3", "a");
     REFUSE("--rdzv-conf: expects KEY=VALUE,…, not 'join_timeout'",
            "--rdzv-conf=join_timeout", "a");
     REFUSE("--rdzv-conf: ends in a comma: 'join_timeout=3,'",
@@ -559,7 +579,8 @@ int main(void)
         cmocka_unit_test(arguments_behind_the_program_are_its_own),
         cmocka_unit_test(several_nodes_meet_at_the_endpoint),
         cmocka_unit_test(standalone_overrides_endpoint_and_id_as_torchruns_does),
-        cmocka_unit_test(rdzv_conf_sets_the_timeouts_and_refuses_what_it_cannot_do),
+        cmocka_unit_test(rdzv_conf_takes_torchruns_keys),
+        cmocka_unit_test(mistakes_in_rdzv_conf_name_the_key),
         cmocka_unit_test(mistakes_are_one_line_with_cause_and_remedy),
         cmocka_unit_test(flags_of_torchrun_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),
