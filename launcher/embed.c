@@ -24,19 +24,22 @@ static void on_server_stopped(void *arg)
     mem_free(e);
 }
 
-int embed_start(struct uv_loop_s *loop, const char *addr, int port, struct embed **ret,
+int embed_start(const struct embed_config *config, struct embed **ret,
                 struct errmsg *msg)
 {
     struct embed *e = mem_zalloc(sizeof(*e));
-    struct server_config config = {.loop = loop, .store_max_bytes = (size_t)256 << 20};
+    struct server_config server = {.loop = config->loop,
+                                   .store_max_bytes = (size_t)256 << 20,
+                                   .on_store = config->on_store,
+                                   .arg = config->arg};
     int rv;
 
-    rv = server_new(&config, &e->server, msg);
+    rv = server_new(&server, &e->server, msg);
     if (rv < 0) {
         mem_free(e);
         return rv;
     }
-    rv = server_listen(e->server, addr, port, &e->port, msg);
+    rv = server_listen(e->server, config->addr, config->port, &e->port, msg);
     if (rv < 0) {
         server_stop(e->server, on_unused_stopped, e);
         return rv;

@@ -7,13 +7,23 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct uv_loop_s;
 struct embed;
 
-/* Serves on a numeric address; port 0 picks one. -EADDRINUSE: the text says that the
- * port is taken, not by whom. */
-int embed_start(struct uv_loop_s *loop, const char *addr, int port, struct embed **ret,
+struct embed_config {
+    struct uv_loop_s *loop; /* borrowed: outlives it */
+    const char *addr;       /* numeric; "::" for all */
+    int port;               /* 0 picks one */
+    /* NULL, or takes the store's clients that come to the port: server.h. */
+    void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
+    void *arg;
+};
+
+/* -EADDRINUSE: the text says that the port is taken, not by whom. */
+int embed_start(const struct embed_config *config, struct embed **ret,
                 struct errmsg *msg) MUST_CHECK;
 int embed_port(const struct embed *e);
 

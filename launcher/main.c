@@ -97,6 +97,9 @@ int main(int argc, char **argv)
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }
+    if (options.note[0] != '\0') {
+        log_warn(options.note, "%s", "");
+    }
     exit_code = supervisor_run(&options, &keeper, environ);
     keeper_stop(&keeper);
     return exit_code;

@@ -6,12 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    DEFAULT_PORT = 29400,
-    JOIN_MS = 600000,
-    LAST_CALL_MS = 30000,
-};
-
 /* design.md §1: a first argument that is exactly one of these is the verb. */
 static const char *const later_verbs[] = {"status", "ps",      "events", "logs",
                                           "doctor", "plan",    "data",   "cancel",
@@ -43,104 +37,13 @@ static bool take_verb(int argc, char *const *argv, struct launch_options *o,
     return false;
 }
 
-static int finish_endpoint(struct parse *p, struct errmsg *msg)
-{
-    struct launch_options *o = &p->o;
-    int rv;
-
-    o->rdzv_port = DEFAULT_PORT;
-    if (p->endpoint[0] == '\0') {
-        (void)snprintf(o->rdzv_host, sizeof(o->rdzv_host), "localhost");
-        return 0;
-    }
-    rv = str_parse_host_port(p->endpoint, o->rdzv_host, sizeof(o->rdzv_host),
-                             &o->rdzv_port);
-    if (rv < 0) {
-        return errmsg_set(
-            msg, rv,
-            "--rdzv-endpoint expects HOST[:PORT], a port from 0 to 65535, "
-            "not '%.80s'",
-            p->endpoint);
-    }
-    if (o->rdzv_port == 0 && o->max_nodes > 1) {
-        return errmsg_set(
-            msg, ERR_INVALID,
-            "--rdzv-endpoint: port 0 means any free port, which other nodes "
-            "cannot know; name one, as %s:%d",
-            o->rdzv_host, DEFAULT_PORT);
-    }
-    if (o->rdzv_port == 0) {
-        o->standalone = true; /* torchrun's way to write it in full */
-    }
-    return 0;
-}
-
-/* One node, no endpoint: its own free port and, unless it was named, its own id. */
-static int finish_standalone(struct parse *p, bool asked, struct errmsg *msg)
-{
-    struct launch_options *o = &p->o;
-
-    if (o->min_nodes > 1) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "--standalone is for one node, but --nnodes asks for %u; use "
-                          "--rdzv-endpoint=HOST:PORT instead",
-                          o->min_nodes);
-    }
-    o->max_nodes = 1;
-    o->rdzv_host[0] = '\0';
-    o->rdzv_port = 0;
-    if (asked || !p->has_id) {
-        o->rdzv_id[0] = '\0';
-    }
-    return 0;
-}
-
-static void finish_conf(struct parse *p)
-{
-    struct launch_options *o = &p->o;
-    const struct rdzv_conf *conf = &p->conf;
-
-    o->join_timeout_ms = conf->join_timeout_ms ? conf->join_timeout_ms : JOIN_MS;
-    o->last_call_timeout_ms =
-        conf->last_call_timeout_ms ? conf->last_call_timeout_ms : LAST_CALL_MS;
-    o->serving = conf->serving;
-}
-
 static int finish(struct parse *p, struct errmsg *msg)
 {
-    struct launch_options *o = &p->o;
-    bool asked = o->standalone;
-    int rv = 0;
-
-    finish_conf(p);
-    if (o->module && o->no_python) {
+    if (p->o.module && p->o.no_python) {
         return errmsg_set(msg, ERR_INVALID,
                           "--module and --no-python exclude each other; leave one out");
     }
-    if (p->has_id && o->rdzv_id[0] == '\0' && o->max_nodes > 1 && !asked) {
-        return errmsg_set(
-            msg, ERR_INVALID,
-            "--rdzv-id: an empty one means a random one, which other nodes "
-            "cannot know; name one");
-    }
-    if (!asked && p->endpoint[0] == '\0' && o->max_nodes == 1) {
-        o->standalone = true;
-    } else if (!asked) {
-        rv = finish_endpoint(p, msg);
-    }
-    if (rv == 0 && o->standalone) {
-        rv = finish_standalone(p, asked, msg);
-    }
-    if (rv < 0) {
-        return rv;
-    }
-    if (p->has_node_rank && p->node_rank >= o->max_nodes) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "--node-rank %u is not below the number of nodes, %u",
-                          p->node_rank, o->max_nodes);
-    }
-    o->node_rank = p->has_node_rank ? (int32_t)p->node_rank : -1;
-    return 0;
+    return launch_finish_rdzv(p, msg);
 }
 
 /* argv[0] is not looked at. */

@@ -29,6 +29,8 @@ struct launch_options {
                             called */
     char rdzv_host[256]; /* "" with standalone */
     int rdzv_port;       /* 0 (only with standalone): any free one */
+    bool
+        is_static; /* the workers' MASTER_ADDR and MASTER_PORT are rdzv_host and _port */
     enum rdzv_serving serving;
     uint64_t join_timeout_ms, last_call_timeout_ms;
     uint32_t max_restarts;
@@ -36,6 +38,7 @@ struct launch_options {
     char local_addr[256]; /* number or name; "": not given */
     int32_t node_rank;    /* -1: not given */
     bool module, no_python;
+    char note[200]; /* what was asked for without an effect; "": nothing */
     char *const
         *program; /* borrowed from argv: program and its arguments, NULL at the end */
     const char *verb; /* "ckpt": the first argument, when it is exactly a verb; then

@@ -2,18 +2,24 @@
 #define LAUNCHER_OPTIONS_CORE_H
 
 /* What the files of the command line share: options.c (put together, checked),
- * options_table.c (the one table), options_values.c (a value's text → what it means).
- */
+ * options_table.c (the one table), options_values.c (a value's text → what it means),
+ * options_rdzv.c (what the rendezvous' options mean together). */
 
 #include "launcher/options.h"
 #include "launcher/rdzv_conf.h"
 
 #include "common/options.h"
 
+enum rdzv_backend { BACKEND_UNNAMED, BACKEND_C10D, BACKEND_STATIC };
+
 /* What the command line said, before it is put together. */
 struct parse {
     struct launch_options o;
+    enum rdzv_backend backend;
     char endpoint[320];
+    char master_addr[256];
+    uint32_t master_port;
+    bool has_master_port;
     struct rdzv_conf conf;
     bool has_id;
     uint32_t node_rank;
@@ -21,6 +27,10 @@ struct parse {
 };
 
 extern const struct options launch_options_table;
+
+/* The rendezvous: which backend, where it is, who serves it, how long it may take
+ * (options_rdzv.c). Last, when all is parsed. */
+int launch_finish_rdzv(struct parse *p, struct errmsg *msg) MUST_CHECK;
 
 /* The values of options that need more than common/options.h's setters; all option_cb,
  * their target a struct parse. */
@@ -34,6 +44,8 @@ int launch_on_rdzv_backend(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);
 int launch_on_node_rank(void *target, const struct option_spec *spec, const char *value,
                         struct errmsg *msg);
+int launch_on_master_port(void *target, const struct option_spec *spec,
+                          const char *value, struct errmsg *msg);
 int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char *value,
                         struct errmsg *msg);
 int launch_on_monitor_interval(void *target, const struct option_spec *spec,

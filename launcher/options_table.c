@@ -34,24 +34,42 @@ static const struct option_spec specs[] = {
      .help = "The job's name, the same on all nodes (default: the word none; a random "
              "one with one node and no endpoint)."},
     {.name = "rdzv-backend",
-     .value = "c10d",
+     .value = "c10d|static",
      .set = launch_on_rdzv_backend,
-     .help = "Accepted for torchrun's sake; c10d is the only one."},
+     .help =
+         "c10d: nodes meet at the endpoint and may come and go. static: a world of "
+         "--nnodes nodes, ranked by --node-rank, whose workers are told the endpoint "
+         "as MASTER_ADDR and MASTER_PORT (default: static for several nodes without "
+         "an endpoint, or with --master-addr or --master-port; else c10d)."},
     {.name = "rdzv-endpoint",
      .value = "HOST[:PORT]",
      .set = option_set_any_text,
      FIELD(endpoint),
      .help =
          "Where the rendezvous is, the same on all nodes. The node that owns the "
-         "address serves it, unless ctrun-rendezvous does (default localhost:29400; a "
-         "free port with one node)."},
+         "address serves it, unless ctrun-rendezvous does (default: localhost:29400 with "
+         "c10d, --master-addr and --master-port with static; a free port with one "
+         "node)."},
+    {.name = "master-addr",
+     .value = "HOST",
+     .set = option_set_any_text,
+     FIELD(master_addr),
+     .help = "The static backend's endpoint without --rdzv-endpoint: the host of node "
+             "rank 0, which serves there (default 127.0.0.1)."},
+    {.name = "master-port",
+     .value = "PORT",
+     .set = launch_on_master_port,
+     .max = 65535,
+     FIELD(master_port),
+     .help = "… and its port (default 29500; a free one with one node)."},
     {.name = "rdzv-conf",
      .value = "KEY=VALUE,…",
      .set = launch_on_rdzv_conf,
      .help =
          "join_timeout (600): seconds to wait for nodes; last_call_timeout (30): the "
          "longest wait for more of them once there are MIN; is_host: 1 if this node is to "
-         "serve the rendezvous whatever its addresses are, 0 if it is not to. torchrun's "
+         "serve the rendezvous whatever its addresses are, 0 if it is not to; timeout (900): "
+         "the static backend's join_timeout. torchrun's "
          "other keys have no effect, unknown ones are refused."},
     {.name = "max-restarts",
      .value = "N",
@@ -64,7 +82,9 @@ static const struct option_spec specs[] = {
      .set = launch_on_node_rank,
      .max = MSG_MAX_NODES - 1,
      FIELD(node_rank),
-     .help = "This node's place among the nodes (default: in the order of joining)."},
+     .help =
+         "This node's place among the nodes (default: in the order of joining; 0 with "
+         "the static backend)."},
     {.name = "local-addr",
      .value = "ADDR",
      .set = option_set_any_text,
@@ -118,13 +138,11 @@ static const struct option_spec specs[] = {
     {.name = "local-ranks-filter", .value = "RANKS", .remedy = LOGS_REMEDY},
     {.name = "duplicate-stdout-filters", .value = "TEXTS", .remedy = LOGS_REMEDY},
     {.name = "duplicate-stderr-filters", .value = "TEXTS", .remedy = LOGS_REMEDY},
-    {.name = "logs-specs", .no_variable = true, .value = "NAME", .remedy = LOGS_REMEDY},
-    {.name = "master-addr",
-     .value = "HOST",
-     .remedy = "use --rdzv-endpoint=HOST:PORT on every node"},
-    {.name = "master-port",
-     .value = "PORT",
-     .remedy = "use --rdzv-endpoint=HOST:PORT on every node"},
+    {.name = "logs-specs",
+     .value = "NAME",
+     .elsewhere =
+         "a Python plug-in of torchrun's, for which there is no place here; each "
+         "rank has its own files under --log-dir"},
     {.name = "numa-binding",
      .no_variable = true,
      .value = "KIND",

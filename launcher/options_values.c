@@ -99,18 +99,27 @@ int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *
 int launch_on_rdzv_backend(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg)
 {
-    (void)target;
+    static const char *const words[] = {
+        [BACKEND_C10D] = "c10d", [BACKEND_STATIC] = "static"};
+    struct parse *p = target;
+
     (void)spec;
-    if (strcmp(value, "c10d") == 0) {
-        return 0;
+    for (size_t i = BACKEND_C10D; i < ARRAY_LEN(words); i++) {
+        if (strcmp(value, words[i]) == 0) {
+            p->backend = (enum rdzv_backend)i;
+            return 0;
+        }
     }
-    if (strcmp(value, "static") == 0) {
+    if (strcmp(value, "etcd") == 0 || strcmp(value, "etcd-v2") == 0) {
         return errmsg_set(
             msg, ERR_INVALID,
-            "'static' is not there; leave the option out: with --nnodes=N and "
-            "--rdzv-endpoint=HOST:PORT the world is fixed all the same");
+            "'%s' is not there; use c10d: the node that owns --rdzv-endpoint, or "
+            "ctrun-rendezvous, does what etcd did",
+            value);
     }
-    return errmsg_set(msg, ERR_INVALID, "'%.80s' is not there; use c10d, the default",
+    return errmsg_set(msg, ERR_INVALID,
+                      "'%.80s' is not there, and plug-ins are Python's; use c10d or "
+                      "static",
                       value);
 }
 
@@ -120,6 +129,15 @@ int launch_on_node_rank(void *target, const struct option_spec *spec, const char
     struct parse *p = target;
 
     p->has_node_rank = true;
+    return option_set_u32(target, spec, value, msg);
+}
+
+int launch_on_master_port(void *target, const struct option_spec *spec,
+                          const char *value, struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    p->has_master_port = true;
     return option_set_u32(target, spec, value, msg);
 }
 

@@ -243,12 +243,29 @@ static void say_wildcard(const struct rdzv_client *c, bool is_ours)
     log_info(text, "%s", "");
 }
 
+/* The workers would ask whoever has the port. */
+static void refuse_taken(struct rdzv_client *c, const char *addr)
+{
+    listener_name_holder(addr, c->config.port, c->trouble, sizeof(c->trouble));
+    c->is_impossible = true;
+}
+
 /* 0: serving, or somebody does already (c->taken). */
 static int serve(struct rdzv_client *c, const char *addr, int port)
 {
     struct errmsg msg = {0};
-    int rv = embed_start(c->config.loop, addr, port, &c->embed, &msg);
+    struct embed_config config = {.loop = c->config.loop,
+                                  .addr = addr,
+                                  .port = port,
+                                  .on_store =
+                                      c->config.is_static ? c->config.on_store : NULL,
+                                  .arg = c->config.arg};
+    int rv = embed_start(&config, &c->embed, &msg);
 
+    if (rv == -EADDRINUSE && c->config.is_static) {
+        refuse_taken(c, addr);
+        return rv;
+    }
     if (rv == -EADDRINUSE) {
         (void)snprintf(c->taken, sizeof(c->taken), "%.255s", msg.text);
         (void)snprintf(c->taken_addr, sizeof(c->taken_addr), "%s", addr);

@@ -26,6 +26,7 @@ struct rdzv_client_config {
     bool standalone;    /* serve on 127.0.0.1, any port, in any case */
     uint32_t max_nodes; /* 1: nobody else will come */
     enum rdzv_serving serving;
+    bool is_static; /* the workers come to the endpoint, too: to on_store */
     void *arg;
     /* `taken`: as agent_connected has it. */
     void (*on_connected)(void *arg, const char *taken);
@@ -34,6 +35,7 @@ struct rdzv_client_config {
     void (*on_impossible)(void *arg, const char *text);
     int (*on_message)(void *arg, const struct msg *m); /* < 0: drop the connection */
     void (*on_disconnected)(void *arg, bool is_silent);
+    void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
     void (*on_pause)(void *arg, bool is_paused); /* so many bytes wait to be sent */
 };
 

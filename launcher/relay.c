@@ -10,6 +10,7 @@
 #include "launcher/netaddr.h"
 #include "launcher/relay_admission.h"
 #include "launcher/relay_flow.h"
+#include "launcher/relay_listen.h"
 
 #include "common/closer.h"
 #include "common/log.h"
@@ -24,7 +25,6 @@
 #include <uv.h>
 
 enum {
-    MAX_LISTENERS = 2,
     MAX_HELD = 4 * 1024 * 1024,         /* unacknowledged, of a connection */
     MAX_HELD_ALL = 64 * 1024 * 1024,    /* of all together, but for … */
     SMALL_HELD = 64 * 1024,             /* … those that hold no more than this … */
@@ -34,7 +34,6 @@ enum {
     MAX_UNREAD_ALL = 256 * 1024 * 1024, /* … or the one with most of all together */
     MAX_CONNS = 65536,
     READ_SIZE = 64 * 1024,
-    PORT_TRIES = 16,
 };
 
 enum crowd {
@@ -58,8 +57,8 @@ struct relay_conn {
 
 struct relay {
     struct relay_config config;
-    int fds[MAX_LISTENERS]; /* until they are served; -1 */
-    uv_tcp_t listeners[MAX_LISTENERS];
+    int fds[RELAY_LISTENERS]; /* until they are served; -1 */
+    uv_tcp_t listeners[RELAY_LISTENERS];
     int n_listeners;
     int port;
     uint64_t generation;
@@ -84,36 +83,6 @@ struct relay_write {
 
 /* --- listening --- */
 
-static bool is_local_only(const char *addr)
-{
-    return addr[0] == '\0' || strcmp(addr, "127.0.0.1") == 0;
-}
-
-/* The same port on both addresses, whichever is free. */
-static int bind_all(struct relay *r)
-{
-    int rv = -EADDRINUSE;
-    int port;
-
-    if (is_local_only(r->config.addr)) {
-        r->n_listeners = 1;
-        return netaddr_listen("127.0.0.1", 0, &r->fds[0], &r->port);
-    }
-    for (int i = 0; i < PORT_TRIES && rv == -EADDRINUSE; i++) {
-        rv = netaddr_listen(r->config.addr, 0, &r->fds[0], &r->port);
-        if (rv < 0) {
-            return rv;
-        }
-        rv = netaddr_listen("127.0.0.1", r->port, &r->fds[1], &port);
-        if (rv < 0) {
-            (void)close(r->fds[0]);
-            r->fds[0] = -1;
-        }
-    }
-    r->n_listeners = 2;
-    return rv;
-}
-
 int relay_new(const struct relay_config *config, struct relay **ret, struct errmsg *msg)
 {
     struct relay *r = mem_zalloc(sizeof(*r));
@@ -124,12 +93,12 @@ int relay_new(const struct relay_config *config, struct relay **ret, struct errm
     closer_opened(&r->closer); /* the relay itself, until all of it has been stopped */
     r->fds[0] = -1;
     r->fds[1] = -1;
-    rv = bind_all(r);
+    rv = relay_listen(config->addr, r->fds, &r->n_listeners, &r->port);
     if (rv < 0) {
         rv = errmsg_set(msg, rv,
                         "cannot listen on %s for this node's workers: %s; is "
                         "--local-addr an address of this host?",
-                        is_local_only(config->addr) ? "127.0.0.1" : config->addr,
+                        config->addr[0] == '\0' ? "127.0.0.1" : config->addr,
                         err_text(rv));
         mem_free(r);
         return rv;
@@ -374,18 +343,14 @@ static bool is_admitted(const struct relay *r, const uv_tcp_t *tcp)
                                  (struct sockaddr *)&local);
 }
 
-static void on_connection(uv_stream_t *listener, int status)
+/* In the list, without a connection yet; NULL: not even a handle. */
+static struct relay_conn *new_conn(struct relay *r)
 {
-    struct relay *r = listener->data;
-    struct relay_conn *c;
+    struct relay_conn *c = mem_zalloc(sizeof(*c));
 
-    if (status < 0 || r->closer.is_closing) {
-        return;
-    }
-    c = mem_zalloc(sizeof(*c));
     if (uv_tcp_init(r->config.loop, &c->tcp) < 0) {
         mem_free(c);
-        return;
+        return NULL;
     }
     c->tcp.data = c;
     c->relay = r;
@@ -403,14 +368,53 @@ static void on_connection(uv_stream_t *listener, int status)
     r->conns = c;
     r->n_conns++;
     closer_opened(&r->closer);
-    if (uv_accept(listener, (uv_stream_t *)&c->tcp) < 0 || r->n_conns > MAX_CONNS ||
-        !is_admitted(r, &c->tcp)) {
-        c->is_closing = true; /* the service has not heard of it */
+    return c;
+}
+
+/* False: it is closed; the service has not heard of it. `status`: whether it is open. */
+static bool admit(struct relay_conn *c, int status)
+{
+    struct relay *r = c->relay;
+
+    if (status < 0 || r->n_conns > MAX_CONNS || !is_admitted(r, &c->tcp)) {
+        c->is_closing = true;
         uv_close((uv_handle_t *)&c->tcp, on_conn_closed);
-        return;
+        return false;
     }
     (void)uv_tcp_nodelay(&c->tcp, 1); /* only slower without */
-    update_reading(c);
+    return true;
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct relay *r = listener->data;
+    struct relay_conn *c;
+
+    if (status < 0 || r->closer.is_closing) {
+        return;
+    }
+    c = new_conn(r);
+    if (c && admit(c, uv_accept(listener, (uv_stream_t *)&c->tcp))) {
+        update_reading(c);
+    }
+}
+
+void relay_adopt(struct relay *r, int fd, const uint8_t *bytes, size_t size)
+{
+    struct relay_conn *c = r->is_served ? new_conn(r) : NULL;
+    int rv = c ? uv_tcp_open(&c->tcp, fd) : ERR_CLOSED;
+
+    if (rv < 0) {
+        (void)close(fd); /* libuv did not take it */
+    }
+    if (!c || !admit(c, rv)) {
+        return;
+    }
+    if (buf_append(&c->in, bytes, size) < 0) {
+        close_conn(c);
+        return;
+    }
+    advance(c);
 }
 
 /* --- serving --- */
@@ -463,7 +467,7 @@ void relay_stop(struct relay *r)
         return;
     }
     closer_finish(&r->closer, on_all_closed, r);
-    for (int i = 0; i < MAX_LISTENERS; i++) {
+    for (int i = 0; i < RELAY_LISTENERS; i++) {
         if (r->fds[i] >= 0) {
             (void)close(r->fds[i]); /* a listener holds no data */
         }

@@ -40,6 +40,10 @@ int relay_port(const struct relay *r);
 int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nodes,
                 uint32_t n, struct errmsg *msg) MUST_CHECK;
 
+/* Takes a worker's connection over that came elsewhere, with what was read from it. A
+ * relay that does not serve yet closes it: PyTorch's clients try again. */
+void relay_adopt(struct relay *r, int fd, const uint8_t *bytes, size_t size);
+
 void relay_reply(struct relay *r, const struct msg_store_reply *m);
 void relay_resend(struct relay *r);
 

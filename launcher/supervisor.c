@@ -91,6 +91,18 @@ static void on_pause(void *arg, bool is_paused)
     }
 }
 
+/* A worker that has come to the endpoint of a static world. */
+static void on_store(void *arg, int fd, const uint8_t *bytes, size_t size)
+{
+    const struct supervisor *s = arg;
+
+    if (s->relay) {
+        relay_adopt(s->relay, fd, bytes, size);
+    } else {
+        (void)close(fd); /* of a generation that is over */
+    }
+}
+
 static void on_signal(uv_signal_t *handle, int signal)
 {
     const struct supervisor *s = handle->data;
@@ -234,6 +246,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .standalone = s->options->standalone,
         .max_nodes = s->options->max_nodes,
         .serving = s->options->serving,
+        .is_static = s->options->is_static,
         .arg = s,
         .on_connected = on_connected,
         .on_failed = on_connect_failed,
@@ -241,6 +254,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .on_impossible = on_impossible,
         .on_message = on_message,
         .on_disconnected = on_disconnected,
+        .on_store = on_store,
         .on_pause = on_pause,
     };
     int rv = output_new(&output, &s->output, msg);

@@ -59,6 +59,10 @@ static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg
     rdzv_client_local_addr(s->client, own_addr);
     access_make(s->is_engine, s->options->max_nodes, s->local_addr, own_addr,
                 &s->access);
+    if (s->options->is_static) {
+        access_fix(&s->access, s->is_engine, s->options->rdzv_host,
+                   s->options->rdzv_port);
+    }
     config.addr = access_listen_addr(&s->access);
     rv = relay_new(&config, &s->relay, msg);
     if (rv < 0) {

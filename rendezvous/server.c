@@ -17,6 +17,7 @@
 #include "common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -354,7 +355,21 @@ static int begin_agent(struct server *s, struct connection *c)
 
 static bool may_be_store(const struct server *s, const struct connection *c)
 {
-    return c->is_loopback || s->config.insecure;
+    return c->is_loopback || s->config.insecure || s->config.on_store;
+}
+
+/* Whose it is from here on: the connection lives by the other descriptor. */
+static int hand_over(const struct server *s, const struct connection *c,
+                     const uint8_t *data, size_t size)
+{
+    int fd;
+    int rv = uv_fileno((const uv_handle_t *)&c->tcp, &fd);
+
+    fd = rv < 0 ? rv : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0) {
+        s->config.on_store(s->config.arg, fd, data, size);
+    }
+    return ERR_CLOSED;
 }
 
 static int begin_store(struct server *s, struct connection *c)
@@ -378,7 +393,7 @@ static int sniff(struct server *s, struct connection *c, const uint8_t *data,
     static const char magic[] = MSG_MAGIC;
 
     if (data[0] <= LAST_OPCODE) {
-        return begin_store(s, c);
+        return s->config.on_store ? hand_over(s, c, data, size) : begin_store(s, c);
     }
     if (memcmp(data, magic, MIN(size, (size_t)MSG_MAGIC_SIZE)) != 0) {
         return ERR_PROTOCOL;

@@ -3,12 +3,13 @@
 
 /* The service on sockets: one libuv loop, any number of listeners. First bytes decide:
  * the agents' magic (msg.h), a TCPStore client (from loopback unless `insecure`; one
- * key space that belongs to no job), anything else is closed. Used by ctrun-rendezvous
+ * key space that belongs to no job; or as on_store says), anything else is closed. Used by ctrun-rendezvous
  * and, embedded, by ctrun. All functions on the loop's thread. */
 
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct uv_loop_s;
@@ -22,6 +23,10 @@ struct server_config {
     bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
     size_t store_max_bytes; /* of all jobs, and of all others; 0: 1 GiB */
     size_t max_connections; /* 0: 20000 */
+    /* Not NULL: takes TCPStore clients over, wherever they come from: the descriptor, and
+     * what was read from it so far. Calls nothing of the server. */
+    void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
+    void *arg;
 };
 
 int server_new(const struct server_config *config, struct server **ret,

@@ -63,14 +63,41 @@ static bool is_dashed_key(const char *arg, const char **ret_key)
     return config_key_find(path) != NULL;
 }
 
-/* Those of ctrun's options that may stand before it. */
+/* ctrun's options, for those that stand behind us by mistake. */
 static bool is_launchers(const char *arg)
 {
     static const char *const names[] = {
-        "--nnodes",       "--nproc-per-node", "--standalone",       "--rdzv-id",
-        "--rdzv-backend", "--rdzv-endpoint",  "--rdzv-conf",        "--max-restarts",
-        "--node-rank",    "--local-addr",     "--log-dir",          "--module",
-        "--no-python",    "--start-method",   "--monitor-interval",
+        "--nnodes",
+        "--nproc-per-node",
+        "--standalone",
+        "--rdzv-id",
+        "--rdzv-backend",
+        "--rdzv-endpoint",
+        "--rdzv-conf",
+        "--max-restarts",
+        "--node-rank",
+        "--master-addr",
+        "--master-port",
+        "--local-addr",
+        "--log-dir",
+        "--redirects",
+        "--tee",
+        "--log-line-prefix-template",
+        "--local-ranks-filter",
+        "--duplicate-stdout-filters",
+        "--duplicate-stderr-filters",
+        "--role",
+        "--module",
+        "--no-python",
+        "--run-path",
+        "--start-method",
+        "--monitor-interval",
+        "--event-log-handler",
+        "--signals-to-handle",
+        "--shutdown-timeout",
+        "--virtual-local-rank",
+        "--numa-binding",
+        "--print-completion",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

@@ -55,11 +55,27 @@ static void local_addr_goes_before_what_was_found(void **state)
     assert_string_equal(access_listen_addr(&a), "10.9.9.9");
 }
 
+static void static_world_is_told_the_endpoint_as_it_was_given(void **state)
+{
+    struct access a;
+
+    (void)state;
+    access_make(false, 2, "", "10.0.0.2", &a);
+    access_fix(&a, false, "node0", 29500);
+    assert_string_equal(access_listen_addr(&a), ""); /* its own workers come by it */
+    assert_string_equal(access_master(&a, nodes, 9).addr, "node0");
+    assert_int_equal(access_master(&a, nodes, 9).port, 29500);
+    access_make(true, 2, "", "10.0.0.2", &a);
+    access_fix(&a, true, "node0", 29500);
+    assert_string_equal(access_master(&a, nodes, 9).addr, "127.0.0.1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(store_is_shared_by_other_programs_on_several_nodes_alone),
         cmocka_unit_test(address_that_is_listened_on_is_the_one_that_workers_are_told),
+        cmocka_unit_test(static_world_is_told_the_endpoint_as_it_was_given),
         cmocka_unit_test(local_addr_goes_before_what_was_found),
     };
 

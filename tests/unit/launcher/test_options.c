@@ -154,11 +154,14 @@ static void several_nodes_meet_at_the_endpoint(void **state)
     struct launch_options o;
 
     (void)state;
-    ACCEPT(&o, "--nnodes=2", "a");
-    assert_false(o.standalone);
+    ACCEPT(&o, "--nnodes=1:2", "a");
+    assert_false(o.standalone || o.is_static);
     assert_string_equal(o.rdzv_host, "localhost");
     assert_int_equal(o.rdzv_port, 29400);
     assert_string_equal(o.rdzv_id, "none");
+    ACCEPT(&o, "--nnodes=2", "--rdzv-backend=c10d", "a");
+    assert_false(o.is_static);
+    assert_int_equal(o.rdzv_port, 29400);
     ACCEPT(&o, "--nnodes=1:4", "--rdzv-endpoint=node0", "--rdzv-id=job7",
            "--node-rank=3", "--local-addr=10.0.0.3", "a");
     assert_int_equal(o.min_nodes, 1);
@@ -178,6 +181,84 @@ static void several_nodes_meet_at_the_endpoint(void **state)
     assert_true(o.standalone);
     assert_string_equal(o.rdzv_host, "");
     assert_string_equal(o.rdzv_id, "j");
+}
+
+/* The articles' command. */
+static void static_world_is_at_master_addr_and_port(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--nnodes=2", "--node_rank=0", "--master_addr=10.0.0.1",
+           "--master_port=29600", "--nproc_per_node=8", "train.py");
+    assert_true(o.is_static);
+    assert_false(o.standalone);
+    assert_string_equal(o.rdzv_host, "10.0.0.1");
+    assert_int_equal(o.rdzv_port, 29600);
+    assert_int_equal(o.min_nodes, 2);
+    assert_int_equal(o.node_rank, 0);
+    assert_int_equal(o.serving, RDZV_SERVE_ALWAYS);
+    assert_true(o.join_timeout_ms == 900000);
+    assert_string_equal(o.note, "");
+    ACCEPT(&o, "--nnodes=2", "--node_rank=1", "--master_addr=node0",
+           "--rdzv-conf=timeout=60", "a");
+    assert_int_equal(o.rdzv_port, 29500);
+    assert_int_equal(o.serving, RDZV_SERVE_NEVER);
+    assert_true(o.join_timeout_ms == 60000);
+    ACCEPT(&o, "--nnodes=2", "--master_addr=[fd00::1]", "a");
+    assert_string_equal(o.rdzv_host, "fd00::1");
+    assert_int_equal(o.node_rank, 0);
+    assert_int_equal(o.serving, RDZV_SERVE_OWN_ADDRESS); /* it did not say so itself */
+    ACCEPT(&o, "--nnodes=2", "--node_rank=1", "--rdzv-conf=is_host=1,join_timeout=5",
+           "a");
+    assert_string_equal(o.rdzv_host, "127.0.0.1");
+    assert_int_equal(o.rdzv_port, 29500);
+    assert_int_equal(o.serving, RDZV_SERVE_ALWAYS);
+    assert_true(o.join_timeout_ms == 5000);
+    ACCEPT(&o, "--nnodes=2", "--rdzv-backend=static", "--rdzv-endpoint=node0:1234",
+           "--master-addr=x", "a"); /* the endpoint goes first, as in torchrun */
+    assert_true(o.is_static);
+    assert_string_equal(o.rdzv_host, "node0");
+    assert_int_equal(o.rdzv_port, 1234);
+    ACCEPT(&o, "--nnodes=1:2", "--master-addr=x", "a");
+    assert_int_equal(o.min_nodes, 2);
+    assert_string_equal(
+        o.note,
+        "the static backend's world is fixed: all 2 nodes are waited for; for 1:2 "
+        "use --rdzv-backend=c10d and --rdzv-endpoint");
+    REFUSE("--rdzv-endpoint needs a port with the static backend: node0:29500",
+           "--rdzv-backend=static", "--rdzv-endpoint=node0", "a");
+    REFUSE("--master-port: port 0 means any free port, which other nodes cannot know; "
+           "name one, as x:29500",
+           "--nnodes=2", "--master-addr=x", "--master-port=0", "a");
+    REFUSE("--master-port: expects a number from 0 to 65535, not '65536'",
+           "--master-port=65536", "a");
+}
+
+static void one_node_takes_a_free_port_unless_its_port_is_named(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "--rdzv-backend=static", "--master-addr=10.0.0.1", "a");
+    assert_true(o.standalone);
+    assert_false(o.is_static);
+    ACCEPT(&o, "--master-port=0", "a");
+    assert_true(o.standalone);
+    assert_false(o.is_static);
+    ACCEPT(&o, "--master-port=1234", "a");
+    assert_true(o.is_static);
+    assert_false(o.standalone);
+    assert_string_equal(o.rdzv_host, "127.0.0.1");
+    assert_int_equal(o.rdzv_port, 1234);
+    assert_int_equal(o.serving, RDZV_SERVE_ALWAYS);
+    assert_string_equal(o.rdzv_id, "none");
+    ACCEPT(&o, "--rdzv-endpoint=localhost", "--node-rank=0", "--master-port=1", "a");
+    assert_false(o.is_static); /* an endpoint alone is elastic */
+    assert_string_equal(o.note,
+                        "--master-addr and --master-port have no effect: they are "
+                        "of the static backend, and the endpoint here is "
+                        "localhost:29400");
 }
 
 static void standalone_overrides_endpoint_and_id_as_torchruns_does(void **state)
@@ -314,9 +395,6 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
                                         "--local-ranks-filter=0",
                                         "--duplicate-stdout-filters=a",
                                         "--duplicate-stderr-filters=a",
-                                        "--logs-specs=x",
-                                        "--master-addr=x",
-                                        "--master-port=1",
                                         "--numa-binding=node",
                                         "--signals-to-handle=SIGTERM",
                                         "--shutdown-timeout=5",
@@ -329,14 +407,16 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
     REFUSE("--redirects is not there yet; each rank has its own files under --log-dir",
            "-r3", "a");
     REFUSE(
-        "--master-addr is not there yet; use --rdzv-endpoint=HOST:PORT on every node",
-        "--master_addr", "10.0.0.1", "a");
+        "--logs-specs is a Python plug-in of torchrun's, for which there is no place "
+        "here; each rank has its own files under --log-dir",
+        "--logs_specs", "x", "a");
+    REFUSE("--rdzv-backend: 'etcd-v2' is not there; use c10d: the node that owns "
+           "--rdzv-endpoint, or ctrun-rendezvous, does what etcd did",
+           "--rdzv-backend=etcd-v2", "a");
     REFUSE(
-        "--rdzv-backend: 'static' is not there; leave the option out: with --nnodes=N and "
-        "--rdzv-endpoint=HOST:PORT the world is fixed all the same",
-        "--rdzv-backend=static", "a");
-    REFUSE("--rdzv-backend: 'etcd' is not there; use c10d, the default",
-           "--rdzv-backend=etcd", "a");
+        "--rdzv-backend: 'mine' is not there, and plug-ins are Python's; use c10d or "
+        "static",
+        "--rdzv-backend=mine", "a");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct line line = {{names[i], "a"}};
         struct launch_options o;
@@ -578,6 +658,8 @@ int main(void)
             unique_prefixes_are_accepted_and_ambiguous_ones_name_the_candidates),
         cmocka_unit_test(arguments_behind_the_program_are_its_own),
         cmocka_unit_test(several_nodes_meet_at_the_endpoint),
+        cmocka_unit_test(static_world_is_at_master_addr_and_port),
+        cmocka_unit_test(one_node_takes_a_free_port_unless_its_port_is_named),
         cmocka_unit_test(standalone_overrides_endpoint_and_id_as_torchruns_does),
         cmocka_unit_test(rdzv_conf_takes_torchruns_keys),
         cmocka_unit_test(mistakes_in_rdzv_conf_name_the_key),

@@ -285,11 +285,71 @@ static void worker_that_holds_little_is_read_when_all_hold_too_much(void **state
     child_run(crowded);
 }
 
+/* A worker that has come to another port; *ret_taken: where it was accepted. */
+static int connect_elsewhere(int *ret_taken)
+{
+    struct sockaddr_in addr = relay_rig_v4("127.0.0.1", 0);
+    socklen_t size = sizeof(addr);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd;
+
+    CHECK(bind(listener, (struct sockaddr *)&addr, size) == 0);
+    CHECK(listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (struct sockaddr *)&addr, &size) == 0);
+    fd = relay_rig_connect("127.0.0.1", "127.0.0.1", ntohs(addr.sin_port));
+    *ret_taken = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    CHECK(fd >= 0 && *ret_taken >= 0 && close(listener) == 0);
+    return fd;
+}
+
+static void adopted(void)
+{
+    static const uint8_t hello[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
+    struct relay_rig *r = relay_rig_open();
+    int taken;
+    int fd = connect_elsewhere(&taken);
+
+    relay_adopt(r->relay, taken, hello, 3);
+    relay_rig_turn(r);
+    CHECK(send(fd, hello + 3, 2, MSG_NOSIGNAL) == 2);
+    relay_rig_expect_pong(r, fd, 1);
+    ask_wait(r, fd);
+    TURN_UNTIL(r, r->n_heard == 1);
+    CHECK(r->heard[0].op == TCPSTORE_WAIT);
+    relay_rig_close(r);
+    CHECK(relay_rig_has_ended(fd) && close(fd) == 0);
+}
+
+static void adopted_too_early(void)
+{
+    struct relay_rig *r = relay_rig_new("");
+    int taken;
+    int fd = connect_elsewhere(&taken);
+
+    relay_adopt(r->relay, taken, (const uint8_t *)"", 1);
+    CHECK(relay_rig_has_ended(fd) && close(fd) == 0);
+    relay_rig_close(r);
+}
+
+static void worker_that_came_elsewhere_is_served_like_any_other(void **state)
+{
+    (void)state;
+    child_run(adopted);
+}
+
+static void worker_that_came_elsewhere_before_the_round_has_to_try_again(void **state)
+{
+    (void)state;
+    child_run(adopted_too_early);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worker_is_not_read_while_too_much_is_unacknowledged),
         cmocka_unit_test(cancelled_wait_is_answered_at_once_and_never_again),
+        cmocka_unit_test(worker_that_came_elsewhere_is_served_like_any_other),
+        cmocka_unit_test(worker_that_came_elsewhere_before_the_round_has_to_try_again),
         cmocka_unit_test(connections_of_a_generation_end_with_its_listener),
         cmocka_unit_test(
             only_workers_that_hold_little_are_read_while_the_relay_is_paused),
