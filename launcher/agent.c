@@ -4,6 +4,7 @@
 #include "launcher/agent.h"
 
 #include "launcher/agent_core.h"
+#include "launcher/signals.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"
@@ -23,7 +24,8 @@ enum {
 
 struct told { /* EVENT_SIGNAL's detail */
     int signal;
-    bool is_again;
+    bool was_noticed; /* a notice had come before */
+    bool is_again;    /* one of the others had */
 };
 
 static const char *const state_names[AGENT_STATE_COUNT] = {
@@ -355,12 +357,27 @@ static void leave_now(struct agent *a, const void *detail)
     agent_finish(a, EXIT_SIGNAL + a->leaving);
 }
 
-/* At once: the workers' step, or their clean-up, may take long. */
+/* At once: the workers' step, or their clean-up, may take long. What kills them is as
+ * agent_signal has it. */
 static void say_leaving(struct agent *a, const char *what)
 {
-    agent_say(a, LOG_LEVEL_INFO, "SIG%s: %s; %s to kill them now",
-              sigabbrev_np(a->leaving), what,
-              a->leaving == SIGHUP ? "SIGTERM" : "once more"); /* agent_signal */
+    char name[SIGNALS_NAME_MAX];
+
+    signals_name(a->leaving, name);
+    agent_say(a, LOG_LEVEL_INFO, "%s: %s; %s to kill them now", name, what,
+              a->leaving == SIGHUP            ? "SIGTERM"
+              : signals_is_notice(a->leaving) ? "SIGTERM twice"
+                                              : "once more");
+}
+
+static void say_passed_on(struct agent *a)
+{
+    char what[96];
+
+    (void)snprintf(what, sizeof(what),
+                   "passed it on to the workers, which have %llu s to end",
+                   (unsigned long long)a->config.shutdown_ms / 1000);
+    say_leaving(a, what);
 }
 
 static void leave(struct agent *a, const void *detail)
@@ -368,35 +385,48 @@ static void leave(struct agent *a, const void *detail)
     const struct told *told = detail;
     bool has_programs = workers_live(a, false) > 0;
     bool has_engines = workers_live(a, true) > 0;
-    char what[64] = "the workers are ending already";
 
     send_leave(a, a->generation);
     stop(a, STOP_LEAVE, told->signal);
     if (has_programs) {
-        (void)snprintf(what, sizeof(what),
-                       "passed it on to the workers, which have %d s to end",
-                       AGENT_GRACE_LEAVE_MS / 1000);
+        say_passed_on(a);
     } else if (has_engines) {
-        (void)snprintf(what, sizeof(what),
-                       "asked the workers to finish their step, save and leave");
+        say_leaving(a, "asked the workers to finish their step, save and leave");
+    } else {
+        say_leaving(a, "the workers are ending already");
     }
-    say_leaving(a, what);
 }
 
-/* Told once more: no patience left; else the workers are going already. */
+static void kill_impatiently(struct agent *a, int signal)
+{
+    bool is_same = signal == a->leaving;
+    char first[SIGNALS_NAME_MAX];
+    char name[SIGNALS_NAME_MAX];
+
+    if (workers_kill(a) == 0) {
+        return; /* nobody is left, or it was said */
+    }
+    signals_name(a->leaving, first);
+    signals_name(signal, name);
+    agent_say(a, LOG_LEVEL_INFO, "%s %s%s: killed the workers", name,
+              is_same ? "once more" : "after ", is_same ? "" : first);
+}
+
+/* Told while the workers are going already: the first time it is only said; after a
+ * notice it is passed on, too; after that there is no patience left. */
 static void leave_stopping(struct agent *a, const void *detail)
 {
     const struct told *told = detail;
 
-    if (!told->is_again) {
-        send_leave(a, a->generation);
+    if (told->is_again) {
+        kill_impatiently(a, told->signal);
+        return;
+    }
+    send_leave(a, a->generation);
+    if (told->was_noticed && workers_tell_again(a, told->signal) > 0) {
+        say_passed_on(a);
+    } else {
         say_leaving(a, "the workers are ending already");
-    } else if (workers_kill(a) > 0) {
-        bool is_same = told->signal == a->leaving;
-
-        agent_say(a, LOG_LEVEL_INFO, "SIG%s %s%s: killed the workers",
-                  sigabbrev_np(told->signal), is_same ? "once more" : "after SIG",
-                  is_same ? "" : sigabbrev_np(a->leaving));
     }
 }
 
@@ -504,11 +534,15 @@ void agent_fire(struct agent *a, enum agent_event event, const void *detail)
 
 void agent_signal(struct agent *a, int signal, uint64_t now_ms)
 {
-    struct told told = {signal, a->leaving != 0};
+    bool was_told = a->leaving != 0;
+    bool was_noticed = was_told && signals_is_notice(a->leaving);
+    struct told told = {signal, was_noticed, was_told && !was_noticed};
+    bool is_noise = told.is_again ? signal == SIGHUP || signals_is_notice(signal)
+                                  : was_noticed && signals_is_notice(signal);
 
     a->now_ms = now_ms;
-    if (a->state == AGENT_CLOSED || (told.is_again && signal == SIGHUP)) {
-        return; /* terminals and systemd send HUP after the first */
+    if (a->state == AGENT_CLOSED || is_noise) {
+        return; /* terminals and systemd send HUP after the first, Slurm USR1 to many */
     }
     a->leaving = told.is_again ? a->leaving : signal;
     agent_fire(a, EVENT_SIGNAL, &told);

@@ -89,7 +89,8 @@ struct agent_config {
     int32_t node_rank;
     uint64_t join_timeout_ms;
     uint32_t last_call_ms;
-    bool maybe_engine; /* the program's base name is ctrun-worker */
+    uint64_t shutdown_ms; /* between the word to go and KILL */
+    bool maybe_engine;    /* the program's base name is ctrun-worker */
     struct agent_actions actions;
 };
 

@@ -9,8 +9,9 @@
 
 enum {
     AGENT_MAX_REQUESTS = 4,
-    AGENT_GRACE_ABORT_MS = 5000,  /* an engine that was told to abort */
-    AGENT_GRACE_LEAVE_MS = 30000, /* everything else */
+    /* After a failure, at most; else config.shutdown_ms alone. */
+    AGENT_GRACE_ENGINE_MS = 5000, /* has nothing to save then */
+    AGENT_GRACE_FAILED_MS = 30000,
 };
 
 enum agent_link { LINK_DOWN, LINK_OPENING, LINK_HELLO, LINK_UP };
@@ -43,9 +44,10 @@ enum worker_state { WORKER_NONE, WORKER_LIVE, WORKER_EXITED, WORKER_ENDED };
 struct worker {
     enum worker_state state;
     bool is_engine;
-    bool is_told;     /* to stop */
-    bool has_failed;  /* … after it had failed by itself */
-    bool is_aborted;  /* told the harder way */
+    bool is_told;    /* to stop */
+    bool has_failed; /* … after it had failed by itself */
+    bool is_aborted; /* told the harder way */
+    bool is_killed;
     int code, signal; /* how it ended */
     uint32_t pid;
     uint64_t told_ms;     /* when it was first told to stop */
@@ -136,7 +138,10 @@ uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
 int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;
 /* Tells each live worker to go; `signal` is for those that are no engine. */
 void workers_stop(struct agent *a, enum stop_mode mode, int signal);
-uint32_t workers_kill(struct agent *a); /* how many */
+/* Once more, another signal, and the full time from here on; for those that are no
+ * engine. How many. */
+uint32_t workers_tell_again(struct agent *a, int signal);
+uint32_t workers_kill(struct agent *a); /* how many that were not killed yet */
 /* How many are alive, of the engines or of the others. */
 uint32_t workers_live(const struct agent *a, bool are_engines);
 void workers_tick(struct agent *a);

@@ -121,13 +121,22 @@ static void note_told(struct agent *a, struct worker *w)
     w->is_told = true;
 }
 
+/* Whoever is healthy may take the time that the user gave; survivors of a failure may
+ * hang for ever in what they wait for, and the restart waits for them. */
+static uint64_t grace_ms(const struct agent *a, bool is_engine, enum stop_mode mode)
+{
+    uint64_t at_most = mode == STOP_LEAVE ? UINT64_MAX
+                       : is_engine        ? AGENT_GRACE_ENGINE_MS
+                                          : AGENT_GRACE_FAILED_MS;
+
+    return MIN(a->config.shutdown_ms, at_most);
+}
+
 static void tell(struct agent *a, uint32_t slot, enum stop_mode mode, int signal)
 {
     struct worker *w = &a->workers[slot];
     struct control c = {.type = mode == STOP_LEAVE ? CONTROL_LEAVE : CONTROL_ABORT};
-    uint64_t grace = w->is_engine && mode == STOP_ABORT ? AGENT_GRACE_ABORT_MS
-                                                        : AGENT_GRACE_LEAVE_MS;
-    uint64_t kill_ms = a->now_ms + grace;
+    uint64_t kill_ms = a->now_ms + grace_ms(a, w->is_engine, mode);
 
     w->kill_ms = w->is_told ? MIN(w->kill_ms, kill_ms) : kill_ms;
     note_told(a, w);
@@ -153,9 +162,26 @@ void workers_stop(struct agent *a, enum stop_mode mode, int signal)
     }
 }
 
+uint32_t workers_tell_again(struct agent *a, int signal)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        struct worker *w = &a->workers[i];
+
+        if (w->state == WORKER_LIVE && !w->is_engine && !w->is_killed) {
+            w->kill_ms = a->now_ms + a->config.shutdown_ms;
+            a->config.actions.kill(a->config.actions.arg, i, signal);
+            n++;
+        }
+    }
+    return n;
+}
+
 static void kill_one(struct agent *a, uint32_t slot)
 {
     a->workers[slot].kill_ms = 0;
+    a->workers[slot].is_killed = true;
     note_told(a, &a->workers[slot]);
     a->config.actions.kill(a->config.actions.arg, slot, SIGKILL);
 }
@@ -165,7 +191,7 @@ uint32_t workers_kill(struct agent *a)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < a->config.nproc; i++) {
-        if (a->workers[i].state == WORKER_LIVE) {
+        if (a->workers[i].state == WORKER_LIVE && !a->workers[i].is_killed) {
             kill_one(a, i);
             n++;
         }

@@ -16,6 +16,7 @@ struct worker_env {
     uint32_t restart_count, max_restarts;
     const char *error_file;      /* "": none */
     const char *role;            /* "default" */
+    const char *signals;         /* that stop the job, as a list */
     int control_fd, progress_fd; /* as numbered in the worker; -1: none */
 };
 

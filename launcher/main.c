@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -38,6 +39,30 @@ static int print_help(void)
     (void)fputs(text, stdout); /* a closed pipe is the reader's choice */
     mem_free(text);
     return EXIT_SUCCESS;
+}
+
+static int take_environment(struct launch_options *o, struct errmsg *msg)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): one thread */
+    const char *shutdown = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+
+    return o->verb ? 0 : launch_options_shutdown_env(o, shutdown, msg);
+}
+
+static void print_warnings(const struct launch_options *o)
+{
+    if (o->signals.trouble[0] != '\0') {
+        log_warn(o->signals.trouble, "%s", "");
+    }
+    if (!signals_has(&o->signals, SIGTERM)) {
+        log_warn(
+            "--signals-to-handle leaves out SIGTERM: it will end ctrun at once, and "
+            "its workers without a moment to save",
+            "%s", "");
+    }
+    if (o->note[0] != '\0') {
+        log_warn(o->note, "%s", "");
+    }
 }
 
 /* Whoever closed a standard stream gets /dev/null there: else the next descriptor that
@@ -79,7 +104,8 @@ int main(int argc, char **argv)
         return EXIT_MISTAKE;
     }
     if (set_up_log(&msg) < 0 ||
-        launch_options_parse(argc, argv, environ, &options, &msg) < 0) {
+        launch_options_parse(argc, argv, environ, &options, &msg) < 0 ||
+        take_environment(&options, &msg) < 0) {
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }
@@ -97,9 +123,7 @@ int main(int argc, char **argv)
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }
-    if (options.note[0] != '\0') {
-        log_warn(options.note, "%s", "");
-    }
+    print_warnings(&options);
     exit_code = supervisor_run(&options, &keeper, environ);
     keeper_stop(&keeper);
     return exit_code;

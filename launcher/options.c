@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DEFAULT_SHUTDOWN_S = 30 };
+
 /* design.md §1: a first argument that is exactly one of these is the verb. */
 static const char *const later_verbs[] = {"status", "ps",      "events", "logs",
                                           "doctor", "plan",    "data",   "cancel",
@@ -56,10 +58,12 @@ static int parse_launch(int argc, char *const *argv, char *const *env,
                             .max_nodes = 1,
                             .nproc = 1,
                             .rdzv_id = "none",
-                            .node_rank = -1}};
+                            .node_rank = -1,
+                            .shutdown_s = DEFAULT_SHUTDOWN_S}};
     int next;
     int rv;
 
+    signals_parse(SIGNALS_DEFAULT, &p.o.signals);
     rv = options_parse(table, argc, argv, &p, given, &next, msg);
     if (rv == 0) {
         rv = options_parse_env(table, "PET_", env, given, &p, msg);

@@ -5,6 +5,8 @@
  * table makes parsing, the PET_… variables, --help and the refusal by name of what is
  * not there yet. */
 
+#include "launcher/signals.h"
+
 #include "common/err.h"
 
 #include <stdbool.h>
@@ -38,7 +40,10 @@ struct launch_options {
     char local_addr[256]; /* number or name; "": not given */
     int32_t node_rank;    /* -1: not given */
     bool module, no_python;
-    char note[200]; /* what was asked for without an effect; "": nothing */
+    char note[200];            /* what was asked for without an effect; "": nothing */
+    struct signal_set signals; /* --signals-to-handle */
+    uint32_t shutdown_s;       /* --shutdown-timeout */
+    bool has_shutdown_s;       /* … was given */
     char *const
         *program; /* borrowed from argv: program and its arguments, NULL at the end */
     const char *verb; /* "ckpt": the first argument, when it is exactly a verb; then
@@ -49,6 +54,10 @@ struct launch_options {
  * ERR_INVALID with one line (cause and remedy). */
 int launch_options_parse(int argc, char *const *argv, char *const *env,
                          struct launch_options *ret, struct errmsg *msg) MUST_CHECK;
+
+/* TORCH_ELASTIC_SHUTDOWN_TIMEOUT (NULL: unset) holds where no option was given. */
+int launch_options_shutdown_env(struct launch_options *o, const char *value,
+                                struct errmsg *msg) MUST_CHECK;
 
 /* The text of --help (mem_alloc'ed). */
 char *launch_options_help(void);

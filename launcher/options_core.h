@@ -3,7 +3,8 @@
 
 /* What the files of the command line share: options.c (put together, checked),
  * options_table.c (the one table), options_values.c (a value's text → what it means),
- * options_rdzv.c (what the rendezvous' options mean together). */
+ * options_rdzv.c (what the rendezvous' options mean together), options_stopping.c (how
+ * a job is stopped). */
 
 #include "launcher/options.h"
 #include "launcher/rdzv_conf.h"
@@ -49,6 +50,10 @@ int launch_on_master_port(void *target, const struct option_spec *spec,
 int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char *value,
                         struct errmsg *msg);
 int launch_on_monitor_interval(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg);
+int launch_on_signals(void *target, const struct option_spec *spec, const char *value,
+                      struct errmsg *msg);
+int launch_on_shutdown_timeout(void *target, const struct option_spec *spec,
                                const char *value, struct errmsg *msg);
 int launch_on_start_method(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);

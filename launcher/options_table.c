@@ -107,6 +107,21 @@ static const struct option_spec specs[] = {
      .set = option_set_true,
      FIELD(o.no_python),
      .help = "Execute the program itself, whatever it is."},
+    {.name = "signals-to-handle",
+     .value = "SIGNALS",
+     .set = launch_on_signals,
+     .help =
+         "The signals that stop the job: each is passed on to the workers, which are "
+         "killed when their time is up (default " SIGNALS_DEFAULT "; add SIGUSR1 for "
+         "Slurm's warning). One that is not in the list ends ctrun, and its workers, at "
+         "once."},
+    {.name = "shutdown-timeout",
+     .value = "SECONDS",
+     .set = launch_on_shutdown_timeout,
+     .help =
+         "The time between a signal that is passed on, or word to leave, and KILL "
+         "(default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30). After a failure it is "
+         "30 at most: a hung rank must not hold up the restart."},
     {.name = "monitor-interval",
      .value = "SECONDS",
      .set = launch_on_monitor_interval,
@@ -147,12 +162,6 @@ static const struct option_spec specs[] = {
      .no_variable = true,
      .value = "KIND",
      .remedy = "use numactl in front of ctrun"},
-    {.name = "signals-to-handle",
-     .value = "NAMES",
-     .remedy = "TERM, INT, HUP and QUIT are handled; leave the option out"},
-    {.name = "shutdown-timeout",
-     .value = "S",
-     .remedy = "workers have 30 s between the signal and KILL; leave the option out"},
     {.name = "virtual-local-rank",
      .remedy = "choose the device by LOCAL_RANK in the program"},
     {.name = "print-completion",

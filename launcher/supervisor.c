@@ -200,20 +200,19 @@ static bool was_ignored(int signal)
 /* What was ignored at the start (nohup) stays ignored. */
 static int watch_signals(struct supervisor *s)
 {
-    static const int numbers[SUPERVISOR_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     int rv = 0;
 
-    for (unsigned i = 0; i < SUPERVISOR_SIGNALS && rv == 0; i++) {
+    for (int number = 1; number <= SUPERVISOR_SIGNALS && rv == 0; number++) {
         uv_signal_t *handle = &s->signals[s->n_signals];
 
-        if (was_ignored(numbers[i])) {
+        if (!signals_has(&s->options->signals, number) || was_ignored(number)) {
             continue;
         }
         rv = uv_signal_init(&s->loop, handle);
         if (rv == 0) {
             handle->data = s;
             s->n_signals++;
-            rv = uv_signal_start(handle, on_signal, numbers[i]);
+            rv = uv_signal_start(handle, on_signal, number);
         }
     }
     return rv;
@@ -278,6 +277,7 @@ static void make_agent(struct supervisor *s, uint64_t agent_id)
         .node_rank = o->node_rank,
         .join_timeout_ms = o->join_timeout_ms,
         .last_call_ms = (uint32_t)MIN(o->last_call_timeout_ms, UINT32_MAX),
+        .shutdown_ms = (uint64_t)o->shutdown_s * 1000,
         .maybe_engine = s->is_engine,
     };
 

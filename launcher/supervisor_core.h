@@ -18,7 +18,7 @@
 #include <limits.h>
 #include <uv.h>
 
-enum { SUPERVISOR_SIGNALS = 4 };
+enum { SUPERVISOR_SIGNALS = 64 };
 
 /* One local rank. */
 struct slot {

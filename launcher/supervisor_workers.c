@@ -134,6 +134,7 @@ static char **make_env(const struct slot *slot, const struct agent_round *round)
         .max_restarts = s->options->max_restarts,
         .error_file = slot->error_file,
         .role = "default",
+        .signals = s->options->signals.text,
         .control_fd = KEEPER_CONTROL_FD,
         .progress_fd = KEEPER_PROGRESS_FD,
     };

@@ -10,7 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TRACE_MAX = 1024 * 1024, JOIN_TIMEOUT_MS = 60000, FIRST_PORT = 1001 };
+enum {
+    TRACE_MAX = 1024 * 1024,
+    JOIN_TIMEOUT_MS = 60000,
+    FIRST_PORT = 1001,
+};
 
 static void trace(struct agent_rig *rig, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
@@ -188,7 +192,7 @@ static void act_end(void *arg, int exit_code)
     trace(rig, "end %d; ", exit_code);
 }
 
-void agent_rig_init(struct agent_rig *rig, uint32_t nproc, bool is_engine)
+void agent_rig_init(struct agent_rig *rig, const struct agent_rig_config *c)
 {
     struct agent_config config = {
         .job = "job",
@@ -198,11 +202,12 @@ void agent_rig_init(struct agent_rig *rig, uint32_t nproc, bool is_engine)
         .agent_id = 42,
         .min_nodes = 1,
         .max_nodes = 2,
-        .nproc = nproc,
+        .nproc = c->nproc,
         .max_restarts = 3,
         .node_rank = -1,
         .join_timeout_ms = JOIN_TIMEOUT_MS,
-        .maybe_engine = is_engine,
+        .shutdown_ms = c->shutdown_ms,
+        .maybe_engine = c->is_engine,
         .actions = {.arg = rig,
                     .connect = act_connect,
                     .disconnect = act_disconnect,

@@ -20,15 +20,23 @@ struct agent_rig {
     unsigned n_asked;            /* … for whom it was asked */
 };
 
-/* `nproc` workers, --nnodes=1:2, join time-out 60 s, grace as in agent_core.h. */
-void agent_rig_init(struct agent_rig *rig, uint32_t nproc, bool is_engine);
+struct agent_rig_config {
+    uint32_t nproc;
+    bool is_engine;
+    uint64_t shutdown_ms;
+};
+
+/* --nnodes=1:2, join time-out 60 s. */
+void agent_rig_init(struct agent_rig *rig, const struct agent_rig_config *c);
 void agent_rig_release(struct agent_rig *rig);
 
 /* In a test's declarations. */
-#define WITH_RIG(nproc, is_engine) \
-    struct agent_rig rig;          \
-    (void)state;                   \
-    agent_rig_init(&rig, nproc, is_engine)
+#define WITH_SHUTDOWN(nproc, is_engine, shutdown_ms)                            \
+    const struct agent_rig_config rig_config = {nproc, is_engine, shutdown_ms}; \
+    struct agent_rig rig;                                                       \
+    (void)state;                                                                \
+    agent_rig_init(&rig, &rig_config)
+#define WITH_RIG(nproc, is_engine) WITH_SHUTDOWN(nproc, is_engine, 40000)
 
 /* Fails unless the trace since the last call is exactly `lines` ("a; b; c"). */
 void agent_rig_expect(struct agent_rig *rig, const char *lines);

@@ -237,6 +237,7 @@ void node_start(struct node *n)
         .node_rank = -1,
         .join_timeout_ms = JOIN_TIMEOUT_MS,
         .last_call_ms = 30000,
+        .shutdown_ms = 30000,
         .maybe_engine = true,
         .actions = {.arg = n,
                     .connect = act_connect,

@@ -216,3 +216,17 @@ def two_hosts(wait_for):
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+@pytest.fixture
+def launch(start, bin_dir, tmp_path):
+    """launch(*actions, options=[…]) starts ctrun with a fake worker; its TMPDIR is the test's."""
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+
+    def run(*actions, options=("--standalone", "--nproc-per-node=2"), env=None):
+        full = {**os.environ, "TMPDIR": str(tmp), **(env or {})}
+        return start(bin_dir / "ctrun", *options, bin_dir / "fake-worker", *actions, env=full)
+
+    yield run
+    assert list(tmp.glob("ctrun-*")) == [], "left in TMPDIR"

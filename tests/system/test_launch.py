@@ -10,26 +10,7 @@ import subprocess
 import sys
 
 import pytest
-
-
-def alive(pid):
-    """True while the process is there and no zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def is_pending(pid, number):
-    """True while the signal was sent to the process and not yet taken by it."""
-    with open(f"/proc/{pid}/status") as f:
-        masks = dict(line.split(":\t", 1) for line in f)
-    return any(int(masks[k], 16) >> (number - 1) & 1 for k in ("SigPnd", "ShdPnd"))
-
-
-def pids_in(path):
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
+from processes import alive, is_pending, pids_in
 
 
 def sweep(tmp):
@@ -37,20 +18,6 @@ def sweep(tmp):
     for path in tmp.glob("ctrun-*"):
         assert not list(path.iterdir())
         path.rmdir()
-
-
-@pytest.fixture
-def launch(start, bin_dir, tmp_path):
-    """launch(*actions, options=[…]) starts ctrun with a fake worker; its TMPDIR is the test's."""
-    tmp = tmp_path / "tmp"
-    tmp.mkdir()
-
-    def run(*actions, options=("--standalone", "--nproc-per-node=2"), env=None):
-        full = {**os.environ, "TMPDIR": str(tmp), **(env or {})}
-        return start(bin_dir / "ctrun", *options, bin_dir / "fake-worker", *actions, env=full)
-
-    yield run
-    assert list(tmp.glob("ctrun-*")) == [], "left in TMPDIR"
 
 
 @pytest.fixture

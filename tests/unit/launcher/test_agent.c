@@ -200,6 +200,34 @@ static void other_programs_get_term_and_thirty_seconds(void **state)
     agent_rig_release(&rig);
 }
 
+static void workers_that_may_save_have_the_time_that_was_given(void **state)
+{
+    WITH_RIG(2, false);
+    agent_rig_run(&rig, true);
+    agent_rig_stop(&rig, 1, STOP_LEAVE);
+    agent_rig_expect(&rig, "kill 0 15; kill 1 15");
+    agent_rig_pass(&rig, 39999);
+    agent_rig_expect(&rig, "");
+    agent_rig_pass(&rig, 1);
+    agent_rig_expect(&rig, "kill 0 9; kill 1 9");
+    agent_rig_release(&rig);
+}
+
+static void shorter_time_holds_after_a_failure_too(void **state)
+{
+    for (int is_engine = 0; is_engine < 2; is_engine++) {
+        WITH_SHUTDOWN(1, is_engine != 0, 2000);
+        agent_rig_run(&rig, true);
+        agent_rig_stop(&rig, 1, STOP_ABORT);
+        agent_rig_expect(&rig, is_engine ? "abort 0" : "kill 0 15");
+        agent_rig_pass(&rig, 1999);
+        agent_rig_expect(&rig, "");
+        agent_rig_pass(&rig, 1);
+        agent_rig_expect(&rig, "kill 0 9");
+        agent_rig_release(&rig);
+    }
+}
+
 static void program_that_says_hello_is_an_engine(void **state)
 {
     struct control hello = {.type = CONTROL_HELLO, .path = "/logs", .max_world = 8};
@@ -220,7 +248,7 @@ static void first_signal_is_passed_on_and_the_second_kills(void **state)
     agent_signal(rig.agent, SIGINT, rig.now_ms);
     agent_rig_expect(&rig, "send leave g=1 signal=2; kill 0 2; kill 1 2; "
                            "say SIGINT: passed it on to ");
-    agent_rig_expect_said(&rig, "SIGINT: passed it on to the workers, which have 30 s "
+    agent_rig_expect_said(&rig, "SIGINT: passed it on to the workers, which have 40 s "
                                 "to end; once more to kill them now");
     agent_signal(rig.agent, SIGHUP, rig.now_ms);
     agent_rig_expect(&rig, "");
@@ -234,6 +262,42 @@ static void first_signal_is_passed_on_and_the_second_kills(void **state)
         "send rank_ended rank=0 code=0 signal=9 stopped=1; send rank_ended rank=0 tail; "
         "send rank_ended rank=1 code=0 signal=9 stopped=1; send rank_ended rank=1 tail; "
         "send stopped g=1 done=0; relay close; end 130");
+    agent_rig_release(&rig);
+}
+
+static void killed_workers_are_not_said_to_be_killed_again(void **state)
+{
+    WITH_RIG(2, false);
+    agent_rig_run(&rig, true);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect(&rig, "");
+    agent_rig_release(&rig);
+}
+
+static void end_that_follows_its_notice_is_passed_on_with_the_full_time(void **state)
+{
+    WITH_SHUTDOWN(1, false, 20000);
+    agent_rig_run(&rig, true);
+    agent_signal(rig.agent, SIGUSR1, rig.now_ms);
+    agent_rig_expect(&rig, "send leave g=1 signal=10; kill 0 10; "
+                           "say SIGUSR1: passed it on to");
+    agent_rig_expect_said(&rig, "SIGUSR1: passed it on to the workers, which have 20 s "
+                                "to end; SIGTERM twice to kill them now");
+    agent_signal(rig.agent, SIGUSR1, rig.now_ms); /* Slurm's, by two ways */
+    agent_signal(rig.agent, SIGUSR2, rig.now_ms);
+    agent_rig_pass(&rig, 15000);
+    agent_rig_expect(&rig, "");
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect(&rig, "send leave g=1 signal=15; kill 0 15; "
+                           "say SIGTERM: passed it on to");
+    agent_signal(rig.agent, SIGUSR1, rig.now_ms);
+    agent_rig_pass(&rig, 19999);
+    agent_rig_expect(&rig, "");
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect(&rig, "kill 0 9; say SIGTERM once more: kille");
     agent_rig_release(&rig);
 }
 
@@ -452,7 +516,7 @@ static void standby_waits_without_end_and_joining_does_not(void **state)
     assert_int_equal(rig.agent->state, AGENT_JOINING);
     agent_rig_release(&rig);
 
-    agent_rig_init(&rig, 2, false);
+    agent_rig_init(&rig, &rig_config);
     agent_connected(rig.agent, "", rig.now_ms);
     agent_rig_welcome(&rig, 7, true);
     for (int i = 0; i < 3; i++) {
@@ -520,8 +584,12 @@ int main(void)
         cmocka_unit_test(abort_tells_engines_and_kills_after_five_seconds),
         cmocka_unit_test(leave_gives_thirty_seconds_and_abort_cuts_them_short),
         cmocka_unit_test(other_programs_get_term_and_thirty_seconds),
+        cmocka_unit_test(workers_that_may_save_have_the_time_that_was_given),
+        cmocka_unit_test(shorter_time_holds_after_a_failure_too),
         cmocka_unit_test(program_that_says_hello_is_an_engine),
         cmocka_unit_test(first_signal_is_passed_on_and_the_second_kills),
+        cmocka_unit_test(killed_workers_are_not_said_to_be_killed_again),
+        cmocka_unit_test(end_that_follows_its_notice_is_passed_on_with_the_full_time),
         cmocka_unit_test(signalled_engines_are_asked_to_leave),
         cmocka_unit_test(signal_to_workers_that_end_already_asks_them_nothing),
         cmocka_unit_test(signal_while_the_last_output_is_read_kills_nobody),

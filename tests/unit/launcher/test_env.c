@@ -54,7 +54,7 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
         {"TORCHELASTIC_RUN_ID", "job"},
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
-        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
         {"OMP_NUM_THREADS", "1"},
         {"CTRUN_GENERATION", "9"},
@@ -83,6 +83,7 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
                             .max_restarts = 5,
                             .error_file = "/logs/error.json",
                             .role = "default",
+                            .signals = "SIGTERM,SIGUSR1",
                             .control_fd = 3,
                             .progress_fd = 4};
     char **env = worker_env_make(base, &we);
@@ -117,6 +118,7 @@ static void what_the_user_has_set_is_kept_where_the_contract_says_so(void **stat
                             .run_id = "j",
                             .error_file = "",
                             .role = "default",
+                            .signals = "SIGTERM,SIGUSR1",
                             .control_fd = -1,
                             .progress_fd = -1};
     char **env = worker_env_make(base, &we);

@@ -396,8 +396,6 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
                                         "--duplicate-stdout-filters=a",
                                         "--duplicate-stderr-filters=a",
                                         "--numa-binding=node",
-                                        "--signals-to-handle=SIGTERM",
-                                        "--shutdown-timeout=5",
                                         "--virtual-local-rank",
                                         "--print-completion=bash"};
 
@@ -444,6 +442,50 @@ static void flags_of_torchrun_without_an_effect_are_accepted(void **state)
            "--monitor-interval=soon", "a");
     REFUSE("--start-method: expects spawn, fork or forkserver, not 'thread'",
            "--start-method=thread", "a");
+}
+
+static void
+job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "a");
+    assert_string_equal(o.signals.text, "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    assert_int_equal(o.shutdown_s, 30);
+    ACCEPT(&o, "--signals-to-handle=SIGTERM,SIGUSR1,SIGNOPE", "--shutdown_timeout=5",
+           "a");
+    assert_string_equal(o.signals.text, "SIGTERM,SIGUSR1");
+    assert_non_null(strstr(o.signals.trouble, "SIGNOPE"));
+    assert_int_equal(o.shutdown_s, 5);
+    REFUSE("--shutdown-timeout: expects whole seconds from 0 to 31536000, not '-1'",
+           "--shutdown-timeout=-1", "a");
+    REFUSE("--shutdown-timeout: expects whole seconds from 0 to 31536000, not '1.5'",
+           "--shutdown-timeout=1.5", "a");
+    REFUSE("--shutdown-timeout: expects whole seconds from 0 to 31536000, not "
+           "'31536001'",
+           "--shutdown-timeout=31536001", "a");
+}
+
+static void shutdown_timeout_of_the_environment_holds_without_the_option(void **state)
+{
+    struct launch_options o;
+    struct errmsg msg = {0};
+
+    (void)state;
+    ACCEPT(&o, "a");
+    assert_int_equal(launch_options_shutdown_env(&o, NULL, &msg), 0);
+    assert_int_equal(o.shutdown_s, 30);
+    assert_int_equal(launch_options_shutdown_env(&o, "600", &msg), 0);
+    assert_int_equal(o.shutdown_s, 600);
+    ACCEPT(&o, "--shutdown-timeout=30", "a");
+    assert_int_equal(launch_options_shutdown_env(&o, "600", &msg), 0);
+    assert_int_equal(o.shutdown_s, 30);
+    ACCEPT(&o, "a");
+    assert_int_equal(launch_options_shutdown_env(&o, "-1", &msg), ERR_INVALID);
+    assert_string_equal(msg.text,
+                        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT: expects whole seconds "
+                        "from 0 to 31536000, not '-1'");
 }
 
 static void help_and_version_end_the_reading(void **state)
@@ -666,6 +708,9 @@ int main(void)
         cmocka_unit_test(mistakes_are_one_line_with_cause_and_remedy),
         cmocka_unit_test(flags_of_torchrun_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),
+        cmocka_unit_test(
+            job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise),
+        cmocka_unit_test(shutdown_timeout_of_the_environment_holds_without_the_option),
         cmocka_unit_test(help_and_version_end_the_reading),
         cmocka_unit_test(first_argument_that_is_a_verb_is_the_verb),
         cmocka_unit_test_teardown(
