@@ -7,6 +7,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -187,6 +188,22 @@ int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn, struct errm
                           err_text(rv));
     }
     return 0;
+}
+
+int keeper_give_folder(struct keeper *k, const char *path)
+{
+    struct keeper_request request = {.type = KEEPER_REQUEST_FOLDER};
+    char *copy = mem_strdup(path);
+    char *argv[] = {copy, NULL};
+    struct keeper_spawn image = {.argv = argv, .env = argv + 1};
+    int fd = make_image(&image);
+    int rv = fd < 0 ? fd : send_request(k, &request, &fd, 1);
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    mem_free(copy);
+    return rv;
 }
 
 int keeper_kill(struct keeper *k, uint32_t id, int signal)

@@ -8,10 +8,12 @@
  *   agent ── socketpair (SOCK_SEQPACKET) ── keeper ── workers (own session each)
  *     spawn(id, argv, env, fds) ─►
  *     kill(id, signal) ─►        to the worker's process group
+ *     folder(path) ─►            to be removed at the end
  *                    ◄─ spawned(id, pid) | failed(id, errno)
  *                    ◄─ exited(id, status)   once its group is killed and reaped
  *
- * The socket's end: KILL all groups, then every adopted descendant until none is left.
+ * The socket's end: KILL all groups, then every adopted descendant until none is left;
+ * then the folder is removed.
  * argv and env travel in a memfd, so they have no size limit but the kernel's. The
  * keeper sits in its own process group and ignores INT, TERM, HUP and QUIT; workers get
  * back the signal dispositions and the mask that ctrun started with. If the keeper
@@ -57,6 +59,9 @@ int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn,
 /* Nothing is lost between a spawn and its program's first instruction: a signal that
  * comes before finds the dispositions that ctrun was started with. */
 int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
+
+/* At its end the keeper removes this folder of ours, as private_dir_remove does. */
+int keeper_give_folder(struct keeper *k, const char *path) MUST_CHECK;
 
 /* Never blocks: -EAGAIN when there is nothing; ERR_CLOSED: the keeper is gone. */
 int keeper_receive(struct keeper *k, struct keeper_event *ret) MUST_CHECK;

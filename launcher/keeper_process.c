@@ -14,6 +14,7 @@
 
 #include "launcher/keeper.h"
 #include "launcher/keeper_wire.h"
+#include "launcher/private_dir.h"
 
 #include "common/clock.h"
 #include "common/err.h"
@@ -64,6 +65,7 @@ struct process {
     struct pollfd *polls; /* owned; for N_FIXED and all workers */
     char *image;          /* owned: argv's and env's texts of the spawn at hand … */
     char **texts;         /* … and both arrays; owned */
+    char *folder;         /* owned: to be removed at the end; NULL: none */
 };
 
 /* To the leader's group; to the leader alone before it has one. */
@@ -246,6 +248,16 @@ static void spawn(struct process *p, const struct keeper_request *request,
     }
 }
 
+static void take_folder(struct process *p, int fd)
+{
+    struct keeper_child image = {0};
+
+    if (fd >= 0 && take_image(p, fd, &image) == 0 && image.argv[0]) {
+        mem_free(p->folder);
+        p->folder = mem_strdup(image.argv[0]);
+    }
+}
+
 /* The pipe of a starting worker has its errno, or its end: exec closed it. */
 static void on_exec(struct worker *w)
 {
@@ -387,6 +399,10 @@ static void on_request(struct process *p, const struct keeper_request *request,
 {
     if (request->type == KEEPER_REQUEST_SPAWN) {
         spawn(p, request, fds);
+        return;
+    }
+    if (request->type == KEEPER_REQUEST_FOLDER) {
+        take_folder(p, fds[0]);
         return;
     }
     for (size_t i = 0; i < p->n_workers; i++) {
@@ -565,5 +581,8 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
         }
     }
     kill_all();
+    if (p.folder) {
+        private_dir_remove(p.folder);
+    }
     _exit(0);
 }

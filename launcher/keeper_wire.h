@@ -2,7 +2,8 @@
 #define LAUNCHER_KEEPER_WIRE_H
 
 /* Between agent and keeper: one packet per message, both ends from the same program. A
- * spawn carries descriptors: a memfd, then the worker's, as many as `fd_mask` has bits.
+ * spawn carries descriptors: a memfd, then the worker's, as many as `fd_mask` has bits;
+ * a folder its memfd.
  *
  * The memfd: struct keeper_image, then argv's texts and env's texts, each with its
  * terminator. */
@@ -21,7 +22,11 @@ enum {
     KEEPER_MAX_WORKERS = 16384,
 };
 
-enum keeper_request_type { KEEPER_REQUEST_SPAWN = 1, KEEPER_REQUEST_KILL };
+enum keeper_request_type {
+    KEEPER_REQUEST_SPAWN = 1,
+    KEEPER_REQUEST_KILL,
+    KEEPER_REQUEST_FOLDER, /* its path is the one text of the memfd's argv */
+};
 
 struct keeper_request {
     uint32_t type;

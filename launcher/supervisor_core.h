@@ -56,8 +56,8 @@ struct supervisor {
     char endpoint[320];
     char local_addr[MSG_ADDR_MAX]; /* as --local-addr resolves; "": not given */
     char self_dir[PATH_MAX];
-    char log_base[PATH_MAX];  /* "": none */
-    char error_dir[PATH_MAX]; /* made with the first foreign worker */
+    char log_base[PATH_MAX];    /* "": none */
+    char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
     struct worker_command command;
     struct access access; /* of the relay at hand */
 };

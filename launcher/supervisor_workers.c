@@ -3,11 +3,13 @@
  * output is read to the end → agent_drained with its last words. */
 
 #include "launcher/error_file.h"
+#include "launcher/private_dir.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/str.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -87,32 +89,37 @@ static void close_slot(struct slot *slot)
 
 /* --- spawn --- */
 
-/* Where workers that know torchrun's contract leave their exception: a private folder,
- * so that a hung file system of the user's never holds the loop. */
+/* Made at the first need. */
+static bool has_private_dir(struct supervisor *s)
+{
+    int rv;
+
+    if (s->private_dir[0] != '\0') {
+        return true;
+    }
+    rv = private_dir_make(s->private_dir, sizeof(s->private_dir));
+    if (rv < 0) {
+        log_warn("no folder for the workers' error files", "path=%s error=%s",
+                 s->private_dir, err_name(rv));
+        s->private_dir[0] = '\0';
+        return false;
+    }
+    rv = keeper_give_folder(s->keeper, s->private_dir);
+    if (rv < 0) { /* the keeper is gone: its socket tells, too */
+        log_debug("the keeper does not take the folder", "error=%s", err_name(rv));
+    }
+    return true;
+}
+
+/* Where workers that know torchrun's contract leave their exception. */
 static void choose_error_file(struct slot *slot, uint64_t generation)
 {
     struct supervisor *s = slot->supervisor;
-    const char *tmp =
-        getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
-    int n;
 
     slot->error_file[0] = '\0';
-    if (s->is_engine) {
-        return;
-    }
-    if (s->error_dir[0] == '\0') {
-        (void)snprintf(s->error_dir, sizeof(s->error_dir), "%s/ctrun-XXXXXX",
-                       tmp && *tmp ? tmp : "/tmp");
-        if (!mkdtemp(s->error_dir)) {
-            log_warn("no folder for the workers' error files", "path=%s error=%s",
-                     s->error_dir, err_name(-errno));
-            s->error_dir[0] = '\0';
-            return;
-        }
-    }
-    n = snprintf(slot->error_file, sizeof(slot->error_file), "%s/%llu-%u.json",
-                 s->error_dir, (unsigned long long)generation, slot->number);
-    if (n < 0 || (size_t)n >= sizeof(slot->error_file)) {
+    if (!s->is_engine && has_private_dir(s) &&
+        !str_format(slot->error_file, sizeof(slot->error_file), "%s/%llu-%u.json",
+                    s->private_dir, (unsigned long long)generation, slot->number)) {
         slot->error_file[0] = '\0';
     }
 }
@@ -310,7 +317,7 @@ void supervisor_close_workers(struct supervisor *s)
         s->slots[i].channel = NULL;
         remove_error_file(&s->slots[i]);
     }
-    if (s->error_dir[0] != '\0') {
-        (void)rmdir(s->error_dir); /* a worker may have left something of its own */
+    if (s->private_dir[0] != '\0') {
+        private_dir_remove(s->private_dir);
     }
 }

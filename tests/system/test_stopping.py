@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+from processes import alive, pids_in
 
 
 @pytest.fixture
@@ -29,6 +30,18 @@ def test_listed_signal_reaches_the_workers_and_their_environment(launch_ready):
     assert env["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGTERM,SIGUSR1"
     assert "SIGUSR1: passed it on to the workers" in ctrun.err()
     assert ctrun.err().count("left out: SIGNOPE") == 1
+
+
+def test_signal_that_is_not_listed_ends_ctrun_and_leaves_nothing(launch_ready, wait_for, tmp_path):
+    pids = tmp_path / "pids"
+    ctrun = launch_ready("child=double", f"pid={pids}", options=["--signals-to-handle=SIGINT"])
+    assert "leaves out SIGTERM" in ctrun.err()
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == -signal.SIGTERM
+    found = pids_in(pids)
+    assert len(found) >= 4
+    wait_for(lambda: not any(alive(pid) for pid in found))
+    wait_for(lambda: not list((tmp_path / "tmp").iterdir()))
 
 
 @pytest.mark.parametrize("options, env", [
