@@ -44,10 +44,28 @@ static void remember_origin(void)
     (void)getrlimit(RLIMIT_NOFILE, &origin.files);
 }
 
+/* Over the words of the command line, which the kernel has put one behind the other. */
+static void write_name(char **argv)
+{
+    char *end = argv[0];
+
+    for (size_t i = 0; argv[i] == end; i++) {
+        end += strlen(end) + 1;
+        if (!argv[i + 1]) {
+            break;
+        }
+    }
+    memset(argv[0], 0, (size_t)(end - argv[0]));
+    memcpy(argv[0], KEEPER_NAME, MIN(sizeof(KEEPER_NAME), (size_t)(end - argv[0])) - 1);
+}
+
 /* In the fork: nothing that ctrun was started with is held open but the standard
  * streams. */
-_Noreturn static void become_keeper(int fd)
+_Noreturn static void become_keeper(int fd, char **argv)
 {
+    if (argv && argv[0] && argv[0][0] != '\0') {
+        write_name(argv);
+    }
     if (fd != KEEPER_FD) {
         if (dup3(fd, KEEPER_FD, O_CLOEXEC) < 0) {
             _exit(1);
@@ -61,7 +79,7 @@ _Noreturn static void become_keeper(int fd)
     keeper_run(KEEPER_FD, &origin);
 }
 
-int keeper_start(struct keeper *ret, struct errmsg *msg)
+int keeper_start(struct keeper *ret, char **argv, struct errmsg *msg)
 {
     int ends[2];
     pid_t pid;
@@ -74,7 +92,7 @@ int keeper_start(struct keeper *ret, struct errmsg *msg)
     pid = fork();
     if (pid == 0) {
         (void)close(ends[0]);
-        become_keeper(ends[1]);
+        become_keeper(ends[1], argv);
     }
     (void)close(ends[1]);
     if (pid < 0 || fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0) {

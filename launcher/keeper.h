@@ -13,12 +13,12 @@
  *                    ◄─ exited(id, status)   once its group is killed and reaped
  *
  * The socket's end: KILL all groups, then every adopted descendant until none is left;
- * then the folder is removed.
- * argv and env travel in a memfd, so they have no size limit but the kernel's. The
- * keeper sits in its own process group and ignores INT, TERM, HUP and QUIT; workers get
- * back the signal dispositions and the mask that ctrun started with. If the keeper
- * alone dies, workers die by PDEATHSIG; the agent sees the socket's end (keeper_receive
- * → ERR_CLOSED), and keeper_clean_up kills what it has adopted. */
+ * then the folder is removed. argv and env travel in a memfd, so they have no size limit
+ * but the kernel's. The keeper sits in its own process group and ignores every signal
+ * that is no fault of its own; workers get back the signal dispositions and the mask that
+ * ctrun started with. If the keeper alone dies, workers die by PDEATHSIG; the agent sees
+ * the socket's end (keeper_receive → ERR_CLOSED), and keeper_clean_up kills what it has
+ * adopted. */
 
 #include "common/err.h"
 
@@ -51,8 +51,10 @@ struct keeper_event {
 enum { KEEPER_CONTROL_FD = 3, KEEPER_PROGRESS_FD = 4 };
 
 /* Forks the keeper; call before any thread, socket or library. Also makes the caller a
- * subreaper. */
-int keeper_start(struct keeper *ret, struct errmsg *msg) MUST_CHECK;
+ * subreaper. `argv` is main's own: the keeper puts its name there, so that a `pkill -9`
+ * by the words of the command, which ends agent and workers, leaves it to do its work;
+ * NULL: as the caller's. */
+int keeper_start(struct keeper *ret, char **argv, struct errmsg *msg) MUST_CHECK;
 int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn,
                  struct errmsg *msg) MUST_CHECK;
 

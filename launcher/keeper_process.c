@@ -523,13 +523,22 @@ static void raise_file_limit(void)
     }
 }
 
+/* Whatever is sent to all processes of a job (a scheduler's XCPU, a user's USR1) is not
+ * for the keeper: the agent decides. Only its own faults end it. */
 static void ignore_signals(void)
 {
-    static const int ignored[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT, SIGPIPE, SIGUSR1,
-                                  SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU, SIGALRM};
+    static const int kept[] = {SIGCONT, SIGSEGV, SIGBUS, SIGILL, SIGFPE,
+                               SIGTRAP, SIGABRT, SIGSYS, SIGCHLD};
 
-    for (size_t i = 0; i < ARRAY_LEN(ignored); i++) {
-        (void)signal(ignored[i], SIG_IGN);
+    for (int i = 1; i < _NSIG; i++) {
+        bool is_kept = false;
+
+        for (size_t k = 0; k < ARRAY_LEN(kept); k++) {
+            is_kept = is_kept || kept[k] == i;
+        }
+        if (!is_kept) {
+            (void)signal(i, SIG_IGN); /* fails for KILL, STOP and libc's own */
+        }
     }
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would reap by itself */
 }
@@ -565,7 +574,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
     sigset_t mask;
 
     origin->keeper = getpid();
-    (void)prctl(PR_SET_NAME, "ctrun-keeper");
+    (void)prctl(PR_SET_NAME, KEEPER_NAME);
     (void)setpgid(0, 0);
     (void)sigemptyset(&mask);
     (void)sigaddset(&mask, SIGCHLD);

@@ -16,6 +16,9 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+/* In lists of processes; nothing that a user might look for to kill. */
+#define KEEPER_NAME "job-keeper"
+
 enum {
     KEEPER_FDS = 5,
     KEEPER_MAX_FDS = KEEPER_FDS + 1,

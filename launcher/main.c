@@ -119,7 +119,7 @@ int main(int argc, char **argv)
     if (options.verb) {
         return run_verb(options.program);
     }
-    if (keeper_start(&keeper, &msg) < 0) {
+    if (keeper_start(&keeper, argv, &msg) < 0) {
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }

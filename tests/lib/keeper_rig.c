@@ -27,7 +27,7 @@ struct keeper keeper_rig_start(void)
 {
     struct keeper k;
 
-    CHECK(keeper_start(&k, NULL) == 0);
+    CHECK(keeper_start(&k, NULL, NULL) == 0);
     return k;
 }
 

@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+import training
 from processes import alive, pids_in
 
 
@@ -71,3 +72,16 @@ def test_end_after_slurms_warning_is_passed_on_and_kills_nobody(launch_ready, wa
     assert ctrun.wait() == 128 + signal.SIGTERM
     assert "SIGTERM: passed it on" in ctrun.err()
     assert "killed" not in ctrun.err()
+
+
+def test_keeper_is_not_found_by_the_words_of_the_command(launch_ready):
+    """`pkill -9 -f WORD` ends agent and workers; the keeper ends the rest."""
+    ctrun = launch_ready()
+    keeper, = training.children(ctrun.pid)
+    for name in ("comm", "cmdline"):
+        with open(f"/proc/{keeper}/{name}", "rb") as f:
+            assert f.read().strip(b"\0\n") == b"job-keeper"
+    with open(f"/proc/{ctrun.pid}/cmdline", "rb") as f:
+        assert b"fake-worker" in f.read()
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM

@@ -75,17 +75,33 @@ static void kill_9_of_the_agent_leaves_nothing_grandchildren_included(void **sta
     child_run(killed_agent);
 }
 
+static void name_of(pid_t pid, char *name, size_t size)
+{
+    char path[64];
+    bool fits = str_format(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    FILE *f;
+
+    CHECK(fits);
+    f = fopen(path, "re");
+    CHECK(f && fgets(name, (int)size, f));
+    (void)fclose(f);
+}
+
 static void killed_agent_signals(void)
 {
     pid_t pids[KEEPER_RIG_PIDS];
     pid_t keeper;
     pid_t agent = start_agent("signals", pids, &keeper);
-    static const int harmless[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    static const int harmless[] = {SIGINT,  SIGTERM, SIGHUP,    SIGQUIT, SIGUSR1,
+                                   SIGXCPU, SIGALRM, SIGVTALRM, SIGTSTP, 64};
+    char name[32];
 
     for (size_t i = 0; i < ARRAY_LEN(harmless); i++) {
         CHECK(kill(keeper, harmless[i]) == 0);
     }
     CHECK(getpgid(keeper) == keeper);
+    name_of(keeper, name, sizeof(name));
+    CHECK(!strstr(name, "ctrun")); /* as `pkill -9 ctrun` looks for it */
     CHECK(kill(agent, SIGKILL) == 0);
     CHECK(waitpid(agent, NULL, 0) == agent);
     for (int i = 0; i < 7; i++) {
@@ -93,7 +109,7 @@ static void killed_agent_signals(void)
     }
 }
 
-static void keeper_sits_in_its_own_group_and_ignores_the_terminals_signals(void **state)
+static void keeper_sits_in_its_own_group_and_no_signal_but_kill_ends_it(void **state)
 {
     (void)state;
     child_run(killed_agent_signals);
@@ -191,8 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kill_9_of_the_agent_leaves_nothing_grandchildren_included),
-        cmocka_unit_test(
-            keeper_sits_in_its_own_group_and_ignores_the_terminals_signals),
+        cmocka_unit_test(keeper_sits_in_its_own_group_and_no_signal_but_kill_ends_it),
         cmocka_unit_test(keeper_alone_killed_takes_its_workers_and_the_agent_the_rest),
         cmocka_unit_test(worker_dies_with_the_keeper_even_when_the_agent_cannot_act),
         cmocka_unit_test(end_of_the_keeper_is_seen_without_a_pidfd_too),
