@@ -296,6 +296,17 @@ void keeper_stop(struct keeper *k)
     }
 }
 
+void keeper_reap_others(const struct keeper *k)
+{
+    siginfo_t info = {0};
+
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0 && info.si_pid != k->pid) {
+        (void)waitid(P_PID, (id_t)info.si_pid, NULL, WEXITED | WNOHANG);
+        info.si_pid = 0;
+    }
+}
+
 static void on_adopted(pid_t pid, void *arg)
 {
     (void)arg;

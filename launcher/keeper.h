@@ -74,6 +74,9 @@ void keeper_dismiss(const struct keeper *k);
 /* Closes the socket and waits until the keeper has killed everything and ended. */
 void keeper_stop(struct keeper *k);
 
+/* Reaps every dead child of the caller but the keeper. */
+void keeper_reap_others(const struct keeper *k);
+
 /* After the keeper's own death: kills and reaps all children the agent has adopted. */
 void keeper_clean_up(void);
 

@@ -10,7 +10,6 @@
 
 enum {
     FIRST_RT = 34, /* the two below are the C library's */
-    LAST = 64,
     WORD_MAX = 32,
 };
 
@@ -26,7 +25,7 @@ static bool is_possible(int signal_number)
             return false;
         }
     }
-    return signal_number > 0 && signal_number <= LAST &&
+    return signal_number > 0 && signal_number <= SIGNALS_LAST &&
            (signal_number < FIRST_RT - 2 || signal_number >= FIRST_RT);
 }
 
@@ -39,10 +38,10 @@ static int parse_real_time(const char *name)
     if ((!is_min && strncasecmp(name, "RTMAX", 5) != 0) ||
         (name[5] != '\0' &&
          (name[5] != (is_min ? '+' : '-') || str_parse_u64(name + 6, &distance) < 0)) ||
-        distance > LAST - FIRST_RT) {
+        distance > SIGNALS_LAST - FIRST_RT) {
         return -1;
     }
-    return is_min ? FIRST_RT + (int)distance : LAST - (int)distance;
+    return is_min ? FIRST_RT + (int)distance : SIGNALS_LAST - (int)distance;
 }
 
 /* -1: no such signal. */
@@ -52,7 +51,7 @@ static int parse_one(const char *word)
     uint64_t v;
 
     if (str_parse_u64(word, &v) == 0) {
-        return v >= 1 && v <= LAST ? (int)v : -1;
+        return v >= 1 && v <= SIGNALS_LAST ? (int)v : -1;
     }
     for (int i = 1; i < FIRST_RT; i++) {
         const char *known = sigabbrev_np(i);

@@ -12,6 +12,7 @@
 #define SIGNALS_DEFAULT "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 enum {
+    SIGNALS_LAST = 64,       /* the highest number there is */
     SIGNALS_TEXT_MAX = 1024, /* every signal there is, by name */
     SIGNALS_NAME_MAX = 24,
 };

@@ -103,16 +103,6 @@ static void on_store(void *arg, int fd, const uint8_t *bytes, size_t size)
     }
 }
 
-static void on_signal(uv_signal_t *handle, int signal)
-{
-    const struct supervisor *s = handle->data;
-
-    if ((signal == SIGINT || signal == SIGQUIT) && isatty(STDERR_FILENO)) {
-        own_lines_console(STDERR_FILENO, true); /* where it shows the ^C */
-    }
-    agent_signal(s->agent, signal, clock_ms());
-}
-
 static void on_keeper(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* keeper_receive tells */
@@ -190,34 +180,6 @@ void supervisor_end(struct supervisor *s, int exit_code)
 
 /* --- the start --- */
 
-static bool was_ignored(int signal)
-{
-    struct sigaction old;
-
-    return sigaction(signal, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-}
-
-/* What was ignored at the start (nohup) stays ignored. */
-static int watch_signals(struct supervisor *s)
-{
-    int rv = 0;
-
-    for (int number = 1; number <= SUPERVISOR_SIGNALS && rv == 0; number++) {
-        uv_signal_t *handle = &s->signals[s->n_signals];
-
-        if (!signals_has(&s->options->signals, number) || was_ignored(number)) {
-            continue;
-        }
-        rv = uv_signal_init(&s->loop, handle);
-        if (rv == 0) {
-            handle->data = s;
-            s->n_signals++;
-            rv = uv_signal_start(handle, on_signal, number);
-        }
-    }
-    return rv;
-}
-
 static int open_handles(struct supervisor *s, struct errmsg *msg)
 {
     int rv = uv_prepare_init(&s->loop, &s->prepare);
@@ -229,7 +191,7 @@ static int open_handles(struct supervisor *s, struct errmsg *msg)
     s->keeper_poll.data = s;
     rv = rv < 0 ? rv : uv_prepare_start(&s->prepare, on_prepare);
     rv = rv < 0 ? rv : uv_poll_start(&s->keeper_poll, UV_READABLE, on_keeper);
-    rv = rv < 0 ? rv : watch_signals(s);
+    rv = rv < 0 ? rv : supervisor_watch_signals(s);
     return rv < 0 ? errmsg_set(msg, rv, "event loop: %s", err_text(rv)) : 0;
 }
 
@@ -447,6 +409,7 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     if (options->rdzv_id[0] == '\0') {
         launch_options_make_id(options, uuid);
     }
+    supervisor_hold_signals(s);
     raise_limits();
     (void)signal(SIGPIPE, SIG_IGN); /* a known signal */
     rv = resolve(s, random[1], &msg);

@@ -2,7 +2,8 @@
 #define LAUNCHER_SUPERVISOR_CORE_H
 
 /* What the supervisor's files share: supervisor.c (start, loop, end),
- * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes).
+ * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes),
+ * supervisor_signals.c.
  */
 
 #include "launcher/access.h"
@@ -18,7 +19,7 @@
 #include <limits.h>
 #include <uv.h>
 
-enum { SUPERVISOR_SIGNALS = 64 };
+enum { SUPERVISOR_SIGNALS = SIGNALS_LAST + 1 }; /* … and CHLD */
 
 /* One local rank. */
 struct slot {
@@ -72,5 +73,10 @@ void supervisor_kill(struct supervisor *s, uint32_t number, int signal);
 void supervisor_on_keeper(struct supervisor *s);
 void supervisor_report_failed_spawns(struct supervisor *s);
 void supervisor_close_workers(struct supervisor *s);
+
+/* supervisor_signals.c */
+/* PID 1 has no default actions: what comes before the loop watches would be lost. */
+void supervisor_hold_signals(const struct supervisor *s);
+int supervisor_watch_signals(struct supervisor *s) MUST_CHECK;
 
 #endif

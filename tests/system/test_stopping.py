@@ -1,7 +1,9 @@
 """How a job is stopped: signals and their time, as PID 1, with a terminal."""
 
 import json
+import os
 import signal
+import subprocess
 
 import pytest
 import training
@@ -85,3 +87,44 @@ def test_keeper_is_not_found_by_the_words_of_the_command(launch_ready):
         assert b"fake-worker" in f.read()
     ctrun.signal(signal.SIGTERM)
     assert ctrun.wait() == 128 + signal.SIGTERM
+
+
+# --- as PID 1 ---
+
+
+@pytest.fixture
+def pid_1(start, bin_dir, wait_for, tmp_path):
+    """pid_1(*actions) starts ctrun as a container does; returns (the container, ctrun's pid)."""
+
+    def run(*actions):
+        ready = tmp_path / "ready"
+        box = start("unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
+                    bin_dir / "ctrun", "--standalone", bin_dir / "fake-worker", *actions,
+                    f"touch={ready}", "hang", env={**os.environ, "TMPDIR": str(tmp_path)})
+        wait_for(ready.exists)
+        pid, = training.children(box.pid)
+        return box, pid
+
+    return run
+
+
+def test_pid_1_passes_signals_on_and_ends_as_the_shell_has_it(pid_1):
+    box, pid = pid_1(f"on={int(signal.SIGTERM)}:0")
+    os.kill(pid, signal.SIGUSR1)  # nothing, for PID 1: a signal without a handler is dropped
+    os.kill(pid, signal.SIGTERM)
+    assert box.wait() == 128 + signal.SIGTERM
+    assert "SIGTERM: passed it on to the workers" in box.err()
+
+
+def test_pid_1_reaps_orphans_that_are_not_its_workers(pid_1, wait_for, tmp_path):
+    """Such as `docker exec` leaves; orphans of the workers are the keeper's."""
+    box, pid = pid_1("child=double")
+    keeper, = training.children(pid)
+    go = tmp_path / "go"
+    subprocess.run(["nsenter", "-t", str(pid), "--pid", "--mount", "sh", "-c",
+                    f"(while [ ! -e {go} ]; do sleep 0.01; done) &"], check=True)
+    assert len(training.children(pid)) == 2
+    go.touch()
+    wait_for(lambda: training.children(pid) == [keeper])
+    os.kill(pid, signal.SIGTERM)
+    assert box.wait() == 128 + signal.SIGTERM
