@@ -47,7 +47,7 @@
 /* HELLO's first field, alike on both sides. It goes up with every change of what is on
  * the wire: a field, its width or limit, a message. HELLO and REFUSED keep their shape,
  * or the two could not say so to each other. */
-enum { MSG_VERSION = 3 };
+enum { MSG_VERSION = 4 };
 
 enum {
     MSG_MAGIC_SIZE = 8,
@@ -59,6 +59,7 @@ enum {
     MSG_NODE_SIZE = 4 + 4 + 2 + 4, /* of an entry of ROUND's table, beside its texts */
     MSG_ID_MAX = 256,              /* job ids, host names */
     MSG_ADDR_MAX = 64,             /* numeric addresses */
+    MSG_ROLE_MAX = 128,
     MSG_HASH_MAX = 40,
     MSG_TEXT_MAX = 1024,
     MSG_TAIL_MAX = 8192, /* the last lines of a rank */
@@ -106,7 +107,8 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     U(64, after)          /* the generation that is over here, 0: none */ \
     T(MSG_ADDR_MAX, addr) /* of the relay's fresh listener */             \
     U(16, port)                                                           \
-    U(32, max_world) /* largest usable world, 0: any */
+    U(32, max_world)      /* largest usable world, 0: any */              \
+    T(MSG_ROLE_MAX, role) /* of its workers, --role */
 
 #define MSG_HEARTBEAT_FIELDS(U, I, T, B) \
     U(64, sent_ms) /* agent's monotonic clock, echoed */
@@ -120,18 +122,20 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
 /* `nodes`: u32 nproc, text addr, u16 port, text host (msg_node) of group rank 0, whose
  * listener may be everybody's; it alone, since it lets those in, gets all of them, in
  * order. So a round costs the service as many bytes as it has nodes, not the square. */
-#define MSG_ROUND_FIELDS(U, I, T, B)                        \
-    U(64, generation)                                       \
-    U(32, failures) /* TORCHELASTIC_RESTART_COUNT */        \
-    U(32, group_rank)                                       \
-    U(32, group_world)                                      \
-    U(32, first_rank) /* global rank of its local rank 0 */ \
-    U(32, world_size) /* ranks of all nodes */              \
-    U(64, cluster)                                          \
-    U(32, commit_run)                                       \
-    U(64, commit_step)                                      \
-    T(MSG_HASH_MAX, commit_hash) /* "": no commit yet */    \
-    B(nodes)
+#define MSG_ROUND_FIELDS(U, I, T, B)                                              \
+    U(64, generation)                                                             \
+    U(32, failures) /* TORCHELASTIC_RESTART_COUNT */                              \
+    U(32, group_rank)                                                             \
+    U(32, group_world)                                                            \
+    U(32, first_rank) /* global rank of its local rank 0 */                       \
+    U(32, world_size) /* ranks of all nodes */                                    \
+    U(64, cluster)                                                                \
+    U(32, commit_run)                                                             \
+    U(64, commit_step)                                                            \
+    T(MSG_HASH_MAX, commit_hash) /* "": no commit yet */                          \
+    B(nodes)                                                                      \
+    U(32, role_first_rank) /* of its local rank 0, among the ranks of its role */ \
+    U(32, role_world_size) /* ranks of that role on all nodes */
 
 #define MSG_STANDBY_FIELDS(U, I, T, B) T(MSG_TEXT_MAX, text) /* why it waits */
 

@@ -134,6 +134,7 @@ static void send_join(struct agent *a)
                                .max_world = a->max_world}};
 
     memcpy(m.u.join.addr, a->relay.addr, sizeof(m.u.join.addr));
+    (void)snprintf(m.u.join.role, sizeof(m.u.join.role), "%s", a->config.role);
     agent_send(a, &m);
 }
 

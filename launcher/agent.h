@@ -83,6 +83,7 @@ struct agent_actions {
 
 struct agent_config {
     const char *job, *host, *program; /* borrowed: outlive the agent, all texts */
+    const char *role;                 /* shorter than MSG_ROLE_MAX */
     const char *endpoint;             /* for people */
     uint64_t agent_id;                /* random */
     uint32_t min_nodes, max_nodes, nproc, max_restarts;

@@ -41,17 +41,17 @@ static bool env_has(char *const *base, const char *name)
 static void put_ranks(struct buf *texts, const struct worker_env *env)
 {
     const struct topology *t = env->topology;
-    uint64_t rank = (uint64_t)t->first_rank + env->local_rank;
+    uint64_t local_rank = env->local_rank;
 
-    put_number(texts, "LOCAL_RANK", env->local_rank);
-    put_number(texts, "RANK", rank);
+    put_number(texts, "LOCAL_RANK", local_rank);
+    put_number(texts, "RANK", t->first_rank + local_rank);
     put_number(texts, "GROUP_RANK", t->group_rank);
-    put_number(texts, "ROLE_RANK", rank); /* every worker has the same role */
+    put_number(texts, "ROLE_RANK", t->role_first_rank + local_rank);
     put_text(texts, "ROLE_NAME", env->role);
     put_number(texts, "LOCAL_WORLD_SIZE", t->nproc);
     put_number(texts, "WORLD_SIZE", t->world_size);
     put_number(texts, "GROUP_WORLD_SIZE", t->group_world);
-    put_number(texts, "ROLE_WORLD_SIZE", t->world_size);
+    put_number(texts, "ROLE_WORLD_SIZE", t->role_world_size);
 }
 
 static void put_descriptor(struct buf *texts, const char *name, int fd)

@@ -15,7 +15,7 @@ struct worker_env {
     const char *run_id;
     uint32_t restart_count, max_restarts;
     const char *error_file;      /* "": none */
-    const char *role;            /* "default" */
+    const char *role;            /* --role */
     const char *signals;         /* that stop the job, as a list */
     int control_fd, progress_fd; /* as numbered in the worker; -1: none */
 };

@@ -58,6 +58,7 @@ static int parse_launch(int argc, char *const *argv, char *const *env,
                             .max_nodes = 1,
                             .nproc = 1,
                             .rdzv_id = "none",
+                            .role = "default",
                             .node_rank = -1,
                             .shutdown_s = DEFAULT_SHUTDOWN_S}};
     int next;

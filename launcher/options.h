@@ -8,6 +8,7 @@
 #include "launcher/signals.h"
 
 #include "common/err.h"
+#include "common/msg.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +37,7 @@ struct launch_options {
     enum rdzv_serving serving;
     uint64_t join_timeout_ms, last_call_timeout_ms;
     uint32_t max_restarts;
+    char role[MSG_ROLE_MAX];
     char log_dir[1024];   /* "": not given; "/dev/null": no files */
     char local_addr[256]; /* number or name; "": not given */
     int32_t node_rank;    /* -1: not given */

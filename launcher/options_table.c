@@ -85,6 +85,13 @@ static const struct option_spec specs[] = {
      .help =
          "This node's place among the nodes (default: in the order of joining; 0 with "
          "the static backend)."},
+    {.name = "role",
+     .value = "ROLE",
+     .set = launch_on_role,
+     FIELD(o.role),
+     .help =
+         "What this node's workers do in the job; nodes may differ. Ranks are numbered "
+         "within the role, too: ROLE_RANK, ROLE_WORLD_SIZE (default: default)."},
     {.name = "local-addr",
      .value = "ADDR",
      .set = option_set_any_text,
@@ -145,7 +152,6 @@ static const struct option_spec specs[] = {
     {.name = "event-log-handler",
      .value = "NAME",
      .remedy = "events are lines on stderr; leave the option out"},
-    {.name = "role", .value = "ROLE", .remedy = "every worker has the role 'default'"},
     {.name = "run-path", .remedy = "leave it out: the script is run by python -u"},
     {.name = "redirects", .letter = 'r', .value = "MASK", .remedy = LOGS_REMEDY},
     {.name = "tee", .letter = 't', .value = "MASK", .remedy = LOGS_REMEDY},

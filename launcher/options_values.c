@@ -141,6 +141,25 @@ int launch_on_master_port(void *target, const struct option_spec *spec,
     return option_set_u32(target, spec, value, msg);
 }
 
+/* "" is one, too: torchrun takes it. */
+int launch_on_role(void *target, const struct option_spec *spec, const char *value,
+                   struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    (void)spec;
+    for (const char *c = value; *c != '\0'; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            return errmsg_set(msg, ERR_INVALID, "may not have control characters");
+        }
+    }
+    if (!str_format(p->o.role, sizeof(p->o.role), "%s", value)) {
+        return errmsg_set(msg, ERR_INVALID, "is too long: at most %zu bytes",
+                          sizeof(p->o.role) - 1);
+    }
+    return 0;
+}
+
 int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char *value,
                         struct errmsg *msg)
 {

@@ -229,6 +229,7 @@ static void make_agent(struct supervisor *s, uint64_t agent_id)
     struct agent_config config = {
         .job = o->rdzv_id,
         .host = s->host,
+        .role = o->role,
         .program = o->program[0],
         .endpoint = s->endpoint,
         .agent_id = agent_id,

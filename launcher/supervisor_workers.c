@@ -140,7 +140,7 @@ static char **make_env(const struct slot *slot, const struct agent_round *round)
         .restart_count = round->failures,
         .max_restarts = s->options->max_restarts,
         .error_file = slot->error_file,
-        .role = "default",
+        .role = s->options->role,
         .signals = s->options->signals.text,
         .control_fd = KEEPER_CONTROL_FD,
         .progress_fd = KEEPER_PROGRESS_FD,

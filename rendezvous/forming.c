@@ -1,6 +1,7 @@
 #include "rendezvous/forming.h"
 
 #include "rendezvous/admission.h"
+#include "rendezvous/roles.h"
 #include "rendezvous/round.h"
 
 #include "common/mem.h"
@@ -98,6 +99,7 @@ static void send_round(struct job *j, const struct round *r,
                        const struct node_table *table)
 {
     const struct commit *last = &j->fence.last;
+    struct role_place *roles = roles_make(r);
     struct msg m = {.type = MSG_ROUND,
                     .u.round = {
                         .generation = j->generation,
@@ -114,9 +116,12 @@ static void send_round(struct job *j, const struct round *r,
         admit(j, r->node[i], i);
         m.u.round.group_rank = i;
         m.u.round.nodes = i == 0 ? table->all : table->first;
+        m.u.round.role_first_rank = roles[i].first_rank;
+        m.u.round.role_world_size = roles[i].world_size;
         j->sink.send(j->sink.arg, r->node[i]->session, &m);
         m.u.round.first_rank += r->node[i]->hello.nproc;
     }
+    mem_free(roles);
 }
 
 /* Where not MAX nodes are the reason, but what the workers can use. */

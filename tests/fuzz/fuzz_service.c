@@ -84,6 +84,7 @@ static void make_join(struct msg_join *join, struct input *in)
     join->max_world = bits & 3;
     join->after = bits >> 2;
     join->addr[0] = '1';
+    join->role[0] = bits & 4 ? 'a' : 'b';
 }
 
 static void make_ended(struct msg_rank_ended *e, struct input *in, uint64_t now_ms)

@@ -16,6 +16,8 @@ enum {
     FIRST_PORT = 1001,
 };
 
+#define RIG_ROLE "trainer"
+
 static void trace(struct agent_rig *rig, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 static void trace(struct agent_rig *rig, const char *fmt, ...)
@@ -70,6 +72,7 @@ static void trace_message(struct agent_rig *rig, const struct msg *m)
     } else if (m->type == MSG_JOIN) {
         trace(rig, " after=%" PRIu64 " port=%u", m->u.join.after, m->u.join.port);
         trace_world(rig, m->u.join.max_world);
+        assert_string_equal(m->u.join.role, RIG_ROLE);
     } else if (m->type == MSG_REFUSE) {
         trace_world(rig, m->u.refuse.max_world);
     } else if (m->type == MSG_RANK_ENDED && m->u.rank_ended.tail[0] != '\0') {
@@ -197,6 +200,7 @@ void agent_rig_init(struct agent_rig *rig, const struct agent_rig_config *c)
     struct agent_config config = {
         .job = "job",
         .host = "host",
+        .role = RIG_ROLE,
         .program = "prog",
         .endpoint = "there:1",
         .agent_id = 42,
@@ -300,7 +304,9 @@ void agent_rig_round(struct agent_rig *rig, uint64_t generation, uint32_t group_
                                 .group_world = group_world,
                                 .first_rank = 2 * group_rank,
                                 .world_size = 2 * group_world,
-                                .cluster = 5}};
+                                .cluster = 5,
+                                .role_first_rank = 2 * group_rank,
+                                .role_world_size = 2 * group_world}};
     struct msg_node node = {.nproc = 2, .addr = "127.0.0.1", .port = 9, .host = "h"};
     struct buf table;
 

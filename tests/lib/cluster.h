@@ -106,10 +106,16 @@ struct node {
     struct sim_worker workers[CLUSTER_MAX_NPROC];
 };
 
+struct sealed_role {
+    uint32_t size; /* 0: no member has said it */
+    bool is_taken[CLUSTER_MAX_WORLD];
+};
+
 /* What must be the same for all members of a round. */
 struct sealed {
     uint64_t job_life, generation, table_hash;
     bool is_taken[CLUSTER_MAX_WORLD];
+    struct sealed_role roles[2];
     uint64_t acked[CLUSTER_MAX_WORLD]; /* by rank: the SET that was acknowledged */
 };
 

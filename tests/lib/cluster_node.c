@@ -72,6 +72,34 @@ static uint64_t hash_round(const struct agent_round *round)
     return (h ^ round->nodes[0].port) * 1099511628211U;
 }
 
+static const char *cluster_role(const struct node *n)
+{
+    return n->index % 2 == 0 ? "even" : "odd";
+}
+
+/* Nor within its role, whose size all its nodes know. */
+static void check_role(struct node *n, struct sealed *s,
+                       const struct agent_round *round)
+{
+    struct sealed_role *role = &s->roles[n->index % 2];
+
+    if (role->size != 0 && role->size != round->topology.role_world_size) {
+        cluster_violate(n->cluster, "two sizes of a role in generation %" PRIu64,
+                        round->generation);
+    }
+    role->size = round->topology.role_world_size;
+    for (uint32_t i = 0; i < round->topology.nproc; i++) {
+        uint32_t rank = round->topology.role_first_rank + i;
+
+        if (rank >= role->size || role->is_taken[rank]) {
+            cluster_violate(n->cluster, "role rank %u of generation %" PRIu64 " twice",
+                            rank, round->generation);
+            return;
+        }
+        role->is_taken[rank] = true;
+    }
+}
+
 /* Every member holds the same map, and nobody has another's rank. */
 static void check_map(struct node *n, const struct agent_round *round)
 {
@@ -98,6 +126,7 @@ static void check_map(struct node *n, const struct agent_round *round)
         }
         s->is_taken[rank] = true;
     }
+    check_role(n, s, round);
 }
 
 static void act_spawn(void *arg, const struct agent_round *round)
@@ -227,6 +256,7 @@ void node_start(struct node *n)
     struct agent_config agent = {
         .job = "job",
         .host = "host",
+        .role = cluster_role(n),
         .program = "ctrun-worker",
         .endpoint = "here",
         .agent_id = sim_between(&n->cluster->sim, 1, UINT32_MAX),

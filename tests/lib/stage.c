@@ -51,6 +51,12 @@ static int describe_round(const struct stage *st, const struct msg_round *m, cha
         n += snprintf(ret + n, size - (size_t)n, " commit=%u:%" PRIu64 ":%s",
                       m->commit_run, m->commit_step, m->commit_hash);
     }
+    if (m->role_world_size != m->world_size) {
+        n += snprintf(ret + n, size - (size_t)n, " role=%u/%u", m->role_first_rank,
+                      m->role_world_size);
+    } else {
+        assert_int_equal(m->role_first_rank, m->first_rank);
+    }
     return n;
 }
 

@@ -17,11 +17,12 @@
  * leave, refuse, resumed, commit, ping (a STORE), beat, mute, gone (its connection
  * ends), sends type=N (any message, empty). `sleep MS`: the service sleeps. What
  * several agents hear alike is one line, names sorted; WELCOME and PONG are not traced
- * unless `trace all` was said.
+ * unless `trace all` was said. A ROUND tells the place in the role, FIRST/SIZE, where
+ * there is more than one role.
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
- * (agent id) again (on the same connection); join: after= world= addr=; ended: rank=
+ * (agent id) again (on the same connection); join: after= world= addr= role=; ended: rank=
  * code= signal= step= at= tail= engine stopped; refuse: world=; others: gen=, run=,
  * step=, hash=, request=, code=, text= (with _ for spaces). */
 

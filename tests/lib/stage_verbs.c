@@ -137,6 +137,7 @@ static void act_join(struct stage *st, struct actor *a, const char *words)
     m.u.join.max_world = (uint32_t)number_of(words, "world", 0);
     m.u.join.port = 7000;
     text_of(words, "addr", "10.0.0.1", m.u.join.addr, sizeof(m.u.join.addr));
+    text_of(words, "role", "default", m.u.join.role, sizeof(m.u.join.role));
     say(st, a, &m);
 }
 

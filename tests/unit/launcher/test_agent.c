@@ -543,7 +543,9 @@ static void old_rounds_are_ignored_and_senseless_ones_refused(void **state)
     assert_int_equal(agent_message(rig.agent, &bad, rig.now_ms), ERR_PROTOCOL);
     bad.u.round.group_world = 1;
     assert_int_equal(agent_message(rig.agent, &bad, rig.now_ms), ERR_PROTOCOL);
-    bad.u.round.world_size = 2; /* and still no table */
+    bad.u.round.world_size = 2;
+    assert_int_equal(agent_message(rig.agent, &bad, rig.now_ms), ERR_PROTOCOL);
+    bad.u.round.role_world_size = 2; /* and still no table */
     assert_int_equal(agent_message(rig.agent, &bad, rig.now_ms), ERR_PROTOCOL);
     assert_int_equal(rig.agent->state, AGENT_JOINING);
     agent_rig_release(&rig);

@@ -41,12 +41,12 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
         {"LOCAL_RANK", "1"},
         {"RANK", "4"},
         {"GROUP_RANK", "2"},
-        {"ROLE_RANK", "4"},
-        {"ROLE_NAME", "default"},
+        {"ROLE_RANK", "3"},
+        {"ROLE_NAME", "trainer"},
         {"LOCAL_WORLD_SIZE", "3"},
         {"WORLD_SIZE", "6"},
         {"GROUP_WORLD_SIZE", "3"},
-        {"ROLE_WORLD_SIZE", "6"},
+        {"ROLE_WORLD_SIZE", "5"},
         {"MASTER_ADDR", "10.1.2.3"},
         {"MASTER_PORT", "41234"},
         {"TORCHELASTIC_RESTART_COUNT", "2"},
@@ -71,7 +71,7 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
     static char rank[] = "RANK=99";
     static char fd[] = "CTRUN_CONTROL_FD=7";
     char *base[] = {home, rank, empty, odd, fd, NULL};
-    const struct topology t = {2, 3, 3, 3, 6};
+    const struct topology t = {2, 3, 3, 3, 6, 2, 5};
     struct worker_env we = {.topology = &t,
                             .local_rank = 1,
                             .generation = 9,
@@ -82,7 +82,7 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
                             .restart_count = 2,
                             .max_restarts = 5,
                             .error_file = "/logs/error.json",
-                            .role = "default",
+                            .role = "trainer",
                             .signals = "SIGTERM,SIGUSR1",
                             .control_fd = 3,
                             .progress_fd = 4};
@@ -109,7 +109,7 @@ static void what_the_user_has_set_is_kept_where_the_contract_says_so(void **stat
     static char progress[] = "CTRUN_PROGRESS_FD=4";
     char *base[] = {omp, nccl, control, progress, NULL};
     char *none[] = {NULL};
-    const struct topology one = {0, 1, 0, 1, 1};
+    const struct topology one = {0, 1, 0, 1, 1, 0, 1};
     struct worker_env we = {.topology = &one,
                             .generation = 1,
                             .master_addr = "127.0.0.1",

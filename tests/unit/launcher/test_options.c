@@ -387,7 +387,6 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
 static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **state)
 {
     static const char *const names[] = {"--event-log-handler=null",
-                                        "--role=x",
                                         "--run-path",
                                         "--redirects=3",
                                         "--tee=3",

@@ -324,6 +324,31 @@ static const struct scene scenes[] = {
      "b gone\n"
      "wait 9000\n"},
 
+    {"each_node_learns_its_place_among_the_ranks_of_its_role", NULL,
+     "shape nodes=3 restarts=1\n"
+     "a enters role=trainer nproc=1\n"
+     "b enters role=data nproc=2\n"
+     "c enters role=trainer nproc=3\n"
+     "> a ROUND g=1 a b c failures=0 role=0/4\n"
+     "> b ROUND g=1 a b c failures=0 role=0/2\n"
+     "> c ROUND g=1 a b c failures=0 role=1/4\n"},
+
+    {"a_role_may_change_from_one_generation_to_the_next", NULL,
+     "shape nodes=2 restarts=1\n"
+     "a enters role=x\n"
+     "b enters role=x nproc=2\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "a ended code=1\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/1 rank 0 on a code=1 signal=0: restarting (1 of "
+     "1)\n"
+     "a join role=x\n"
+     "b join role=y\n"
+     "> a ROUND g=2 a b failures=1 role=0/1\n"
+     "> b ROUND g=2 a b failures=1 role=0/2\n"},
+
     {"nodes_beyond_the_largest_world_stand_by", NULL,
      "shape nodes=1:3 nproc=2\n"
      "a enters world=4\n"

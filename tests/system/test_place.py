@@ -1,0 +1,49 @@
+"""A worker's place: its rank in the job and in its role, on nodes that differ."""
+
+import json
+import os
+import sys
+
+# The sum of all ranks, as six processes of one world agree on it through their store.
+SUM = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import store_client as sc
+store = sc.Client(int(os.environ["MASTER_PORT"]), os.environ["MASTER_ADDR"])
+total = store.add("sum", int(os.environ["RANK"]))
+if store.add("n", 1) == int(os.environ["WORLD_SIZE"]):
+    store.set("all", b"")
+store.send(sc.request(sc.WAIT, ["all"]))
+assert store.read(1) == b"\\0"
+names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "GROUP_RANK", "ROLE_NAME",
+         "ROLE_RANK", "ROLE_WORLD_SIZE")
+print(json.dumps({"sum": store.add("sum", 0), **{n: os.environ[n] for n in names}}))
+"""
+
+
+def test_nodes_of_1_2_and_3_workers_and_two_roles_are_one_world(
+    start, bin_dir, free_port, tmp_path
+):
+    (tmp_path / "sum.py").write_text(SUM)
+    nodes = [("trainer", 1), ("data", 2), ("trainer", 3)]
+    agents = [
+        start(bin_dir / "ctrun", "--nnodes=3", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+              f"--node-rank={i}", f"--role={role}", f"--nproc-per-node={nproc}", "--no-python",
+              sys.executable, tmp_path / "sum.py", os.path.dirname(__file__))
+        for i, (role, nproc) in enumerate(nodes)
+    ]
+    assert [agent.wait() for agent in agents] == [0, 0, 0], agents[0].err()
+    seen = sorted((json.loads(line) for agent in agents for line in agent.out().splitlines()),
+                  key=lambda e: int(e["RANK"]))
+    assert [e["sum"] for e in seen] == [15] * 6
+    assert [e["WORLD_SIZE"] for e in seen] == ["6"] * 6
+    # rank: group rank, local rank of so many, rank in the role of so many
+    assert [tuple(e[n] for n in ("GROUP_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_NAME",
+                                 "ROLE_RANK", "ROLE_WORLD_SIZE")) for e in seen] == [
+        ("0", "0", "1", "trainer", "0", "4"),
+        ("1", "0", "2", "data", "0", "2"),
+        ("1", "1", "2", "data", "1", "2"),
+        ("2", "0", "3", "trainer", "1", "4"),
+        ("2", "1", "3", "trainer", "2", "4"),
+        ("2", "2", "3", "trainer", "3", "4"),
+    ]
