@@ -1,5 +1,6 @@
 #include "launcher/env.h"
 
+#include "launcher/device_list.h"
 #include "launcher/texts.h"
 
 #include "common/control.h"
@@ -26,16 +27,37 @@ static void put_number(struct buf *texts, const char *name, uint64_t value)
     put_text(texts, name, text);
 }
 
-static bool env_has(char *const *base, const char *name)
+/* NULL: it is not set. */
+static const char *env_find(char *const *base, const char *name)
 {
     size_t len = strlen(name);
 
     for (size_t i = 0; base[i]; i++) {
         if (strncmp(base[i], name, len) == 0 && base[i][len] == '=') {
-            return true;
+            return base[i] + len + 1;
         }
     }
-    return false;
+    return NULL;
+}
+
+static bool env_has(char *const *base, const char *name)
+{
+    return env_find(base, name) != NULL;
+}
+
+/* CUDA's variable always: ROCm reads it, too. */
+static void put_device(struct buf *texts, char *const *base, uint32_t local_rank)
+{
+    const char *hip = env_find(base, "HIP_VISIBLE_DEVICES");
+    struct device_list list =
+        device_list_choose(env_find(base, "CUDA_VISIBLE_DEVICES"), hip);
+    char *entry = device_list_entry(&list, local_rank);
+
+    put_text(texts, "CUDA_VISIBLE_DEVICES", entry);
+    if (hip && *hip != '\0') {
+        put_text(texts, "HIP_VISIBLE_DEVICES", entry);
+    }
+    mem_free(entry);
 }
 
 static void put_ranks(struct buf *texts, const struct worker_env *env)
@@ -43,7 +65,7 @@ static void put_ranks(struct buf *texts, const struct worker_env *env)
     const struct topology *t = env->topology;
     uint64_t local_rank = env->local_rank;
 
-    put_number(texts, "LOCAL_RANK", local_rank);
+    put_number(texts, "LOCAL_RANK", env->virtual_local_rank ? 0 : local_rank);
     put_number(texts, "RANK", t->first_rank + local_rank);
     put_number(texts, "GROUP_RANK", t->group_rank);
     put_number(texts, "ROLE_RANK", t->role_first_rank + local_rank);
@@ -66,6 +88,9 @@ static void put_contract(struct buf *texts, char *const *base,
                          const struct worker_env *env)
 {
     put_ranks(texts, env);
+    if (env->virtual_local_rank) {
+        put_device(texts, base, env->local_rank);
+    }
     put_text(texts, "MASTER_ADDR", env->master_addr);
     put_number(texts, "MASTER_PORT", (uint64_t)env->master_port);
     put_number(texts, "TORCHELASTIC_RESTART_COUNT", env->restart_count);

@@ -17,6 +17,7 @@ struct worker_env {
     const char *error_file;      /* "": none */
     const char *role;            /* --role */
     const char *signals;         /* that stop the job, as a list */
+    bool virtual_local_rank;     /* sees one device only (device_list.h) */
     int control_fd, progress_fd; /* as numbered in the worker; -1: none */
 };
 

@@ -46,6 +46,7 @@ struct launch_options {
     struct signal_set signals; /* --signals-to-handle */
     uint32_t shutdown_s;       /* --shutdown-timeout */
     bool has_shutdown_s;       /* … was given */
+    bool virtual_local_rank;
     char *const
         *program; /* borrowed from argv: program and its arguments, NULL at the end */
     const char *verb; /* "ckpt": the first argument, when it is exactly a verb; then

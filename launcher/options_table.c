@@ -92,6 +92,11 @@ static const struct option_spec specs[] = {
      .help =
          "What this node's workers do in the job; nodes may differ. Ranks are numbered "
          "within the role, too: ROLE_RANK, ROLE_WORLD_SIZE (default: default)."},
+    {.name = "virtual-local-rank",
+     .set = option_set_true,
+     FIELD(o.virtual_local_rank),
+     .help = "LOCAL_RANK is 0 for every worker, and CUDA_VISIBLE_DEVICES shows it one "
+             "device, its own. (Not for ctrun-worker.)"},
     {.name = "local-addr",
      .value = "ADDR",
      .set = option_set_any_text,
@@ -168,8 +173,6 @@ static const struct option_spec specs[] = {
      .no_variable = true,
      .value = "KIND",
      .remedy = "use numactl in front of ctrun"},
-    {.name = "virtual-local-rank",
-     .remedy = "choose the device by LOCAL_RANK in the program"},
     {.name = "print-completion",
      .no_variable = true,
      .value = "SHELL",

@@ -9,6 +9,7 @@
 #include "launcher/local_addr.h"
 #include "launcher/own_lines.h"
 #include "launcher/path.h"
+#include "launcher/placement.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
@@ -346,6 +347,7 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
                                   s->local_addr, sizeof(s->local_addr), msg);
     rv = rv < 0 ? rv : devices_count(s->options, visible, &s->nproc, msg);
     rv = rv < 0 ? rv : check_limits(s->nproc, msg);
+    rv = rv < 0 ? rv : placement_check(s->options, s->is_engine, s->nproc, msg);
     rv = rv < 0 ? rv
                 : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
     mem_free(argv);

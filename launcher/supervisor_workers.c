@@ -142,6 +142,7 @@ static char **make_env(const struct slot *slot, const struct agent_round *round)
         .error_file = slot->error_file,
         .role = s->options->role,
         .signals = s->options->signals.text,
+        .virtual_local_rank = s->options->virtual_local_rank,
         .control_fd = KEEPER_CONTROL_FD,
         .progress_fd = KEEPER_PROGRESS_FD,
     };

@@ -2,7 +2,10 @@
 
 import json
 import os
+import subprocess
 import sys
+
+import pytest
 
 # The sum of all ranks, as six processes of one world agree on it through their store.
 SUM = """
@@ -47,3 +50,29 @@ def test_nodes_of_1_2_and_3_workers_and_two_roles_are_one_world(
         ("2", "1", "3", "trainer", "2", "4"),
         ("2", "2", "3", "trainer", "3", "4"),
     ]
+
+
+def test_virtual_local_rank_gives_each_worker_one_device(start, bin_dir):
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--virtual-local-rank",
+                  bin_dir / "fake-worker", "env",
+                  env={**os.environ, "CUDA_VISIBLE_DEVICES": "3,1"})
+    assert ctrun.wait() == 0, ctrun.err()
+    seen = sorted((json.loads(line) for line in ctrun.out().splitlines()),
+                  key=lambda e: e["RANK"])
+    assert [(e["LOCAL_RANK"], e["CUDA_VISIBLE_DEVICES"]) for e in seen] == [
+        ("0", "3"), ("0", "1")]
+
+
+@pytest.mark.parametrize("program, devices, said", [
+    ("fake-worker", "0", "is too short for 2 workers"),
+    ("ctrun-worker", "0,1", "ctrun-worker finds its own: leave it out"),
+])
+def test_virtual_local_rank_that_cannot_be_is_one_line_and_exit_2(
+    bin_dir, program, devices, said
+):
+    done = subprocess.run(
+        [bin_dir / "ctrun", "--nproc-per-node=2", "--virtual-local-rank", bin_dir / program],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": devices}, capture_output=True, text=True,
+        timeout=60, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1

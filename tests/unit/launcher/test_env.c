@@ -135,6 +135,50 @@ static void what_the_user_has_set_is_kept_where_the_contract_says_so(void **stat
     mem_free(env);
 }
 
+static void
+with_a_virtual_local_rank_each_worker_sees_one_device_as_number_0(void **state)
+{
+    static char cuda[] = "CUDA_VISIBLE_DEVICES=4, 5";
+    static char hip[] = "HIP_VISIBLE_DEVICES=7,8";
+    static char no_hip[] = "HIP_VISIBLE_DEVICES=";
+    char *base[] = {cuda, NULL, NULL};
+    const struct topology t = {1, 2, 2, 2, 4, 2, 4};
+    struct worker_env we = {.topology = &t,
+                            .local_rank = 1,
+                            .master_addr = "127.0.0.1",
+                            .run_id = "j",
+                            .error_file = "",
+                            .role = "default",
+                            .virtual_local_rank = true};
+    char **env = worker_env_make(base, &we);
+
+    (void)state;
+    assert_string_equal(value_of(env, "LOCAL_RANK"), "0");
+    assert_string_equal(value_of(env, "CUDA_VISIBLE_DEVICES"), "5");
+    assert_null(value_of(env, "HIP_VISIBLE_DEVICES"));
+    assert_string_equal(value_of(env, "RANK"), "3");
+    assert_string_equal(value_of(env, "ROLE_RANK"), "3");
+    assert_string_equal(value_of(env, "LOCAL_WORLD_SIZE"), "2");
+    mem_free(env);
+    base[1] = hip;
+    env = worker_env_make(base, &we);
+    assert_string_equal(value_of(env, "CUDA_VISIBLE_DEVICES"), "8");
+    assert_string_equal(value_of(env, "HIP_VISIBLE_DEVICES"), "8");
+    mem_free(env);
+    base[0] = no_hip;
+    base[1] = NULL;
+    env = worker_env_make(base, &we);
+    assert_string_equal(value_of(env, "CUDA_VISIBLE_DEVICES"), "1");
+    assert_string_equal(value_of(env, "HIP_VISIBLE_DEVICES"), "");
+    mem_free(env);
+    we.virtual_local_rank = false;
+    base[0] = cuda;
+    env = worker_env_make(base, &we);
+    assert_string_equal(value_of(env, "LOCAL_RANK"), "1");
+    assert_string_equal(value_of(env, "CUDA_VISIBLE_DEVICES"), "4, 5");
+    mem_free(env);
+}
+
 /* ---- commands ---- */
 
 static const char *in_folder(const char *name)
@@ -453,6 +497,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_variable_of_the_contract_is_set_and_the_rest_inherited),
         cmocka_unit_test(what_the_user_has_set_is_kept_where_the_contract_says_so),
+        cmocka_unit_test(
+            with_a_virtual_local_rank_each_worker_sees_one_device_as_number_0),
         cmocka_unit_test(programs_are_executed_and_everything_else_is_pythons),
         cmocka_unit_test(what_cannot_be_executed_is_refused_in_one_line),
         cmocka_unit_test(what_is_neither_elf_nor_a_script_is_refused_in_one_line),

@@ -395,7 +395,6 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
                                         "--duplicate-stdout-filters=a",
                                         "--duplicate-stderr-filters=a",
                                         "--numa-binding=node",
-                                        "--virtual-local-rank",
                                         "--print-completion=bash"};
 
     (void)state;
