@@ -95,10 +95,17 @@ struct agent_config {
     struct agent_actions actions;
 };
 
+/* How a worker's process has ended. */
+struct agent_exit {
+    int status;        /* as of waitpid */
+    uint64_t ended_ms; /* not after now: the news may have taken a while */
+    uint64_t wall_ms;  /* Unix time then, for people */
+};
+
 /* A worker's end as the shell has found it. */
 struct agent_end {
     const char *message, *tail, *log_path; /* "" for none */
-    uint64_t wall_ms;                      /* Unix time, for people */
+    uint64_t wall_ms;                      /* Unix time of its end, for people */
     uint64_t failed_ms;                    /* when it wrote its message; 0: not known */
 };
 
@@ -129,9 +136,9 @@ void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms
 void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *end,
                         uint64_t now_ms);
 
-/* The worker has ended (`status` as of waitpid, `wall_ms` Unix time): the service is
- * told at once, and once more with its last words, when they are read. */
-void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
+/* The worker has ended: the service is told at once, and once more with its last words,
+ * when they are read. */
+void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *end,
                   uint64_t now_ms);
 void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms);

@@ -45,11 +45,12 @@ struct worker {
     enum worker_state state;
     bool is_engine;
     bool is_told;    /* to stop */
-    bool has_failed; /* … after it had failed by itself */
+    bool has_failed; /* … but has ended by itself, or by another's hand */
     bool is_aborted; /* told the harder way */
     bool is_killed;
     int code, signal; /* how it ended */
     uint32_t pid;
+    uint64_t started_ms;
     uint64_t told_ms;     /* when it was first told to stop */
     uint64_t kill_ms;     /* KILL then; 0: never */
     uint64_t step;        /* the last it reported */

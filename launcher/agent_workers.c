@@ -75,6 +75,7 @@ static void start_all(struct agent *a, const struct agent_round *round)
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         a->workers[i].state = WORKER_LIVE;
         a->workers[i].is_engine = a->config.maybe_engine;
+        a->workers[i].started_ms = a->now_ms;
     }
     a->config.actions.spawn(a->config.actions.arg, round);
     for (uint32_t i = 0; i < a->config.nproc; i++) {
@@ -298,7 +299,6 @@ static void ended(struct agent *a, uint32_t slot, const struct agent_end *end)
     struct worker *w = &a->workers[slot];
 
     w->state = WORKER_EXITED;
-    w->ended_ms = a->now_ms;
     w->kill_ms = 0;
     send_ended(a, slot, end);
     if (!w->is_told && (w->code != 0 || w->signal != 0)) {
@@ -314,12 +314,23 @@ static void is_through(struct agent *a, uint32_t slot)
     }
 }
 
-void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
+/* Its end was not ours to cause: it came before we had said a word (the news of it may
+ * be held up by the worker's own children, and by other workers'), or by a KILL that we
+ * had not sent. */
+static bool has_failed_by_itself(const struct worker *w)
+{
+    bool is_foreign_kill = w->signal == SIGKILL && !w->is_killed;
+
+    return w->is_told && (w->ended_ms < w->told_ms || is_foreign_kill);
+}
+
+void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *exit,
                   uint64_t now_ms)
 {
     struct agent_end end = {
-        .message = "", .tail = "", .log_path = "", .wall_ms = wall_ms};
+        .message = "", .tail = "", .log_path = "", .wall_ms = exit->wall_ms};
     struct worker *w = &a->workers[slot];
+    int status = exit->status;
 
     ASSERT(slot < a->config.nproc);
     a->now_ms = now_ms;
@@ -328,6 +339,8 @@ void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
     }
     w->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     w->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    w->ended_ms = MIN(exit->ended_ms, now_ms);
+    w->has_failed = has_failed_by_itself(w);
     ended(a, slot, &end);
 }
 
@@ -335,13 +348,16 @@ void agent_exited(struct agent *a, uint32_t slot, int status, uint64_t wall_ms,
  * which others miss it, fail too and may be gone before it is. */
 static void date_back(struct worker *w, uint64_t failed_ms)
 {
+    bool was_told = w->is_told && !w->has_failed;
+
     if (failed_ms == 0 || failed_ms >= w->ended_ms ||
-        (w->code == 0 && w->signal == 0)) {
+        (w->code == 0 && w->signal == 0) ||
+        failed_ms < w->started_ms) { /* a wall clock was set meanwhile */
         return;
     }
     w->ended_ms = failed_ms;
-    w->has_failed = w->is_told && failed_ms < w->told_ms;
-    if (w->has_failed && w->signal != 0) {
+    w->has_failed = w->has_failed || (w->is_told && failed_ms < w->told_ms);
+    if (w->has_failed && was_told && w->signal != 0) {
         w->code = 1; /* as of an exception; the signal was ours */
         w->signal = 0;
     }
@@ -350,13 +366,19 @@ static void date_back(struct worker *w, uint64_t failed_ms)
 void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms)
 {
+    struct worker *w = &a->workers[slot];
+    uint64_t ended_ms = w->ended_ms;
+    struct agent_end dated;
+
     ASSERT(slot < a->config.nproc);
     a->now_ms = now_ms;
-    if (a->state == AGENT_CLOSED || a->workers[slot].state != WORKER_EXITED) {
+    if (a->state == AGENT_CLOSED || w->state != WORKER_EXITED) {
         return;
     }
-    date_back(&a->workers[slot], end->failed_ms);
-    send_ended(a, slot, end);
+    dated = *end;
+    date_back(w, end->failed_ms);
+    dated.wall_ms -= MIN(dated.wall_ms, ended_ms - w->ended_ms);
+    send_ended(a, slot, &dated);
     is_through(a, slot);
 }
 
@@ -369,6 +391,7 @@ void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *
         return;
     }
     a->workers[slot].code = EXIT_NOT_STARTED;
+    a->workers[slot].ended_ms = now_ms;
     ended(a, slot, end);
     is_through(a, slot);
 }

@@ -247,6 +247,7 @@ int keeper_receive(struct keeper *k, struct keeper_event *ret)
         ret->error = reply.value;
     } else {
         ret->status = reply.value;
+        ret->ended_ms = reply.ended_ms;
     }
     return 0;
 }

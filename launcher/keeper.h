@@ -44,8 +44,9 @@ struct keeper_event {
     enum keeper_event_type type;
     uint32_t id;
     pid_t pid;
-    int error;  /* FAILED: -errno of fork or exec */
-    int status; /* EXITED: as of waitpid */
+    int error;         /* FAILED: -errno of fork or exec */
+    int status;        /* EXITED: as of waitpid … */
+    uint64_t ended_ms; /* … when: by clock_ms, before its group was reaped */
 };
 
 enum { KEEPER_CONTROL_FD = 3, KEEPER_PROGRESS_FD = 4 };

@@ -357,7 +357,7 @@ static void on_children(struct process *p)
 static bool reply(struct process *p, const struct worker *w,
                   enum keeper_event_type type, int value)
 {
-    struct keeper_reply r = {type, w->id, w->pid, value};
+    struct keeper_reply r = {type, w->id, w->pid, value, w->ended_ms};
     int rv = keeper_send(p->fd, &r, sizeof(r), NULL, 0);
 
     return rv == 0 || rv == -EPIPE; /* the agent is gone: the loop sees it next */

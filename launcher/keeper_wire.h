@@ -42,7 +42,8 @@ struct keeper_reply {
     uint32_t type; /* enum keeper_event_type */
     uint32_t id;
     int32_t pid;
-    int32_t value; /* FAILED: -errno; EXITED: status */
+    int32_t value;     /* FAILED: -errno; EXITED: status */
+    uint64_t ended_ms; /* EXITED: clock_ms then */
 };
 
 struct keeper_image {

@@ -268,6 +268,19 @@ static void on_failed(struct slot *slot, int error)
     close_slot(slot);
 }
 
+static void on_exited(struct slot *slot, const struct keeper_event *event)
+{
+    struct agent_exit end = {.status = event->status, .ended_ms = event->ended_ms};
+    uint64_t now_ms = clock_ms();
+
+    slot->wall_ms = clock_wall_ms() - (now_ms - MIN(event->ended_ms, now_ms));
+    end.wall_ms = slot->wall_ms;
+    channel_close(slot->channel); /* what it said last comes before its end */
+    slot->channel = NULL;
+    agent_exited(slot->supervisor->agent, slot->number, &end, now_ms);
+    close_slot(slot);
+}
+
 static void on_event(struct supervisor *s, const struct keeper_event *event)
 {
     struct slot *slot;
@@ -284,11 +297,7 @@ static void on_event(struct supervisor *s, const struct keeper_event *event)
         on_failed(slot, event->error);
         break;
     case KEEPER_EXITED:
-        channel_close(slot->channel); /* what it said last comes before its end */
-        slot->channel = NULL;
-        slot->wall_ms = clock_wall_ms();
-        agent_exited(s->agent, slot->number, event->status, slot->wall_ms, clock_ms());
-        close_slot(slot);
+        on_exited(slot, event);
         break;
     }
 }

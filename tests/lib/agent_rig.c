@@ -340,7 +340,8 @@ static void end(struct agent_rig *rig, uint32_t slot, int status)
 {
     struct agent_end last = {.message = "why", .tail = "last line", .log_path = ""};
 
-    agent_exited(rig->agent, slot, status, 0, rig->now_ms);
+    agent_exited(rig->agent, slot, &(struct agent_exit){status, rig->now_ms, 0},
+                 rig->now_ms);
     agent_drained(rig->agent, slot, &last, rig->now_ms);
 }
 

@@ -66,7 +66,9 @@ static void on_exited(void *arg, uint64_t tag)
         return;
     }
     sim_after(sim, sim_between(sim, 1, 20), on_drained, w, w->life);
-    agent_exited(w->node->agent, w->slot, (int)(tag & 0xffff), 0, sim->now_ms);
+    agent_exited(w->node->agent, w->slot,
+                 &(struct agent_exit){(int)(tag & 0xffff), sim->now_ms, 0},
+                 sim->now_ms);
     node_after_call(w->node);
 }
 

@@ -72,6 +72,7 @@ int keeper_rig_receive_exited(struct keeper *k, uint32_t id)
     struct keeper_event e = keeper_rig_receive(k);
 
     CHECK(e.type == KEEPER_EXITED);
+    CHECK(e.ended_ms > 0 && e.ended_ms <= clock_ms());
     CHECK(e.id == id);
     return e.status;
 }
