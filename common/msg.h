@@ -144,22 +144,24 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     U(8, mode) /* enum stop_mode */ \
     T(MSG_TEXT_MAX, text)
 
-#define MSG_RANK_ENDED_FIELDS(U, I, T, B)                          \
-    U(64, generation)                                              \
-    U(32, rank)                                                    \
-    U(32, local_rank)                                              \
-    U(32, pid)                                                     \
-    I(exit_code)                                                   \
-    I(signal)       /* 0: it exited */                             \
-    U(8, stopped)   /* the agent had told it to stop before */     \
-    U(8, engine)    /* it had said hello on the control channel */ \
-    U(64, step)     /* the last it reported; 0: none */            \
-    U(64, ended_ms) /* on the service's clock */                   \
-    U(64, wall_ms)                                                 \
-    T(MSG_TEXT_MAX, program)                                       \
-    T(MSG_TEXT_MAX, log_path)                                      \
-    T(MSG_TAIL_MAX, message) /* from error.json; "" without */     \
-    T(MSG_TAIL_MAX, tail)    /* its last lines */
+#define MSG_RANK_ENDED_FIELDS(U, I, T, B)                                         \
+    U(64, generation)                                                             \
+    U(32, rank)                                                                   \
+    U(32, local_rank)                                                             \
+    U(32, pid)                                                                    \
+    I(exit_code)                                                                  \
+    I(signal)       /* 0: it exited */                                            \
+    U(8, stopped)   /* the agent had told it to stop before */                    \
+    U(8, engine)    /* it had said hello on the control channel */                \
+    U(64, step)     /* the last it reported; 0: none */                           \
+    U(64, ended_ms) /* on the service's clock */                                  \
+    U(64, wall_ms)                                                                \
+    T(MSG_TEXT_MAX, program)                                                      \
+    T(MSG_TEXT_MAX, log_path)                                                     \
+    T(MSG_TAIL_MAX, message)    /* from error.json; "" without */                 \
+    T(MSG_TAIL_MAX, tail)       /* its last lines */                              \
+    T(MSG_TEXT_MAX, error)      /* of message: the exception alone, "" unknown */ \
+    T(MSG_TEXT_MAX, error_file) /* where error.json is kept; "": nowhere */
 
 #define MSG_REFUSE_FIELDS(U, I, T, B)                                         \
     U(64, generation)                                                         \
@@ -243,7 +245,9 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     T(MSG_TEXT_MAX, text) /* what was decided and why, one line */                   \
     T(MSG_TAIL_MAX, message)                                                         \
     T(MSG_TAIL_MAX, tail)                                                            \
-    T(MSG_TAIL_MAX, others)
+    T(MSG_TAIL_MAX, others)                                                          \
+    T(MSG_TEXT_MAX, error) /* the first cause's, as RANK_ENDED has them */           \
+    T(MSG_TEXT_MAX, error_file)
 
 #define MSG_CLOSED_FIELDS(U, I, T, B) \
     U(32, exit_code)                  \

@@ -107,6 +107,7 @@ struct agent_end {
     const char *message, *tail, *log_path; /* "" for none */
     uint64_t wall_ms;                      /* Unix time of its end, for people */
     uint64_t failed_ms;                    /* when it wrote its message; 0: not known */
+    const char *error, *error_file;        /* as in RANK_ENDED; NULL for none */
 };
 
 struct agent *agent_new(const struct agent_config *config);

@@ -285,6 +285,9 @@ static void send_ended(struct agent *a, uint32_t slot, const struct agent_end *e
     (void)snprintf(e->log_path, sizeof(e->log_path), "%s", end->log_path);
     (void)snprintf(e->message, sizeof(e->message), "%s", end->message);
     (void)snprintf(e->tail, sizeof(e->tail), "%s", end->tail);
+    (void)snprintf(e->error, sizeof(e->error), "%s", end->error ? end->error : "");
+    (void)snprintf(e->error_file, sizeof(e->error_file), "%s",
+                   end->error_file ? end->error_file : "");
     mem_free(w->ended);
     w->ended = m;
     if (!a->is_over) {

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FILE_MAX = 1024 * 1024 };
@@ -19,8 +20,8 @@ static bool is_regular(int fd)
     return fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The file's bytes; -1: it is no regular file, or too large. */
-static ssize_t read_file(int fd, char *data, size_t size)
+/* The file's first `size` bytes; 0 where it is no regular file. */
+static size_t read_file(int fd, char *data, size_t size)
 {
     size_t n = 0;
     ssize_t got = -1;
@@ -28,11 +29,23 @@ static ssize_t read_file(int fd, char *data, size_t size)
     while (is_regular(fd) && n < size && (got = read(fd, data + n, size - n)) > 0) {
         n += (size_t)got;
     }
-    return got == 0 ? (ssize_t)n : -1;
+    return got < 0 ? 0 : n;
 }
 
-/* NULL where something is missing, or no text. */
-static const char *find_text(const json_t *root)
+/* Up to a '\0', and not into the middle of a character of UTF-8. */
+static void copy_whole_characters(char *text, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size - 1);
+
+    while (n > 0 && ((unsigned char)from[n] & 0xc0) == 0x80) {
+        n--;
+    }
+    memcpy(text, from, n);
+    text[n] = '\0';
+}
+
+/* One of the two forms. */
+static bool take_json(const json_t *root, struct worker_error *ret)
 {
     const json_t *message = json_object_get(root, "message");
     const json_t *extra = json_object_get(message, "extraInfo");
@@ -40,18 +53,43 @@ static const char *find_text(const json_t *root)
     const char *text = json_string_value(json_object_get(message, "message"));
 
     text = text ? text : json_string_value(message);
-    return stack && text ? stack : text;
+    if (!text && !stack) {
+        return false;
+    }
+    if (text) {
+        copy_whole_characters(ret->error, sizeof(ret->error), text);
+    }
+    copy_whole_characters(ret->message, sizeof(ret->message), stack ? stack : text);
+    return true;
 }
 
-static void copy_whole_characters(char *text, size_t size, const char *from)
+/* Neither: blanks around it are left out, a '\0' is shown as '?'. */
+static bool take_text(char *data, size_t n, struct worker_error *ret)
 {
-    size_t n = strnlen(from, size - 1);
+    static const char blanks[] = " \t\r\n";
+    char *start;
 
-    while (n > 0 && ((unsigned char)from[n] & 0xc0) == 0x80) {
-        n--; /* `from` is UTF-8: not in the middle of a character */
+    for (size_t i = 0; i < n; i++) {
+        data[i] = (char)(data[i] == '\0' ? '?' : data[i]);
     }
-    memcpy(text, from, n);
-    text[n] = '\0';
+    data[n] = '\0';
+    start = data + strspn(data, blanks);
+    for (n = strlen(start); n > 0 && strchr(blanks, start[n - 1]); n--) {
+        start[n - 1] = '\0';
+    }
+    copy_whole_characters(ret->message, sizeof(ret->message), start);
+    return n > 0;
+}
+
+/* Files are dated by a clock that moves at every tick only: what seems to have been
+ * written before a rank's end may have been written up to a tick later. */
+static uint64_t tick_ms(void)
+{
+    struct timespec tick;
+
+    return clock_getres(CLOCK_REALTIME_COARSE, &tick) == 0
+               ? (uint64_t)tick.tv_nsec / 1000000 + 1
+               : 0;
 }
 
 static uint64_t age_ms(int fd)
@@ -63,35 +101,39 @@ static uint64_t age_ms(int fd)
     if (fstat(fd, &st) < 0 || st.st_mtim.tv_sec < 0) {
         return 0;
     }
-    written_ms =
-        (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
+    written_ms = (uint64_t)st.st_mtim.tv_sec * 1000 +
+                 (uint64_t)st.st_mtim.tv_nsec / 1000000 + tick_ms();
     return written_ms < now_ms ? now_ms - written_ms : 0;
 }
 
-bool error_file_read(const char *path, char *text, size_t size, uint64_t *ret_age_ms)
+bool error_file_read(const char *path, struct worker_error *ret)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const char *found;
+    struct worker_error found = {0};
     json_t *root;
-    uint64_t age;
     char *data;
-    ssize_t n;
+    bool ok;
 
-    ASSERT(size > 0);
     if (fd < 0) {
         return false; /* most workers write none */
     }
-    data = mem_alloc(FILE_MAX);
-    n = read_file(fd, data, FILE_MAX);
-    age = age_ms(fd);
+    data = mem_alloc(FILE_MAX + 1); /* a text's end, too */
+    found.size = read_file(fd, data, FILE_MAX);
+    found.age_ms = age_ms(fd);
     (void)close(fd); /* only read */
-    root = n > 0 ? json_loadb(data, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
-    found = find_text(root);
-    if (found) {
-        copy_whole_characters(text, size, found);
-        *ret_age_ms = age;
-    }
+    root = json_loadb(data, found.size, JSON_ALLOW_NUL, NULL);
+    ok = take_json(root, &found);
     json_decref(root);
+    if (ok) {
+        found.bytes = mem_alloc(found.size);
+        memcpy(found.bytes, data, found.size);
+    } else {
+        ok = take_text(data, found.size, &found);
+        found.size = 0;
+    }
     mem_free(data);
-    return found != NULL;
+    if (ok) {
+        *ret = found;
+    }
+    return ok;
 }

@@ -7,16 +7,24 @@
  *   {"message": {"message": "T: text",
  *                "extraInfo": {"py_callstack": "…", "timestamp": "…"}}}
  *   {"message": "text", "timestamp": 1}
- */
+ *
+ * torchrun dies of a file that is neither. Here its text is told as it is: whoever
+ * wrote it, by hand or onto a full disk, had something to say. */
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "common/msg.h"
 
-/* The traceback, else the message, cut to `size` between characters, and how long ago
- * it was written; false when the file is neither form. Regular files of at most 1 MiB are read, others refused: what
- * the worker has put there must not hold the loop. (A hung file system still can: the
- * folder is ours, in $TMPDIR.) */
-bool error_file_read(const char *path, char *text, size_t size, uint64_t *ret_age_ms);
+struct worker_error {
+    char message[MSG_TAIL_MAX]; /* the traceback, else the message, else all the text */
+    char error[MSG_TEXT_MAX]; /* the message alone, "ValueError: no luck"; "" unknown */
+    uint64_t age_ms;          /* since it was written, at least */
+    char *bytes;              /* mem_alloc'ed, the caller's: the file … */
+    size_t size;              /* … NULL and 0 where it is of neither form */
+};
+
+/* False, and nothing to release, where there is no file or only blanks in it. Texts are
+ * cut between characters. Regular files are read, to 1 MiB: what the worker has put
+ * there must not hold the loop. (A hung file system still can: the folder is ours, in
+ * $TMPDIR.) */
+bool error_file_read(const char *path, struct worker_error *ret) MUST_CHECK;
 
 #endif

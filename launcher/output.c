@@ -12,6 +12,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -434,6 +435,22 @@ const char *output_log_path(const struct output *o, uint32_t slot)
     const struct slot *s = slot < o->n_slots ? o->slots[slot] : NULL;
 
     return s ? s->path : "";
+}
+
+const char *output_keep(struct output *o, uint32_t slot, const char *name,
+                        const void *data, size_t size)
+{
+    const struct slot *s = slot < o->n_slots ? o->slots[slot] : NULL;
+    struct writer_file *file;
+
+    if (!s || s->mode != MODE_FOREIGN || s->path[0] == '\0' ||
+        !str_format(o->kept, sizeof(o->kept), "%s/%s", s->path, name)) {
+        return "";
+    }
+    file = writer_open(o->writers[WRITER_FILES], o->kept);
+    writer_append(o->writers[WRITER_FILES], file, data, size);
+    writer_close(o->writers[WRITER_FILES], file);
+    return o->kept;
 }
 
 /* ---- the end ---- */

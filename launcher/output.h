@@ -14,6 +14,7 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct uv_loop_s;
@@ -56,6 +57,12 @@ const char *output_tail(const struct output *o, uint32_t slot);
 /* Where the rank's log lies: an engine's file, another program's folder; "" for
  * nowhere. */
 const char *output_log_path(const struct output *o, uint32_t slot);
+
+/* What the rank has left beside its output is put into its folder, under this name, by
+ * the thread that writes files. Its path; "", and not put anywhere, where the rank has
+ * no folder. Valid until the next call. */
+const char *output_keep(struct output *o, uint32_t slot, const char *name,
+                        const void *data, size_t size);
 
 /* Asynchronous; flushes, joins the thread, frees itself after the callback. */
 void output_stop(struct output *o, void (*on_stopped)(void *arg), void *arg);

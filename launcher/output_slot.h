@@ -86,6 +86,7 @@ struct output {
     void (*on_stopped)(void *arg);
     void *arg;
     char data[OUTPUT_LINE_MAX]; /* of one read */
+    char kept[PATH_MAX];        /* what was put somewhere last */
 };
 
 enum { WRITER_FILES, WRITER_CONSOLE };

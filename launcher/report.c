@@ -103,6 +103,7 @@ static void put_cause_fields(struct buf *out, const struct msg_report *r,
         (void)snprintf(value, sizeof(value), "%d (pid: %u)", r->code, r->pid);
     }
     put_field(out, "exitcode", value, NULL);
+    put_field(out, "error_file", *r->error_file ? r->error_file : "<N/A>", NULL);
     put_field(out, "log", *r->log_path ? r->log_path : "<N/A>", NULL);
 }
 

@@ -51,20 +51,36 @@ static void tell_failed_spawn(struct slot *slot)
     agent_spawn_failed(slot->supervisor->agent, slot->number, &end, clock_ms());
 }
 
+/* Where the worker told its exception; what *end borrows lies in *error. */
+static void read_error_file(const struct slot *slot, struct worker_error *error,
+                            struct agent_end *end)
+{
+    struct supervisor *s = slot->supervisor;
+    uint64_t now_ms = clock_ms();
+
+    if (slot->error_file[0] == '\0' || !error_file_read(slot->error_file, error)) {
+        return;
+    }
+    end->message = error->message;
+    end->error = error->error;
+    end->failed_ms = now_ms - MIN(error->age_ms, now_ms - 1);
+    if (error->bytes) {
+        end->error_file = output_keep(s->output, slot->number, "error.json",
+                                      error->bytes, error->size);
+    }
+    mem_free(error->bytes);
+}
+
 static void on_output_closed(void *arg)
 {
     struct slot *slot = arg;
     struct supervisor *s = slot->supervisor;
-    char message[MSG_TAIL_MAX] = "";
-    struct agent_end end = {.message = message, .wall_ms = slot->wall_ms};
-    uint64_t age_ms;
+    struct worker_error error;
+    struct agent_end end = {.message = "", .wall_ms = slot->wall_ms};
 
     slot->is_open = false;
     slot->is_closing = false;
-    if (slot->error_file[0] != '\0' &&
-        error_file_read(slot->error_file, message, sizeof(message), &age_ms)) {
-        end.failed_ms = clock_ms() - MIN(age_ms, clock_ms() - 1);
-    }
+    read_error_file(slot, &error, &end);
     remove_error_file(slot);
     end.tail = output_tail(s->output, slot->number);
     end.log_path = output_log_path(s->output, slot->number);

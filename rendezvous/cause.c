@@ -127,6 +127,8 @@ static void take_last_words(struct cause *c, const struct msg_rank_ended *end,
         memcpy(c->first.log_path, end->log_path, sizeof(c->first.log_path));
         memcpy(c->first.message, end->message, sizeof(c->first.message));
         memcpy(c->first.tail, end->tail, sizeof(c->first.tail));
+        memcpy(c->first.error, end->error, sizeof(c->first.error));
+        memcpy(c->first.error_file, end->error_file, sizeof(c->first.error_file));
         c->first.ended_ms = end->ended_ms;
     } else if (c->first.rank == end->rank || comes_before(end, &c->first)) {
         make_first(c, end, host);
@@ -299,4 +301,6 @@ void cause_report(const struct cause *c, struct msg_report *ret)
     memcpy(ret->log_path, c->first.log_path, sizeof(ret->log_path));
     memcpy(ret->message, c->first.message, sizeof(ret->message));
     memcpy(ret->tail, c->first.tail, sizeof(ret->tail));
+    memcpy(ret->error, c->first.error, sizeof(ret->error));
+    memcpy(ret->error_file, c->first.error_file, sizeof(ret->error_file));
 }

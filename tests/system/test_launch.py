@@ -86,10 +86,14 @@ def test_report_names_the_first_cause_and_its_last_lines(launch):
     assert "stopped because of rank 1" in report
 
 
-def test_report_has_the_workers_exception(launch):
-    ctrun = launch("--on", "rank=0", "error=ValueError: no luck", "--on", "rank=0", "exit=1", "hang")
+def test_report_has_the_workers_exception_and_names_its_file(launch, tmp_path):
+    ctrun = launch("--on", "rank=0", "error=ValueError: no luck", "--on", "rank=0", "exit=1", "hang",
+                   options=["--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}/logs"])
     assert ctrun.wait() == 1
     assert "ValueError: no luck" in ctrun.err()
+    kept = re.search(r"error_file: (.*/attempt_1/0/error.json)\n", ctrun.err()).group(1)
+    with open(kept) as f:
+        assert json.load(f)["message"]["message"] == "ValueError: no luck"
 
 
 def test_restarts_are_counted_and_used_up(launch):

@@ -63,7 +63,8 @@ static void failed_worker_takes_its_siblings_with_it_at_once(void **state)
     agent_rig_expect(&rig, "send rank_ended rank=0 code=3 signal=0 stopped=0; "
                            "kill 1 15"); /* before its output is read */
     assert_int_equal(rig.ended.wall_ms, 12345);
-    agent_drained(rig.agent, 0, &(struct agent_end){"why", "last line", "", 12345, 0},
+    agent_drained(rig.agent, 0,
+                  &(struct agent_end){"why", "last line", "", 12345, 0, "", ""},
                   rig.now_ms);
     agent_rig_expect(&rig, "send rank_ended rank=0 tail");
     assert_string_equal(rig.ended.message, "why");
@@ -459,7 +460,7 @@ static void worker_that_cannot_start_is_an_end_of_its_own(void **state)
     WITH_RIG(2, false);
     agent_rig_run(&rig, true);
     agent_spawn_failed(rig.agent, 1,
-                       &(struct agent_end){"cannot start prog", "", "", 0, 0},
+                       &(struct agent_end){"cannot start prog", "", "", 0, 0, "", ""},
                        rig.now_ms);
     agent_rig_expect(&rig, "send rank_ended rank=1 code=127 signal=0 stopped=0; "
                            "kill 0 15");

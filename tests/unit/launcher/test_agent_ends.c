@@ -108,7 +108,7 @@ static void kill_at_the_end_of_the_grace_is_ours(void **state)
 {
     WITH_RIG(2, false);
     run_and_fail(&rig);
-    agent_rig_pass(&rig, AGENT_GRACE_LEAVE_MS);
+    agent_rig_pass(&rig, AGENT_GRACE_FAILED_MS);
     agent_rig_skip(&rig);
     die(&rig, 1, SIGKILL, 0);
     agent_rig_expect(&rig, "send rank_ended rank=1 code=0 signal=9 stopped=1");
