@@ -3,31 +3,20 @@
 
 /* PURE. Why a generation ended: the first cause out of many ends.
  *
- * Every rank's end comes with its time on the service's one clock. The first cause is
- * the earliest end that nobody had asked for. An engine's codes 80 (lost a peer), 81
- * (communication timed out) and 83 (left), and ends after the agent's stop, are
- * consequences and win only if there is nothing else, in this order. */
+ * Every rank's end comes with its time on the service's one clock; clocks of the day
+ * play no part. The first cause is the earliest end that nobody had asked for; a death
+ * by a signal, that others can only have noticed at once, is before what they say
+ * within 20 ms of it. An engine's codes 80 (lost a peer), 81 (communication timed out)
+ * and 83 (left), and ends after the agent's stop, are consequences and win only if
+ * there is nothing else, in this order. */
 
-#include "common/msg.h"
-
-enum { CAUSE_MAX_ENDS = 256 };
-
-struct rank_end {
-    uint32_t rank;
-    int32_t code, signal;
-    bool stopped, engine;
-    char host[64];
-};
+#include "rendezvous/others.h"
 
 struct cause {
     bool has_rank;               /* `first` is meant */
     struct msg_rank_ended first; /* the first cause so far */
     char host[MSG_ID_MAX];       /* its node */
-    struct rank_end
-        end[CAUSE_MAX_ENDS]; /* all ends that were not 0, in order of arrival */
-    size_t n_ends;
-    size_t n_dropped;  /* beyond CAUSE_MAX_ENDS … */
-    uint64_t *dropped; /* … their ranks, as bits; owned, NULL: none */
+    struct others others;        /* all ranks that did not end well */
 
     /* for the crash-loop rule: how often the same end has come, over generations */
     uint32_t loop_rank, loops;

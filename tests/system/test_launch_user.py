@@ -136,7 +136,7 @@ def test_ranks_that_timed_out_are_no_root_cause(train, tmp_path, wait_for):
     assert ctrun.wait() == 1
     report = ctrun.err()[ctrun.err().index("===="):]
     assert "Root Cause" not in report and "because of rank" not in report
-    assert "exit code 81, its communication timed out" in report
+    assert "communication timed out (exitcode 81)" in report
     assert "stopped because of the others" in report
     assert "none failed by itself" in report and "raise comm.timeout" in report
     assert "restarts: 0 of 0; exit code 1" in report
