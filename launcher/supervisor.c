@@ -399,9 +399,10 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     struct errmsg msg = {0};
     uint8_t uuid[16];
     uint64_t random[2];
-    int exit_code = EXIT_MISTAKE;
+    int exit_code;
     int rv;
 
+    s->exit_code = EXIT_MISTAKE;
     s->options = options;
     s->keeper = keeper;
     s->env = env;
@@ -423,10 +424,13 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     }
     if (rv < 0) {
         log_error(msg.text, "%s", "");
+        (void)snprintf(s->trouble, sizeof(s->trouble), "%s", msg.text);
     } else {
         run(s);
-        exit_code = s->exit_code;
     }
+    supervisor_leave_error(s);
+    exit_code = s->exit_code;
+    mem_free(s->report);
     mem_free(s);
     return exit_code;
 }

@@ -1,14 +1,18 @@
 /* The agent's actions, one function each. None calls back into the agent. */
 
+#include "launcher/own_error.h"
 #include "launcher/own_lines.h"
 #include "launcher/report.h"
 #include "launcher/supervisor_core.h"
 
+#include "common/clock.h"
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -160,14 +164,17 @@ static void format_time(uint64_t wall_ms, char *text, size_t size)
 
 static void act_report(void *arg, const struct msg_report *report)
 {
+    struct supervisor *s = arg;
     char time[64];
     char *text;
 
-    (void)arg;
     if (!report->final) {
         print_restart(report);
         return;
     }
+    mem_free(s->report);
+    s->report = mem_alloc(sizeof(*report));
+    *s->report = *report;
     format_time(report->wall_ms, time, sizeof(time));
     text = report_format(report, time);
     own_lines_put(text);
@@ -176,13 +183,41 @@ static void act_report(void *arg, const struct msg_report *report)
 
 static void act_say(void *arg, enum log_level level, const char *text)
 {
-    (void)arg;
+    struct supervisor *s = arg;
+
+    if (level == LOG_LEVEL_ERROR) {
+        (void)snprintf(s->trouble, sizeof(s->trouble), "%s", text);
+    }
     log_write(level, text, "%s", "");
 }
 
 static void act_end(void *arg, int exit_code)
 {
     supervisor_end(arg, exit_code);
+}
+
+/* Whoever told us to end knows why. */
+static char *make_error(const struct supervisor *s)
+{
+    if (s->report) {
+        return own_error_of_report(s->report);
+    }
+    return s->exit_code != 0 && s->exit_code < EXIT_SIGNAL && s->trouble[0] != '\0'
+               ? own_error_of_text(s->trouble, s->exit_code, clock_wall_ms())
+               : NULL;
+}
+
+void supervisor_leave_error(const struct supervisor *s)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    char *text = path && path[0] != '\0' ? make_error(s) : NULL;
+    struct errmsg msg = {0};
+
+    if (text && own_error_write(path, text, &msg) < 0) {
+        log_warn(msg.text, "%s", "");
+    }
+    mem_free(text);
 }
 
 void supervisor_actions(struct supervisor *s, struct agent_actions *ret)

@@ -53,6 +53,8 @@ struct supervisor {
     bool is_engine; /* by the program's name */
     bool is_ending;
     int exit_code;
+    struct msg_report *report;  /* owned; the final one, NULL: none came */
+    char trouble[MSG_TEXT_MAX]; /* the last that was an error; "" */
     char host[256];
     char endpoint[320];
     char local_addr[MSG_ADDR_MAX]; /* as --local-addr resolves; "": not given */
@@ -66,6 +68,8 @@ struct supervisor {
 /* supervisor_actions.c */
 void supervisor_actions(struct supervisor *s, struct agent_actions *ret);
 void supervisor_end(struct supervisor *s, int exit_code);
+/* After everything: may block. */
+void supervisor_leave_error(const struct supervisor *s);
 
 /* supervisor_workers.c */
 void supervisor_spawn(struct supervisor *s, const struct agent_round *round);

@@ -1,5 +1,6 @@
 """ctrun as a user meets it: mistakes in the command, an endpoint that is not there, the report."""
 
+import json
 import os
 import re
 import signal
@@ -77,6 +78,33 @@ def test_exception_comes_before_the_end_of_a_rank_that_missed_its_peer(start, bi
     assert ctrun.wait() == 1
     report = ctrun.err()[ctrun.err().index("Root Cause"):]
     assert "rank      : 1" in report and "no luck" in report
+
+
+def test_ctrun_in_a_ctrun_hands_its_first_cause_on(start, bin_dir, tmp_path):
+    inner = [bin_dir / "ctrun", "--nproc-per-node=2", bin_dir / "fake-worker",
+             "--on", "rank=1", "error=ValueError: deep", "--on", "rank=1", "exit=7", "hang"]
+    ctrun = start(bin_dir / "ctrun", *inner,
+                  env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json")})
+    assert ctrun.wait() == 7
+    outer = ctrun.err()[ctrun.err().index("ctrun FAILED"):]
+    assert "rank      : 0 " in outer and "traceback : ValueError: deep\n" in outer
+    message = json.loads((tmp_path / "error.json").read_text())["message"]
+    assert (message["message"], message["errorCode"]) == ("ValueError: deep", 7)
+
+
+def test_error_file_tells_of_a_rank_without_a_word_and_of_ctruns_own_mistakes(
+        start, bin_dir, tmp_path):
+    env = {**os.environ, "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json")}
+
+    def error(code, *words):
+        assert start(bin_dir / "ctrun", *words, env=env).wait() == code
+        return json.loads((tmp_path / "error.json").read_text())["message"]
+
+    killed = error(137, bin_dir / "fake-worker", "err=out of cheese", "signal=9")
+    assert "rank 0" in killed["message"] and "(SIGKILL)" in killed["message"]
+    assert "out of cheese" in killed["extraInfo"]["py_callstack"]
+    assert killed["errorCode"] == -9
+    assert "not-there" in error(2, "./not-there")["message"]
 
 
 @pytest.mark.parametrize("options, program, words", [
