@@ -1,28 +1,57 @@
 #include "launcher/access.h"
 
-#include <stdio.h>
+#include "common/str.h"
 
-void access_make(bool is_engine, uint32_t max_nodes, const char *local_addr,
-                 const char *own_addr, struct access *ret)
+#include <stdio.h>
+#include <string.h>
+
+static bool is_fixed(const struct access_config *c)
 {
-    ret->is_shared = !is_engine && max_nodes > 1;
-    ret->fixed_addr = NULL;
-    (void)snprintf(ret->addr, sizeof(ret->addr), "%s",
-                   local_addr[0] != '\0' ? local_addr : own_addr);
+    return c->fixed_addr && !c->is_engine && c->asked != STORE_ACCESS_LOCAL;
 }
 
-void access_fix(struct access *a, bool is_engine, const char *addr, int port)
+static bool is_shared(const struct access_config *c)
 {
-    if (!is_engine) {
-        a->is_shared = false;
-        a->fixed_addr = addr;
-        a->fixed_port = port;
+    if (c->is_engine || is_fixed(c)) {
+        return false;
     }
+    return c->asked == STORE_ACCESS_DIRECT ||
+           (c->asked == STORE_ACCESS_AUTO && c->max_nodes > 1);
+}
+
+static bool is_loopback(const char *addr)
+{
+    return str_starts_with(addr, "127.") || strcmp(addr, "::1") == 0;
+}
+
+bool access_wants_public(const struct access_config *c)
+{
+    /* with several nodes a service on loopback says that all of them are here */
+    return is_shared(c) && c->max_nodes == 1 && c->local_addr[0] == '\0' &&
+           is_loopback(c->own_addr);
+}
+
+void access_make(const struct access_config *c, struct access *ret)
+{
+    const char *addr = c->local_addr[0] != '\0' ? c->local_addr : c->own_addr;
+
+    if (access_wants_public(c) && c->public_addr[0] != '\0') {
+        addr = c->public_addr;
+    }
+    ret->is_shared = is_shared(c);
+    ret->fixed_addr = is_fixed(c) ? c->fixed_addr : NULL;
+    ret->fixed_port = c->fixed_port;
+    (void)snprintf(ret->addr, sizeof(ret->addr), "%s", addr);
 }
 
 const char *access_listen_addr(const struct access *a)
 {
     return a->is_shared ? a->addr : "";
+}
+
+uint16_t access_published_port(const struct access *a, int port)
+{
+    return a->is_shared ? (uint16_t)port : 0;
 }
 
 struct access_master access_master(const struct access *a, const struct msg_node *nodes,

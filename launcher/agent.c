@@ -235,7 +235,6 @@ static void start_round(struct agent *a, const void *detail)
     a->is_standby = false;
     a->has_stopped = false;
     a->was_done = false;
-    a->relay.port = 0;
     agent_disarm(a, TIMER_NOTICE);
     agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
 }

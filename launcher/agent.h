@@ -54,7 +54,7 @@ struct agent_round {
 
 struct agent_relay {
     char addr[MSG_ADDR_MAX];
-    uint16_t port;
+    uint16_t port; /* 0: for this node's workers only */
 };
 
 struct agent_actions {

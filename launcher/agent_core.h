@@ -108,7 +108,7 @@ struct agent {
     char why[MSG_TEXT_MAX]; /* STOP's text, until a report has told it; "" */
     bool has_stopped;       /* STOPPED was sent for it */
     bool was_done;
-    struct agent_relay relay; /* for the next; port 0: none open */
+    struct agent_relay relay; /* for the next */
 
     /* agent_workers.c */
     struct worker *workers; /* owned; config.nproc */

@@ -5,6 +5,7 @@
  * table makes parsing, the PET_… variables, --help and the refusal by name of what is
  * not there yet. */
 
+#include "launcher/access.h"
 #include "launcher/signals.h"
 
 #include "common/err.h"
@@ -41,6 +42,7 @@ struct launch_options {
     char log_dir[1024];   /* "": not given; "/dev/null": no files */
     char local_addr[256]; /* number or name; "": not given */
     int32_t node_rank;    /* -1: not given */
+    enum store_access store_access;
     bool module, no_python;
     char note[200];            /* what was asked for without an effect; "": nothing */
     struct signal_set signals; /* --signals-to-handle */

@@ -103,6 +103,13 @@ static const struct option_spec specs[] = {
      FIELD(o.local_addr),
      .help = "The address of this host, in numbers or as a name, at which the other "
              "nodes reach it (default: that of the route to the endpoint)."},
+    {.name = "store-access",
+     .value = "auto|local|direct",
+     .set = launch_on_store_access,
+     .help =
+         "Where workers find the store. direct: MASTER_ADDR is the address of rank 0's "
+         "node, for sockets of the program's own, too; local: 127.0.0.1 on each node, "
+         "passed on by ctrun; auto: direct with several nodes, else local (default)."},
     {.name = "log-dir",
      .value = "DIR",
      .set = option_set_any_text,

@@ -184,6 +184,25 @@ int launch_on_monitor_interval(void *target, const struct option_spec *spec,
     return 0;
 }
 
+int launch_on_store_access(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg)
+{
+    static const char *const words[] = {[STORE_ACCESS_AUTO] = "auto",
+                                        [STORE_ACCESS_LOCAL] = "local",
+                                        [STORE_ACCESS_DIRECT] = "direct"};
+    struct parse *p = target;
+
+    (void)spec;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (strcmp(value, words[i]) == 0) {
+            p->o.store_access = (enum store_access)i;
+            return 0;
+        }
+    }
+    return errmsg_set(msg, ERR_INVALID, "expects auto, local or direct, not '%.80s'",
+                      value);
+}
+
 int launch_on_start_method(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg)
 {

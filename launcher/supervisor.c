@@ -336,6 +336,11 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
         (void)snprintf(s->host, sizeof(s->host), "localhost");
     }
     s->is_engine = worker_command_is_engine(s->options->program);
+    if (s->is_engine && s->options->store_access == STORE_ACCESS_DIRECT) {
+        log_info("--store-access has no effect: ctrun-worker finds the store through "
+                 "its own ctrun",
+                 "%s", "");
+    }
     s->command = (struct worker_command){.module = s->options->module,
                                          .no_python = s->options->no_python,
                                          .self_dir = s->self_dir,

@@ -1,5 +1,6 @@
 /* The agent's actions, one function each. None calls back into the agent. */
 
+#include "launcher/netaddr.h"
 #include "launcher/own_error.h"
 #include "launcher/own_lines.h"
 #include "launcher/report.h"
@@ -57,23 +58,32 @@ static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg
     struct supervisor *s = arg;
     struct relay_config config = {.loop = &s->loop, .arg = s, .send = act_send};
     char own_addr[MSG_ADDR_MAX];
+    char public_addr[MSG_ADDR_MAX] = "";
+    struct access_config access = {.asked = s->options->store_access,
+                                   .is_engine = s->is_engine,
+                                   .max_nodes = s->options->max_nodes,
+                                   .local_addr = s->local_addr,
+                                   .own_addr = own_addr,
+                                   .public_addr = public_addr};
     int rv;
 
+    if (s->options->is_static) {
+        access.fixed_addr = s->options->rdzv_host;
+        access.fixed_port = s->options->rdzv_port;
+    }
     act_relay_close(s);
     rdzv_client_local_addr(s->client, own_addr);
-    access_make(s->is_engine, s->options->max_nodes, s->local_addr, own_addr,
-                &s->access);
-    if (s->options->is_static) {
-        access_fix(&s->access, s->is_engine, s->options->rdzv_host,
-                   s->options->rdzv_port);
+    if (access_wants_public(&access)) {
+        netaddr_public(public_addr, sizeof(public_addr));
     }
+    access_make(&access, &s->access);
     config.addr = access_listen_addr(&s->access);
     rv = relay_new(&config, &s->relay, msg);
     if (rv < 0) {
         return rv;
     }
     memcpy(ret->addr, s->access.addr, sizeof(ret->addr));
-    ret->port = (uint16_t)relay_port(s->relay);
+    ret->port = access_published_port(&s->access, relay_port(s->relay));
     return 0;
 }
 

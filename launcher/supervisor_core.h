@@ -29,6 +29,7 @@ struct slot {
     bool is_open;            /* output has it */
     bool is_closing;         /* … and reads it to the end */
     bool has_failed;         /* to be started; `trouble` says why */
+    bool is_mistake;         /* … another start would end the same way */
     uint64_t wall_ms;        /* when it ended */
     char trouble[512];
     char error_file[PATH_MAX]; /* "": none */

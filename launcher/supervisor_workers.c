@@ -7,6 +7,7 @@
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"
@@ -48,6 +49,12 @@ static void tell_failed_spawn(struct slot *slot)
                             .wall_ms = clock_wall_ms()};
 
     slot->has_failed = false;
+    if (slot->is_mistake) {
+        struct control refusal = {.type = CONTROL_REFUSE, .code = EXIT_MISTAKE};
+
+        (void)snprintf(refusal.text, sizeof(refusal.text), "%s", slot->trouble);
+        agent_control(slot->supervisor->agent, slot->number, &refusal, clock_ms());
+    }
     agent_spawn_failed(slot->supervisor->agent, slot->number, &end, clock_ms());
 }
 
@@ -166,6 +173,20 @@ static char **make_env(const struct slot *slot, const struct agent_round *round)
     return worker_env_make(s->env, &env);
 }
 
+/* Nodes that were told different things: else the workers would knock for minutes. */
+static int check_master(const struct supervisor *s, const struct agent_round *round,
+                        struct errmsg *msg)
+{
+    if (access_master(&s->access, round->nodes, relay_port(s->relay)).port != 0) {
+        return 0;
+    }
+    return errmsg_set(
+        msg, ERR_REFUSED,
+        "--store-access: the store is on rank 0's node, %s, which lets no "
+        "other node in; give the same --store-access on all nodes",
+        round->nodes[0].host);
+}
+
 /* Opens what the worker talks through; fds as keeper_spawn wants them. */
 static int open_slot(struct slot *slot, const struct agent_round *round, int fds[5],
                      struct errmsg *msg)
@@ -193,9 +214,9 @@ static int spawn_slot(struct slot *slot, const struct agent_round *round, int fd
     struct keeper_spawn spawn = {.id = slot->number};
     char **argv = NULL;
     char **env;
-    int rv;
+    int rv = check_master(s, round, msg);
 
-    rv = open_slot(slot, round, fds, msg);
+    rv = rv < 0 ? rv : open_slot(slot, round, fds, msg);
     if (rv < 0) {
         return rv;
     }
@@ -219,8 +240,10 @@ static void spawn_one(struct slot *slot, const struct agent_round *round)
 {
     int fds[5] = {-1, -1, -1, -1, -1};
     struct errmsg msg = {0};
+    int rv = spawn_slot(slot, round, fds, &msg);
 
-    slot->has_failed = spawn_slot(slot, round, fds, &msg) < 0;
+    slot->has_failed = rv < 0;
+    slot->is_mistake = rv == ERR_REFUSED;
     if (slot->has_failed) {
         (void)snprintf(slot->trouble, sizeof(slot->trouble), "%s", msg.text);
     }

@@ -442,6 +442,25 @@ static void flags_of_torchrun_without_an_effect_are_accepted(void **state)
            "--start-method=thread", "a");
 }
 
+static void store_access_is_auto_unless_asked_otherwise(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "a");
+    assert_int_equal(o.store_access, STORE_ACCESS_AUTO);
+    ACCEPT(&o, "--store-access=auto", "a");
+    assert_int_equal(o.store_access, STORE_ACCESS_AUTO);
+    ACCEPT(&o, "--store_access", "local", "a");
+    assert_int_equal(o.store_access, STORE_ACCESS_LOCAL);
+    ACCEPT(&o, "--store-access=direct", "a");
+    assert_int_equal(o.store_access, STORE_ACCESS_DIRECT);
+    REFUSE("--store-access: expects auto, local or direct, not 'remote'",
+           "--store-access=remote", "a");
+    REFUSE("--store-access: expects auto, local or direct, not ''",
+           "--store-access=", "a");
+}
+
 static void
 job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise(void **state)
 {
@@ -709,6 +728,7 @@ int main(void)
         cmocka_unit_test(
             job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise),
         cmocka_unit_test(shutdown_timeout_of_the_environment_holds_without_the_option),
+        cmocka_unit_test(store_access_is_auto_unless_asked_otherwise),
         cmocka_unit_test(help_and_version_end_the_reading),
         cmocka_unit_test(first_argument_that_is_a_verb_is_the_verb),
         cmocka_unit_test_teardown(
