@@ -24,6 +24,7 @@ LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
 PACKAGES_BUILD := gcc make libc6-dev libuv1-dev libyaml-dev libdnnl-dev libxxhash-dev libjansson-dev scdoc
 PACKAGES_TEST  := g++ clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-pytest \
                   python3-pytest-xdist python3-venv iproute2 nftables codespell shellcheck pmccabe gcovr git binutils
+PACKAGES_SOAK  := python3-torch # 1.13: an old client of the store; with what it needs 140 MB
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \
             -Wmissing-prototypes -Wwrite-strings -Wcast-qual -Wpointer-arith -Wvla -Wundef \
@@ -142,6 +143,9 @@ soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds
 	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 TEST_TIMEOUT=3600 \
 	  tests/run-units $(filter $(O)/tests/sim/% $(O)/tests/conformance/%,$(UNITS))
 	$(Q)CTRUN_SOAK=1 $(SYSTEM_TESTS)
+	$(Q)$(MAKE) --no-print-directory bench-deps
+	$(Q)$(call install_packages,$(PACKAGES_SOAK))
+	$(Q)CTRUN_SOAK=1 BIN=$(O)/bin $(PYTEST) tests/torch/test_launch_torch.py
 
 bench: all fakes $(BENCHES) ## our speed beside the machine's limits; BENCH='--quick store' for some
 	$(Q)BIN=$(O)/bin $(PYTHON) tests/bench/bench.py --json $(O)/bench.json $(BENCH)

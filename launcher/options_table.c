@@ -104,6 +104,7 @@ static const struct option_spec specs[] = {
      .help = "The address of this host, in numbers or as a name, at which the other "
              "nodes reach it (default: that of the route to the endpoint)."},
     {.name = "store-access",
+     .no_variable = true,
      .value = "auto|local|direct",
      .set = launch_on_store_access,
      .help =

@@ -192,33 +192,6 @@ def train_in(bin_dir, corpus, tmp_path_factory):
 
 
 @pytest.fixture
-def two_hosts(wait_for):
-    """Two network namespaces joined by a cable: [(name, address), …]."""
-    names = [f"ctrun{os.getpid()}{side}" for side in "ab"]
-    cables = [f"ct{os.getpid()}{side}" for side in "ab"]
-    addresses = ["10.77.0.1", "10.77.0.2"]
-
-    def ip(*args):
-        return subprocess.run(["ip", *args], check=True, capture_output=True, text=True).stdout
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", cables[0], "netns", names[0], "type", "veth",
-           "peer", "name", cables[1], "netns", names[1])
-        for name, cable, address in zip(names, cables, addresses):
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", cable)
-            ip("-n", name, "link", "set", cable, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        for name, cable in zip(names, cables):
-            wait_for(lambda n=name, c=cable: "state UP" in ip("-n", n, "link", "show", c))
-        yield list(zip(names, addresses))
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
-
-
-@pytest.fixture
 def launch(start, bin_dir, tmp_path):
     """launch(*actions, options=[…]) starts ctrun with a fake worker; its TMPDIR is the test's."""
     tmp = tmp_path / "tmp"
