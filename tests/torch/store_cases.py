@@ -1,11 +1,44 @@
-"""What PyTorch's own tests ask of a TCPStore, asked of ctrun-rendezvous by PyTorch's client.
+"""What PyTorch's own tests ask of a TCPStore, asked of our stores by PyTorch's client.
 
 Run by test_store_torch.py with the Python that has torch:
 
-    python store_cases.py SERVER        # prints "name<TAB>ok" or "name<TAB>traceback" as JSON
+    python store_cases.py FOLDER        # prints ["store: name", "ok" or a traceback] as JSON
 
-Each case gets a server of its own, so that it can count keys.
-"""
+FOLDER is that of the programs. Each case gets a store of its own, so that it can count keys: once
+that of ctrun-rendezvous, which raw clients reach, once that of a generation, through its ctrun.
+
+The names of PyTorch's test/distributed/test_store.py and what stands for them here (StoreTestBase,
+TCPStoreTest, PrefixStoreTest, Rendezvous…Test, TestMultiThreadedWait, TimeoutTest,
+TestClientProtocol, and elastic's util_test.py):
+
+    test_set_get                              case_set_get
+    test_compare_set                          case_compare_set
+    test_simple_wait                          case_simple_wait, case_wait_names_every_key
+    test_append, test_multi_set, _multi_get   case_append, case_multi_set, case_multi_get
+    test_clone                                case_clone
+    test_numkeys_delkeys                      case_numkeys_delkeys
+    test_multi_worker_with_(non)fixed_…       case_multi_worker
+    test_queues, _nonblocking, _bidirectional case_queues, …_nonblocking, …_bidirectional
+    test_queues_timeout                       case_queues_timeout
+    test_list_keys, barrier tests             case_list_keys, case_barrier…
+    test_address_already_in_use               case_our_port_is_taken_for_others
+    test_world_size_0_raises                  case_world_size_0_raises
+    test_agent_store                          case_agent_store
+    test_repr                                 case_repr
+    test_tcp_store_timeout_set                case_timeout_text
+    test_tcp_store_timeout_doest_break_client case_timeout_does_not_break_the_client
+    RendezvousEnvTest.test_nominal            case_rendezvous_by_environment
+    RendezvousTCPTest.test_common_errors …    case_rendezvous_by_tcp
+    test_wait_tcp_store(_uv)                  case_multi_threaded_wait
+    test_interrupt_doesnt_break_wait          case_a_signal_does_not_break_a_wait
+    test_client_connect                       case_client_says_the_recorded_bytes
+    PrefixStore round trip                    case_prefix_store, case_every_method_through_a_prefix
+    util_test.py: store barrier               case_elastic_store_helpers
+
+Not ours: what only PyTorch's server does in the process that hosts it (test_multitenancy,
+test_take_over_listen_socket, test_store_timeout_on_missing_clients, test_init_pg_and_rpc_…), and
+test_dns_timeout, which is about the client's resolver. Different on purpose: our COMPARE_SET wakes
+nobody when it stores nothing, and one push to a queue ends one wait (tests/unit/rendezvous)."""
 
 import contextlib
 import datetime
@@ -13,6 +46,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -252,8 +286,8 @@ def case_numkeys_delkeys(port):
     assert not s.delete_key("key2")
     s.set("key1", "value1")
     assert s.num_keys() == 3
-    s.set_timeout(seconds(2))
-    with raises(dist_error(), r"^wait timeout after 2000ms, keys: /key0"):
+    s.set_timeout(seconds(0.2))
+    with raises(dist_error(), r"^wait timeout after 200ms, keys: /key0"):
         s.get("key0")
 
 
@@ -428,61 +462,254 @@ def case_ipv6_client(port):
     assert s.get("a") == b"b"
 
 
-RANK = """
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-t = torch.tensor([dist.get_rank() + 1.0])
-dist.all_reduce(t)
-assert t.item() == 6.0, t
-group = dist.new_group([0, 2])
-objects = [None] * 3
-dist.all_gather_object(objects, dist.get_rank())
-assert objects == [0, 1, 2]
-dist.barrier()
-dist.destroy_process_group()
-"""
+# ---- the rest of the client ----
 
 
-def case_process_group_over_an_agent_store(port):
-    ranks = []
-    for rank in range(3):
-        env = dict(
-            os.environ,
-            RANK=str(rank),
-            WORLD_SIZE="3",
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-            TORCHELASTIC_USE_AGENT_STORE="True",
-            TORCHELASTIC_RESTART_COUNT="0",
-            GLOO_SOCKET_IFNAME="lo",
-            OMP_NUM_THREADS="1",
-        )
-        ranks.append(subprocess.Popen([sys.executable, "-c", RANK], env=env))
+def case_every_method_through_a_prefix(port):
+    import torch.distributed as dist
+
+    raw = store(port)
+    s = dist.PrefixStore("p", raw)
+    s.set("a", "1")
+    s.append("a", "2")
+    s.multi_set(["b", "c"], ["3", ""])
+    assert s.multi_get(["a", "b", "c"]) == [b"12", b"3", b""]
+    assert s.compare_set("b", "3", "4") == b"4"
+    assert s.check(["a", "b", "c"]) and not s.check(["a", "missing"])
+    s.queue_push("q", "x")
+    assert s.queue_len("q") == raw.queue_len("p/q") == 1
+    assert s.queue_pop("q") == b"x"
+    assert s.add("n", -5) == -5
+    s.wait(["a", "n"], seconds(30))
+    assert sorted(s.list_keys()) == ["a", "b", "c", "n"]
+    assert s.has_extended_api()
+    assert s.underlying_store.get("p/a") == b"12"
+    with raises(dist_error(), r"wait timeout after 20ms, keys: /p/missing"):
+        s.wait(["missing"], datetime.timedelta(milliseconds=20))
+
+
+def case_binary_and_empty(port):
+    s = store(port)
+    value = bytes(range(256)) * 3
+    s.set("binary", value)
+    assert s.get("binary") == value
+    s.set("", "the empty key")
+    assert s.get("") == b"the empty key"
+    s.set("empty", "")
+    assert s.get("empty") == b"" and s.check(["empty"])
+    assert s.compare_set("empty", "", "full") == b"full"
+    assert s.check([]) and s.multi_get([]) == []
+    s.multi_set([], [])
+    s.wait([])
+    s.set("\u00e9/\u4e2d", "text")
+    assert s.get("\u00e9/\u4e2d") == b"text"
+
+
+def case_add_reads_text(port):
+    s = store(port)
+    s.set("n", " 41 apples")
+    assert s.add("n", 1) == 42 and s.get("n") == b"42"
+    assert s.add("n", 0) == 42 and s.add("new", 0) == 0 and s.get("new") == b"0"
+    top = 2**63 - 1
+    assert s.add("top", top) == top and s.add("top", 1) == -(2**63)
+    s.set("text", "apples")
+    with raises(Exception, ""):
+        s.add("text", 1)  # costs the connection
+    assert store(port).get("text") == b"apples"
+
+
+def case_waits_for_several_end_together(port):
+    """Woken by each kind of write; one key is named twice."""
+    s, other = store(port), store(port)
+    done = []
+
+    def worker():
+        mine = store(port)
+        mine.set("waiting", "")
+        mine.wait(["a", "b", "c", "d", "a"])
+        done.append(mine.multi_get(["a", "b", "c", "d"]))
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    s.wait(["waiting"])
+    other.set("a", "1")
+    other.add("b", 2)
+    other.append("c", "3")
+    assert done == []
+    other.compare_set("d", "", "4")
+    thread.join()
+    assert done == [[b"1", b"2", b"3", b"4"]]
+
+
+def case_clones_are_connections_of_their_own(port):
+    """One may wait while another sets; they count no worker in."""
+    s = store(port, world_size=1)
+    clones = [s.clone() for _ in range(8)]
+    threads = [threading.Thread(target=c.get, args=("late",)) for c in clones]
+    for t in threads:
+        t.start()
+    assert s.num_keys() == 1  # init/
+    s.set("late", "x")
+    for t in threads:
+        t.join()
+    nested = clones[0].clone().clone()
+    assert nested.get("late") == b"x" and nested.num_keys() == 2
+
+
+def case_timeout_is_the_clients(port):
+    s = store(port)
+    s.set_timeout(seconds(7))
+    assert s.timeout == seconds(7) and s.clone().timeout == seconds(7)
+
+
+def case_repr(port):
+    text = repr(store(port))
+    assert "TCPStore" in text and f":{port}" in text, text
+    assert (store(port).host, store(port).port) == ("127.0.0.1", port)
+
+
+def case_world_size_0_raises(port):
+    with raises(ValueError, "world size"):
+        store(port, world_size=0)
+
+
+def case_our_port_is_taken_for_others(port):
+    import torch.distributed as dist
+
+    with raises(dist.DistNetworkError, f"server socket has failed to listen.*{port}"):
+        dist.TCPStore("127.0.0.1", port, 1, True, timeout=seconds(10), use_libuv=True)
+
+
+@contextlib.contextmanager
+def environment(**variables):
+    before = dict(os.environ)
+    os.environ.update(variables)
     try:
-        assert [r.wait(120) for r in ranks] == [0, 0, 0]
+        yield
     finally:
-        for r in ranks:
-            r.kill()
-            r.wait()
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def as_worker(port, rank, world):
+    return environment(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
+                       MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
+                       TORCHELASTIC_RESTART_COUNT="0")
+
+
+def case_agent_store(port):
+    """Who would host becomes a client where the agent's store is."""
+    import torch.distributed as dist
+
+    with as_worker(port, 0, 1):
+        would_be = dist.TCPStore("127.0.0.1", port, 1, True, timeout=seconds(10))
+    would_be.set("a", "b")
+    assert store(port).get("a") == b"b"
+
+
+def case_rendezvous_by_environment(port):
+    import torch.distributed as dist
+
+    stores = []
+    for rank in range(2):
+        with as_worker(port, rank, 2):
+            s, r, w = next(dist.rendezvous("env://"))
+        assert (r, w) == (rank, 2)
+        stores.append(s)
+    stores[0].set("key0", "value0")
+    stores[1].set("key1", "value1")
+    assert stores[1].multi_get(["key0", "key1"]) == [b"value0", b"value1"]
+    assert store(port).add("init", 0) == 0
+    assert stores[0].num_keys() == 4  # init/ and what was looked for just now
+
+
+def case_rendezvous_by_tcp(port):
+    import torch.distributed as dist
+
+    with as_worker(port, 0, 1):
+        s, rank, world = next(dist.rendezvous(f"tcp://127.0.0.1:{port}?rank=0&world_size=1"))
+        with raises(ValueError, "rank parameter missing"):
+            next(dist.rendezvous(f"tcp://127.0.0.1:{port}?world_size=1"))
+    assert (rank, world) == (0, 1)
+    s.set("a", "b")
+    assert s.get("a") == b"b"
+
+
+def case_elastic_store_helpers(port):
+    """As torch.distributed.elastic uses the store."""
+    from torch.distributed.elastic.utils import store as helpers
+
+    n, results = 3, {}
+
+    def worker(rank):
+        mine = store(port)
+        results[rank] = helpers.synchronize(mine, str(rank).encode(), rank, n, "all", 30)
+        helpers.barrier(mine, n, "all of them", 30)
+
+    threads = [threading.Thread(target=worker, args=(r,)) for r in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == {r: [b"0", b"1", b"2"] for r in range(n)}, results
+
+
+def case_client_says_the_recorded_bytes(port):
+    """The protocol's client half is what ours was built for; of this PyTorch, too."""
+    del port
+    said = []
+
+    def serve(listener):
+        peer = listener.accept()[0]
+        with peer, peer.makefile("rb") as f:
+            said.append(f.read(10))
+            peer.sendall(said[0][6:])
+            said.append(f.read(1 + 8 + 5 + 8))
+            peer.sendall((1).to_bytes(8, "little"))
+            said.append(f.read(1 + 8 + 2 + 8 + 1))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        s = store(listener.getsockname()[1], world_size=1)
+        s.set("k", "v")
+        thread.join()
+    pid = os.getpid().to_bytes(4, "little").hex()
+    assert [b.hex() for b in said] == [
+        f"00cef7853c0d{pid}",
+        "040500000000000000696e69742f0100000000000000",
+        "0102000000000000002f6b010000000000000076",
+    ], said
 
 
 CASES = [name for name in list(globals()) if name.startswith("case_")]
 
 
-def start_server(program):
-    server = subprocess.Popen(
-        [program, "--listen=127.0.0.1:0", "--log-level=error"], stdout=subprocess.PIPE, text=True
-    )
-    return server, int(re.search(r":(\d+)\n", server.stdout.readline())[1])
+def start_service(folder):
+    command = [f"{folder}/ctrun-rendezvous", "--listen=127.0.0.1:0", "--log-level=error"]
+    service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return service, int(re.search(r":(\d+)\n", service.stdout.readline())[1])
 
 
-def run(program, name):
-    server, port = start_server(program)
+def start_agent(folder):
+    """The port where the workers of a ctrun find the store; this process is none of them."""
+    command = [f"{folder}/ctrun", "--no-python", "/bin/sh", "-c",
+               "echo $MASTER_PORT; exec sleep infinity"]
+    agent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return agent, int(agent.stdout.readline())
+
+
+STORES = {"service": (start_service, 0), "agent": (start_agent, 128 + signal.SIGTERM)}
+
+
+def run(kind, folder, name):
+    start, exit_code = STORES[kind]
+    server, port = start(folder)
     try:
         globals()[name](port)
         assert server.poll() is None, "the server died"
         server.terminate()
-        assert server.wait(30) == 0
+        assert server.wait(30) == exit_code
         return "ok"
     except BaseException:  # noqa: B902 - a case's failure is its result
         return traceback.format_exc()
@@ -492,8 +719,9 @@ def run(program, name):
 
 
 def main():
-    for name in CASES:
-        print(json.dumps([name, run(sys.argv[1], name)]), flush=True)
+    for kind in STORES:
+        for name in CASES:
+            print(json.dumps([f"{kind}: {name}", run(kind, sys.argv[1], name)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """PyTorch's public store tests (test/distributed/test_store.py), mirrored, with PyTorch's own
-client against ctrun-rendezvous. The cases are in store_cases.py."""
+client against ctrun-rendezvous and against ctrun. The cases are in store_cases.py."""
 
 import json
 import os
@@ -20,7 +20,7 @@ TORCH = os.environ.get(
 def results():
     """All cases run in one process: importing torch takes longer than any of them."""
     process = subprocess.Popen(
-        [TORCH, "-W", "ignore", HERE / "store_cases.py", BIN / "ctrun-rendezvous"],
+        [TORCH, "-W", "ignore", HERE / "store_cases.py", BIN],
         env=dict(os.environ, TORCH_CPP_LOG_LEVEL="ERROR"),
         stdout=subprocess.PIPE,
         text=True,
@@ -34,7 +34,8 @@ def results():
     return dict(json.loads(line) for line in out.splitlines())
 
 
-@pytest.mark.parametrize("name", store_cases.CASES)
+@pytest.mark.parametrize("name", [f"{kind}: {case}" for kind in store_cases.STORES
+                                  for case in store_cases.CASES])
 def test_torch_client(results, name):
     assert name in results, f"not reached; the one before hung: {list(results)[-1:]}"
     assert results[name] == "ok", results[name]
