@@ -45,6 +45,7 @@ static int finish(struct parse *p, struct errmsg *msg)
         return errmsg_set(msg, ERR_INVALID,
                           "--module and --no-python exclude each other; leave one out");
     }
+    p->o.redirects.has_no_files = strcmp(p->o.log_dir, "/dev/null") == 0;
     return launch_finish_rdzv(p, msg);
 }
 

@@ -6,6 +6,7 @@
  * not there yet. */
 
 #include "launcher/access.h"
+#include "launcher/redirects.h"
 #include "launcher/signals.h"
 
 #include "common/err.h"
@@ -39,9 +40,13 @@ struct launch_options {
     uint64_t join_timeout_ms, last_call_timeout_ms;
     uint32_t max_restarts;
     char role[MSG_ROLE_MAX];
-    char log_dir[1024];   /* "": not given; "/dev/null": no files */
-    char local_addr[256]; /* number or name; "": not given */
-    int32_t node_rank;    /* -1: not given */
+    char log_dir[1024]; /* "": not given; "/dev/null": no files */
+    struct redirects redirects;
+    const char *prefix;     /* of teed lines (line_prefix.h); NULL: not given */
+    const char *filters[2]; /* of stdout, stderr (line_filter.h); NULL: not given */
+    uint64_t log_max_size;  /* 0: not given */
+    char local_addr[256];   /* number or name; "": not given */
+    int32_t node_rank;      /* -1: not given */
     enum store_access store_access;
     bool module, no_python;
     char note[200];            /* what was asked for without an effect; "": nothing */

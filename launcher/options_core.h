@@ -2,9 +2,9 @@
 #define LAUNCHER_OPTIONS_CORE_H
 
 /* What the files of the command line share: options.c (put together, checked),
- * options_table.c (the one table), options_values.c (a value's text → what it means),
- * options_rdzv.c (what the rendezvous' options mean together), options_stopping.c (how
- * a job is stopped). */
+ * options_table.c (the one table), options_values.c and, for the workers' output,
+ * options_output.c (a value's text → what it means), options_rdzv.c (what the
+ * rendezvous' options mean together), options_stopping.c (how a job is stopped). */
 
 #include "launcher/options.h"
 #include "launcher/rdzv_conf.h"
@@ -60,6 +60,20 @@ int launch_on_shutdown_timeout(void *target, const struct option_spec *spec,
 int launch_on_store_access(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);
 int launch_on_start_method(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg);
+
+/* Their target is a const char * in it, but for the last. */
+int launch_on_mask(void *target, const struct option_spec *spec, const char *value,
+                   struct errmsg *msg);
+int launch_on_ranks(void *target, const struct option_spec *spec, const char *value,
+                    struct errmsg *msg);
+int launch_on_console(void *target, const struct option_spec *spec, const char *value,
+                      struct errmsg *msg);
+int launch_on_filters(void *target, const struct option_spec *spec, const char *value,
+                      struct errmsg *msg);
+int launch_on_prefix(void *target, const struct option_spec *spec, const char *value,
+                     struct errmsg *msg);
+int launch_on_log_max_size(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);
 
 #endif

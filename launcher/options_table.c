@@ -10,7 +10,6 @@ enum { MAX_RESTARTS = 1000000 };
     .size = sizeof(((struct parse *)0)->member)
 
 #define OF_THE_WORKER "an option of ctrun-worker: put it behind the program"
-#define LOGS_REMEDY   "each rank has its own files under --log-dir"
 
 static const struct option_spec specs[] = {
     {.name = "nnodes",
@@ -116,8 +115,64 @@ static const struct option_spec specs[] = {
      .set = option_set_any_text,
      FIELD(o.log_dir),
      .help =
-         "Where the workers' output is kept, a file per rank and start; /dev/null for "
-         "none. (ctrun-worker keeps its logs in its run directory.)"},
+         "Where the workers' output is kept, a file per rank, stream and start; "
+         "/dev/null for none (default: a folder in $TMPDIR, which goes when all ended "
+         "well and none of the options below asked for files). ctrun-worker keeps its "
+         "logs in its run directory."},
+    {.name = "log-max-size",
+     .value = "BYTES",
+     .set = launch_on_log_max_size,
+     .help = "How large such a file may be, as 10M: then it is renamed to NAME.1 and "
+             "begun anew (default: no bound; 8M where nobody asked for files)."},
+    {.name = "redirects",
+     .letter = 'r',
+     .value = "MASK|LOCAL_RANK:MASK,…",
+     .set = launch_on_mask,
+     FIELD(o.redirects.redirects),
+     .help =
+         "What goes to the files only: 0 nothing, 1 stdout, 2 stderr, 3 both, of all "
+         "workers or as 0:3,1:2 (default 0)."},
+    {.name = "tee",
+     .letter = 't',
+     .value = "MASK|LOCAL_RANK:MASK,…",
+     .set = launch_on_mask,
+     FIELD(o.redirects.tee),
+     .help = "What goes to the console with a prefix, and to the files (default 0)."},
+    {.name = "console",
+     .value = "all|none|RANKS",
+     .set = launch_on_console,
+     FIELD(o.redirects.console),
+     .help = "The ranks that the console shows, as 0 or 0,4-7 (default: all; 0 of "
+             "ctrun-worker)."},
+    {.name = "ranks-filter",
+     .value = "RANKS",
+     .set = launch_on_ranks,
+     FIELD(o.redirects.ranks),
+     .help = "Shows only these ranks on the console and in the filtered files."},
+    {.name = "local-ranks-filter",
+     .value = "RANKS",
+     .set = launch_on_ranks,
+     FIELD(o.redirects.local_ranks),
+     .help = "The same by their number on the node."},
+    {.name = "log-line-prefix-template",
+     .value = "TEXT",
+     .set = launch_on_prefix,
+     FIELD(o.prefix),
+     .help =
+         "The prefix of --tee, with ${role_name}, ${rank}, ${local_rank}, "
+         "${hostname}, ${time} (default $TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+         "[${role_name}${local_rank}]:)."},
+    {.name = "duplicate-stdout-filters",
+     .value = "TEXT,…",
+     .set = launch_on_filters,
+     FIELD(o.filters[0]),
+     .help = "Lines of --tee's stdout with one of the texts (,, is a comma) also go to "
+             "filtered_stdout.log, of all workers of the node."},
+    {.name = "duplicate-stderr-filters",
+     .value = "TEXT,…",
+     .set = launch_on_filters,
+     FIELD(o.filters[1]),
+     .help = "The same for stderr and filtered_stderr.log."},
     {.name = "module",
      .letter = 'm',
      .set = option_set_true,
@@ -166,17 +221,11 @@ static const struct option_spec specs[] = {
      .value = "NAME",
      .remedy = "events are lines on stderr; leave the option out"},
     {.name = "run-path", .remedy = "leave it out: the script is run by python -u"},
-    {.name = "redirects", .letter = 'r', .value = "MASK", .remedy = LOGS_REMEDY},
-    {.name = "tee", .letter = 't', .value = "MASK", .remedy = LOGS_REMEDY},
-    {.name = "log-line-prefix-template", .value = "TEXT", .remedy = LOGS_REMEDY},
-    {.name = "local-ranks-filter", .value = "RANKS", .remedy = LOGS_REMEDY},
-    {.name = "duplicate-stdout-filters", .value = "TEXTS", .remedy = LOGS_REMEDY},
-    {.name = "duplicate-stderr-filters", .value = "TEXTS", .remedy = LOGS_REMEDY},
     {.name = "logs-specs",
      .value = "NAME",
      .elsewhere =
-         "a Python plug-in of torchrun's, for which there is no place here; each "
-         "rank has its own files under --log-dir"},
+         "a Python plug-in of torchrun's, for which there is no place here; use -r, -t "
+         "and --log-dir"},
     {.name = "numa-binding",
      .no_variable = true,
      .value = "KIND",

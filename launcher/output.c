@@ -9,6 +9,7 @@
 #include "launcher/output.h"
 
 #include "launcher/output_slot.h"
+#include "launcher/path.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -16,13 +17,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    QUEUE_MAX = 8 * 1024 * 1024, /* of each writer */
-    STILL_MS = 2000,             /* a writer that stands still so long hangs … */
-    MAX_WAITS = 15, /* … and one that creeps is waited for so many times */
+    STILL_MS = 2000, /* a writer that stands still so long hangs … */
+    MAX_WAITS = 15,  /* … and one that creeps is waited for so many times */
     PIPE_DEFAULT = 65536,
 };
 
@@ -37,19 +38,71 @@ static void wake_loop(void *arg)
     (void)uv_async_send(&o->wake); /* cannot fail on an open handle */
 }
 
+static void release(struct output *o)
+{
+    for (size_t i = 0; i < o->n_slots; i++) {
+        mem_free(o->slots[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        line_filter_release(&o->filters[i]);
+    }
+    mem_free(o->slots);
+    buf_release(&o->lines);
+    mem_free(o->prefix);
+    mem_free(o->role);
+    mem_free(o->host);
+    mem_free(o->log_base);
+    mem_free(o);
+}
+
+static void take_config(struct output *o, const struct output_config *config)
+{
+    o->loop = config->loop;
+    o->maybe_engine = config->maybe_engine;
+    o->log_base = config->log_base ? mem_strdup(config->log_base) : NULL;
+    o->makes_files_late = config->makes_files_late;
+    o->max_size = config->max_size;
+    if (config->redirects) {
+        o->redirects = *config->redirects;
+    }
+    o->prefix = mem_strdup(config->prefix ? config->prefix : LINE_PREFIX_DEFAULT);
+    o->prefix_has_time = line_prefix_has_time(o->prefix);
+    o->role = mem_strdup(config->role ? config->role : "");
+    o->host = mem_strdup(config->host ? config->host : "");
+    for (size_t i = 0; i < 2; i++) {
+        line_filter_init(&o->filters[i], config->filters[i]);
+    }
+}
+
+static bool can_erase(int fd)
+{
+    const char *term =
+        getenv("TERM"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
+
+    return isatty(fd) && term && strcmp(term, "dumb") != 0;
+}
+
+static void look_at_consoles(struct output *o)
+{
+    o->consoles[0].can_erase = can_erase(STDOUT_FILENO);
+    o->consoles[1].can_erase = can_erase(STDERR_FILENO);
+    o->console[0] = &o->consoles[0];
+    o->console[1] = path_is_same_file(STDOUT_FILENO, STDERR_FILENO) ? &o->consoles[0]
+                                                                    : &o->consoles[1];
+}
+
 int output_new(const struct output_config *config, struct output **ret,
                struct errmsg *msg)
 {
     struct output *o = mem_zalloc(sizeof(*o));
     int rv;
 
-    o->loop = config->loop;
-    o->maybe_engine = config->maybe_engine;
-    o->log_base = config->log_base ? mem_strdup(config->log_base) : NULL;
+    take_config(o, config);
+    look_at_consoles(o);
+    buf_init(&o->lines, SIZE_MAX / 2); /* of what is read at once, with its prefixes */
     rv = uv_async_init(o->loop, &o->wake, on_wake);
     if (rv < 0) {
-        mem_free(o->log_base);
-        mem_free(o);
+        release(o);
         return errmsg_set(msg, rv, "output: %s", err_text(rv));
     }
     rv = uv_timer_init(o->loop, &o->timer);
@@ -60,11 +113,7 @@ int output_new(const struct output_config *config, struct output **ret,
     closer_opened(&o->closer);
     closer_opened(&o->closer);
     for (int i = 0; i < 2; i++) {
-        o->writers[i] = writer_new(QUEUE_MAX, wake_loop, o);
-    }
-    for (int i = 0; i < 2; i++) {
-        o->consoles[i] = writer_borrow(o->writers[WRITER_CONSOLE],
-                                       i == 0 ? STDOUT_FILENO : STDERR_FILENO);
+        o->writers[i] = writer_new(OUTPUT_QUEUE_MAX, wake_loop, o);
     }
     uv_unref((uv_handle_t *)&o->wake); /* what is open keeps the loop alive, not this */
     *ret = o;
@@ -175,13 +224,6 @@ static void close_handles(struct slot *s)
 
 /* ---- reading ---- */
 
-static bool is_any_full(struct output *o)
-{
-    bool files = writer_is_full(o->writers[WRITER_FILES]);
-
-    return writer_is_full(o->writers[WRITER_CONSOLE]) || files;
-}
-
 /* Reads one piece. False when there is nothing more for now, or for ever. */
 static bool read_piece(struct stream *st)
 {
@@ -189,7 +231,7 @@ static bool read_piece(struct stream *st)
     bool is_draining = st->slot->state == SLOT_DRAINING;
     ssize_t n;
 
-    if (is_any_full(o)) {
+    if (slot_is_held_up(st)) {
         (void)uv_poll_stop(&st->poll);
         st->is_paused = true;
         return false;
@@ -447,7 +489,7 @@ const char *output_keep(struct output *o, uint32_t slot, const char *name,
         !str_format(o->kept, sizeof(o->kept), "%s/%s", s->path, name)) {
         return "";
     }
-    file = writer_open(o->writers[WRITER_FILES], o->kept);
+    file = writer_open(o->writers[WRITER_FILES], o->kept, 0);
     writer_append(o->writers[WRITER_FILES], file, data, size);
     writer_close(o->writers[WRITER_FILES], file);
     return o->kept;
@@ -468,12 +510,7 @@ static void on_output_closed(void *output)
     void (*on_stopped)(void *arg) = o->on_stopped;
     void *arg = o->arg;
 
-    for (size_t i = 0; i < o->n_slots; i++) {
-        mem_free(o->slots[i]);
-    }
-    mem_free(o->slots);
-    mem_free(o->log_base);
-    mem_free(o);
+    release(o);
     on_stopped(arg);
 }
 
@@ -507,9 +544,7 @@ static void advance_stop(struct output *o)
         int rv = uv_timer_start(&o->timer, on_stop_bound, STILL_MS, STILL_MS);
 
         ASSERT(rv == 0);
-        for (size_t i = 0; i < 2; i++) {
-            writer_close(o->writers[WRITER_CONSOLE], o->consoles[i]);
-        }
+        lines_close_filtered(o);
         writer_end(o->writers[0]);
         writer_end(o->writers[1]);
     }

@@ -4,12 +4,12 @@
 /* The output of a node's workers: pipes in; whole lines out, to a file per rank and
  * generation and, for chosen ranks, to the console; the last lines kept for the report.
  *
- * Console: an engine (it said hello) speaks from rank 0 only; other programs from all
- * ranks. Until it is known which (hello, 64 KiB, or the end), lines are buffered when
- * the program's name says engine. Files are written by a thread, so that a hung file
- * system never holds the loop; when that thread is behind, pipes are not read
- * (back-pressure, not memory). A long line (> 64 KiB) is passed on in parts. Loop
- * thread only. */
+ * Where a stream goes is redirects.h's to say. An engine is who said hello; until it is
+ * known (hello, 64 KiB, or the end), lines are buffered when the program's name says
+ * engine. Files are written by a thread, so that a hung file system never holds the
+ * loop; when that thread is behind, pipes are not read (back-pressure, not memory),
+ * first those that have most to say. A long line (> 64 KiB) is passed on in parts; a
+ * progress bar, which has no end, as it is drawn. Loop thread only. */
 
 #include "common/err.h"
 
@@ -19,12 +19,22 @@
 
 struct uv_loop_s;
 struct output;
+struct redirects;
 
 struct output_config {
     struct uv_loop_s *loop;
     bool maybe_engine;    /* the program's base name is ctrun-worker */
     const char *log_base; /* folder for foreign programs' files: <log_base>/attempt_<g>/
                              <local_rank>/{stdout,stderr}.log; NULL: none */
+    bool makes_files_late; /* a foreign program's file comes with its first line */
+    uint64_t max_size;     /* of a file, before it becomes the older one; 0: no bound */
+    const struct redirects *redirects; /* its texts outlive us; NULL: nothing asked */
+    const char *prefix; /* template of teed lines' (line_prefix.h); NULL: torchrun's */
+    const char *role;   /* for it; NULL: "" */
+    const char *host;   /* for it; NULL: "" */
+    const char *filters[2]; /* of stdout and stderr (line_filter.h); NULL: none. Such
+                               lines of teed streams also go to <log_base>/attempt_<g>/
+                               filtered_{stdout,stderr}.log, of all ranks */
 };
 
 int output_new(const struct output_config *config, struct output **ret,

@@ -2,8 +2,6 @@
 
 #include "launcher/output_slot.h"
 
-#include "launcher/own_lines.h"
-
 #include "common/str.h"
 
 #include <ctype.h>
@@ -14,17 +12,6 @@
 static int stream_index(const struct stream *st)
 {
     return (int)(st - st->slot->streams);
-}
-
-static void to_console(struct stream *st, const char *data, size_t size)
-{
-    struct output *o = st->slot->output;
-
-    writer_append(o->writers[WRITER_CONSOLE], o->consoles[stream_index(st)], data,
-                  size);
-    st->is_mid_line = data[size - 1] != '\n';
-    own_lines_console(stream_index(st) == 0 ? STDOUT_FILENO : STDERR_FILENO,
-                      st->is_mid_line);
 }
 
 static void hold(struct stream *st, const char *data, size_t size)
@@ -40,18 +27,59 @@ static void hold(struct stream *st, const char *data, size_t size)
     ASSERT(rv == 0); /* emit has asked */
 }
 
+static struct writer_file *file_of(const struct stream *st)
+{
+    return st->slot->mode == MODE_ENGINE ? st->slot->file : st->file;
+}
+
+/* FOREIGN: the file of a stream, once it has something to hold or at once. */
+static void open_file(struct stream *st)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    struct slot *s = st->slot;
+    struct output *o = s->output;
+    char path[PATH_MAX];
+
+    if (str_format(s->path, sizeof(s->path), "%s/attempt_%llu/%u", o->log_base,
+                   (unsigned long long)s->generation, s->index) &&
+        str_format(path, sizeof(path), "%s/%s.log", s->path, names[stream_index(st)])) {
+        st->file = writer_open(o->writers[WRITER_FILES], path, o->max_size);
+    }
+}
+
 static void deliver(struct stream *st, const char *data, size_t size)
 {
     struct slot *s = st->slot;
-    struct output *o = s->output;
-    struct writer_file *file = s->mode == MODE_ENGINE ? s->file : st->file;
 
-    if (file) {
-        writer_append(o->writers[WRITER_FILES], file, data, size);
+    if (s->mode == MODE_FOREIGN && !st->file && s->output->log_base) {
+        open_file(st);
     }
-    if (s->mode == MODE_FOREIGN || s->rank == 0) {
-        to_console(st, data, size);
+    if (file_of(st)) {
+        writer_append(s->output->writers[WRITER_FILES], file_of(st), data, size);
     }
+    if (st->route.to_console) {
+        lines_to_console(st, data, size);
+    }
+    lines_to_filtered(st, data, size);
+}
+
+bool slot_is_held_up(const struct stream *st)
+{
+    struct output *o = st->slot->output;
+    size_t share = MAX(OUTPUT_SHARE_MIN, OUTPUT_QUEUE_MAX / (4 * o->n_open));
+    bool is_held_up = false;
+
+    if (st->slot->mode == MODE_UNDECIDED) {
+        return false; /* lines are held */
+    }
+    if (file_of(st)) {
+        is_held_up = writer_is_full(o->writers[WRITER_FILES], file_of(st), share);
+    }
+    if (st->route.to_console) {
+        is_held_up = writer_is_full(o->writers[WRITER_CONSOLE], st->console, share) ||
+                     is_held_up;
+    }
+    return is_held_up;
 }
 
 /* Calls `visit` for each piece that is held, in order; then nothing is held. */
@@ -75,17 +103,11 @@ static void release_held(struct slot *s, void (*visit)(struct stream *st,
 
 static void be_foreign(struct slot *s)
 {
-    static const char *const names[] = {"stdout", "stderr"};
-    struct output *o = s->output;
-
     s->mode = MODE_FOREIGN;
-    for (size_t i = 0; i < 2 && o->log_base; i++) {
-        char path[PATH_MAX];
-
-        if (str_format(s->path, sizeof(s->path), "%s/attempt_%llu/%u", o->log_base,
-                       (unsigned long long)s->generation, s->index) &&
-            str_format(path, sizeof(path), "%s/%s.log", s->path, names[i])) {
-            s->streams[i].file = writer_open(o->writers[WRITER_FILES], path);
+    lines_route(s, false);
+    for (size_t i = 0; i < 2 && s->output->log_base; i++) {
+        if (!s->output->makes_files_late) {
+            open_file(&s->streams[i]);
         }
     }
     release_held(s, deliver);
@@ -114,14 +136,18 @@ static void emit(struct stream *st, const char *data, size_t size)
 void slot_begin(struct slot *s)
 {
     s->path[0] = '\0';
+    s->prefix_size = 0;
     s->mode = MODE_UNDECIDED;
     s->has_refused = false;
     tail_clear(&s->tail);
     buf_init(&s->held, OUTPUT_HELD_MAX);
     for (size_t i = 0; i < 2; i++) {
         buf_init(&s->streams[i].part, OUTPUT_LINE_MAX);
-        s->streams[i].is_mid_line = false;
+        s->streams[i].is_bar = false;
+        s->streams[i].place = LINE_START;
         s->streams[i].file = NULL;
+        s->streams[i].console = writer_borrow(s->output->writers[WRITER_CONSOLE],
+                                              i == 0 ? STDOUT_FILENO : STDERR_FILENO);
     }
     if (!s->output->maybe_engine) {
         be_foreign(s);
@@ -152,6 +178,8 @@ static bool is_alone(const struct slot *s)
     return s->mode == MODE_FOREIGN && s->output->n_open == 1;
 }
 
+/* Whole lines; and a progress bar, which goes back by a carriage return instead of
+ * ending its line, as far as it is drawn. */
 void slot_take(struct stream *st, const char *data, size_t size)
 {
     const char *last = memrchr(data, '\n', size);
@@ -167,7 +195,8 @@ void slot_take(struct stream *st, const char *data, size_t size)
         emit(st, data, whole);
     }
     keep_part(st, data + whole, size - whole);
-    if (is_alone(st->slot)) {
+    st->is_bar = (st->is_bar && whole == 0) || memchr(data + whole, '\r', size - whole);
+    if (st->is_bar || is_alone(st->slot)) {
         emit_part(st);
     }
 }
@@ -185,7 +214,9 @@ void slot_is_engine(struct slot *s, const char *folder)
         return;
     }
     s->mode = MODE_ENGINE;
-    s->file = writer_open(s->output->writers[WRITER_FILES], s->path);
+    s->file =
+        writer_open(s->output->writers[WRITER_FILES], s->path, s->output->max_size);
+    lines_route(s, true);
     release_held(s, deliver);
 }
 
@@ -231,12 +262,10 @@ static bool is_news(struct output *o, const struct slot *s)
     return true;
 }
 
-static void end_console_line(struct slot *s, struct stream *st)
+static void say_held(struct stream *st, const char *data, size_t size)
 {
-    bool keeps_bytes = s->mode == MODE_FOREIGN && s->output->n_open == 1;
-
-    if (st->is_mid_line && !keeps_bytes) {
-        to_console(st, "\n", 1);
+    if (st->route.to_console) {
+        lines_to_console(st, data, size);
     }
 }
 
@@ -246,12 +275,15 @@ void slot_end(struct slot *s)
 
     if (s->mode == MODE_UNDECIDED && buf_len(&s->held) > 0 && !s->has_refused &&
         is_news(o, s)) {
-        release_held(s, to_console);
+        lines_route(s, false); /* all ranks: it may be any that has something to say */
+        release_held(s, say_held);
     }
     buf_release(&s->held);
     for (size_t i = 0; i < 2; i++) {
-        end_console_line(s, &s->streams[i]);
+        lines_end(&s->streams[i]);
+        writer_close(o->writers[WRITER_CONSOLE], s->streams[i].console);
         writer_close(o->writers[WRITER_FILES], s->streams[i].file);
+        s->streams[i].console = NULL;
         s->streams[i].file = NULL;
     }
     writer_close(o->writers[WRITER_FILES], s->file);

@@ -12,7 +12,11 @@
  * What is known of the program (mode): UNDECIDED lines are held; ENGINE: one file for
  * both streams; FOREIGN: a file for each. */
 
+#include "launcher/console.h"
+#include "launcher/line_filter.h"
+#include "launcher/line_prefix.h"
 #include "launcher/output.h"
+#include "launcher/redirects.h"
 #include "launcher/tail.h"
 #include "launcher/writer.h"
 
@@ -26,6 +30,8 @@ enum {
     OUTPUT_LINE_MAX = 64 * 1024, /* longer ones are passed on in parts */
     OUTPUT_HELD_MAX = 64 * 1024,
     OUTPUT_SEEN_MAX = 64,
+    OUTPUT_QUEUE_MAX = 8 * 1024 * 1024, /* of each writer … */
+    OUTPUT_SHARE_MIN = 64 * 1024, /* … and a stream may have so much all the same */
 };
 
 enum slot_state { SLOT_FREE, SLOT_OPEN, SLOT_DRAINING, SLOT_FLUSHING, SLOT_CLOSING };
@@ -34,12 +40,15 @@ enum slot_mode { MODE_UNDECIDED, MODE_ENGINE, MODE_FOREIGN };
 struct stream {
     struct slot *slot;
     uv_poll_t poll;
-    int fd;                   /* our end; -1: ended */
-    bool is_paused;           /* a writer is full */
-    size_t left;              /* DRAINING: what may still be read */
-    struct buf part;          /* a line without its end so far */
-    bool is_mid_line;         /* what the console got last had no line's end */
-    struct writer_file *file; /* FOREIGN, with a log_base */
+    int fd;          /* our end; -1: ended */
+    bool is_paused;  /* a writer is full */
+    size_t left;     /* DRAINING: what may still be read */
+    struct buf part; /* a line without its end so far */
+    bool is_bar;     /* it is begun again and again: passed on as it comes */
+    struct redirects_route route;
+    enum line_place place;       /* teed: of the lines that have the prefix */
+    struct writer_file *console; /* its own part of the console's queue */
+    struct writer_file *file;    /* FOREIGN, with a log_base */
 };
 
 struct slot {
@@ -62,18 +71,30 @@ struct slot {
     void *arg;
     /* the large ones: most workers say little, so their pages are best not touched */
     struct tail tail;
+    size_t prefix_size;
+    char prefix[LINE_PREFIX_MAX]; /* of teed lines */
     char path[PATH_MAX];
 };
 
 struct output {
     uv_loop_t *loop;
     bool maybe_engine;
-    char *log_base;      /* owned; NULL: none */
+    char *log_base; /* owned; NULL: none */
+    bool makes_files_late;
+    uint64_t max_size;
+    struct redirects redirects;
+    char *prefix, *role, *host; /* owned */
+    bool prefix_has_time;
+    struct line_filter filters[2];
+    struct writer_file *filtered[2]; /* of … */
+    uint64_t filtered_generation;
     struct slot **slots; /* owned; by local rank; NULL: never used */
     size_t n_slots;
     size_t n_open;             /* slots that are not FREE */
     struct writer *writers[2]; /* files, console */
-    struct writer_file *consoles[2];
+    struct console consoles[2];
+    struct console *console[2]; /* of stdout, of stderr: the same one where they are */
+    struct buf lines;           /* those being given their prefix */
     uv_async_t wake;
     uv_timer_t timer;  /* the bound on the writers' end */
     uint64_t progress; /* of the writers, when it was started */
@@ -91,10 +112,21 @@ struct output {
 
 enum { WRITER_FILES, WRITER_CONSOLE };
 
+/* output_lines.c. All but the first with data, and after the first. */
+void lines_route(struct slot *s, bool is_engine);
+void lines_to_console(struct stream *st, const char *data, size_t size);
+void lines_to_filtered(struct stream *st, const char *data, size_t size);
+void lines_end(struct stream *st); /* on the console: of what has no line's end */
+void lines_close_filtered(struct output *o);
+
+/* output_slot.c */
 void slot_begin(struct slot *s);
 void slot_take(struct stream *st, const char *data, size_t size);
 void slot_stream_ended(struct stream *st);
 void slot_is_engine(struct slot *s, const char *folder);
+
+/* True while a writer that the stream's lines go to has too much of them. */
+bool slot_is_held_up(const struct stream *st);
 
 /* Both streams have ended: what was held goes to the console's stderr unless it has
  * refused, or another worker of this generation had the same to say; files are closed.

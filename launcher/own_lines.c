@@ -1,5 +1,6 @@
 #include "launcher/own_lines.h"
 
+#include "launcher/path.h"
 #include "launcher/writer.h"
 
 #include "common/check.h"
@@ -11,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -62,15 +62,6 @@ static void put(const char *line, size_t size)
     mem_free(fresh);
 }
 
-static bool is_same_file(int a, int b)
-{
-    struct stat x;
-    struct stat y;
-
-    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
-
 static void drop(const char *line, size_t size)
 {
     (void)line;
@@ -80,7 +71,7 @@ static void drop(const char *line, size_t size)
 void own_lines_start(void)
 {
     ASSERT(!own.writer);
-    own.is_shared = is_same_file(STDOUT_FILENO, STDERR_FILENO);
+    own.is_shared = path_is_same_file(STDOUT_FILENO, STDERR_FILENO);
     own.writer = writer_new(QUEUE_MAX, NULL, NULL);
     own.console = writer_borrow(own.writer, STDERR_FILENO);
     log_set_sink(put);

@@ -42,3 +42,12 @@ int path_make_folders(const char *path, size_t len)
     }
     return 0;
 }
+
+bool path_is_same_file(int a, int b)
+{
+    struct stat x;
+    struct stat y;
+
+    return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}

@@ -162,14 +162,17 @@ struct redirects_route redirects_route(const struct redirects *r,
 {
     struct redirects_route route = {.to_file = !r->has_no_files};
     bool is_chosen = r->console || r->ranks || r->local_ranks;
+    bool is_let_through = is_listed(r->ranks, stream->rank) &&
+                          is_listed(r->local_ranks, stream->local_rank);
     bool is_redirected = route.to_file && is_masked(r->redirects, stream);
+    bool is_teed;
 
     ASSERT(stream->number < 2);
-    route.is_teed = route.to_file && is_masked(r->tee, stream);
-    route.to_console = (route.is_teed || !is_redirected) && is_on_console(r, stream) &&
-                       is_listed(r->ranks, stream->rank) &&
-                       is_listed(r->local_ranks, stream->local_rank);
-    if (stream->is_engine && !is_chosen && !route.is_teed) {
+    is_teed = route.to_file && is_masked(r->tee, stream);
+    route.is_teed = is_teed && is_let_through;
+    route.to_console =
+        (is_teed || !is_redirected) && is_let_through && is_on_console(r, stream);
+    if (stream->is_engine && !is_chosen && !is_teed) {
         route.to_console = route.to_console && stream->rank == 0;
     }
     return route;

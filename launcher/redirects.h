@@ -39,7 +39,7 @@ struct redirects_stream {
 struct redirects_route {
     bool to_file;
     bool to_console;
-    bool is_teed; /* its lines get the prefix */
+    bool is_teed; /* its lines get the prefix; not of a rank that is filtered out */
 };
 
 /* ERR_INVALID with what was expected, for the name of an option to stand in front. */

@@ -196,11 +196,30 @@ static int open_handles(struct supervisor *s, struct errmsg *msg)
     return rv < 0 ? errmsg_set(msg, rv, "event loop: %s", err_text(rv)) : 0;
 }
 
+/* The option beats the environment; NULL: neither. */
+static const char *choose_prefix(const struct launch_options *o)
+{
+    const char *text = getenv(/* NOLINT(concurrency-mt-unsafe): nobody sets it */
+                              "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+
+    return o->prefix || !text || *text == '\0' ? o->prefix : text;
+}
+
 static int open_parts(struct supervisor *s, struct errmsg *msg)
 {
-    struct output_config output = {.loop = &s->loop,
-                                   .maybe_engine = s->is_engine,
-                                   .log_base = s->log_base[0] ? s->log_base : NULL};
+    const struct launch_options *o = s->options;
+    struct output_config output = {
+        .loop = &s->loop,
+        .maybe_engine = s->is_engine,
+        .log_base = s->logs.path[0] ? s->logs.path : NULL,
+        .makes_files_late = s->logs.is_unasked,
+        .max_size = s->logs.max_size,
+        .redirects = &o->redirects,
+        .prefix = choose_prefix(o),
+        .role = "default",
+        .host = s->host,
+        .filters = {o->filters[0], o->filters[1]},
+    };
     struct rdzv_client_config client = {
         .loop = &s->loop,
         .host = s->options->rdzv_host,
@@ -249,34 +268,6 @@ static void make_agent(struct supervisor *s, uint64_t agent_id)
     s->agent = agent_new(&config);
 }
 
-/* <log_dir>/<run id>_<8 random characters>, as torchrun has it. */
-static int choose_log_base(struct supervisor *s, uint64_t random, struct errmsg *msg)
-{
-    const char *dir = s->options->log_dir;
-    char id[sizeof(s->options->rdzv_id)];
-    int rv;
-
-    if (dir[0] == '\0' || strcmp(dir, "/dev/null") == 0) {
-        return 0;
-    }
-    (void)snprintf(id, sizeof(id), "%s", s->options->rdzv_id);
-    for (char *c = strchr(id, '/'); c; c = strchr(c, '/')) {
-        *c = '_';
-    }
-    (void)snprintf(s->log_base, sizeof(s->log_base), "%s/%s_%08x", dir, id,
-                   (unsigned)random);
-    if (s->is_engine) { /* made all the same if the program turns out to be none */
-        log_info("--log-dir has no effect: ctrun-worker keeps its logs in its run "
-                 "directory",
-                 "%s", "");
-        return 0;
-    }
-    rv = path_make_folders(s->log_base, strlen(s->log_base));
-    return rv < 0 ? errmsg_set(msg, rv, "--log-dir: cannot make the folder %s: %s",
-                               s->log_base, err_text(rv))
-                  : 0;
-}
-
 static void name_endpoint(struct supervisor *s)
 {
     const struct launch_options *o = s->options;
@@ -320,7 +311,7 @@ static int check_limits(uint32_t nproc, struct errmsg *msg)
 }
 
 /* Everything that may be the user's mistake, before anything starts. */
-static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
+static int resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
 {
     /* NOLINTBEGIN(concurrency-mt-unsafe): nobody sets the environment */
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -356,7 +347,8 @@ static int resolve(struct supervisor *s, uint64_t random, struct errmsg *msg)
     rv = rv < 0 ? rv
                 : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
     mem_free(argv);
-    return rv < 0 ? rv : choose_log_base(s, random, msg);
+    return rv < 0 ? rv
+                  : log_folder_choose(s->options, s->is_engine, random, &s->logs, msg);
 }
 
 static void make_slots(struct supervisor *s)
@@ -393,6 +385,7 @@ static void run(struct supervisor *s)
     rv = uv_loop_close(&s->loop);
     ASSERT(rv == 0);
     own_lines_stop();
+    log_folder_end(&s->logs, s->exit_code == 0 && !s->has_failed_worker);
     agent_free(s->agent);
     mem_free(s->slots);
 }
@@ -421,7 +414,7 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     supervisor_hold_signals(s);
     raise_limits();
     (void)signal(SIGPIPE, SIG_IGN); /* a known signal */
-    rv = resolve(s, random[1], &msg);
+    rv = resolve(s, (uint32_t)random[1], &msg);
     if (rv == 0) {
         rv = uv_loop_init(&s->loop);
         rv = rv < 0 ? errmsg_set(&msg, rv, "event loop: %s", err_text(rv))

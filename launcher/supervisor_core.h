@@ -11,6 +11,7 @@
 #include "launcher/channel.h"
 #include "launcher/command.h"
 #include "launcher/env.h"
+#include "launcher/log_folder.h"
 #include "launcher/output.h"
 #include "launcher/rdzv_client.h"
 #include "launcher/relay.h"
@@ -60,7 +61,8 @@ struct supervisor {
     char endpoint[320];
     char local_addr[MSG_ADDR_MAX]; /* as --local-addr resolves; "": not given */
     char self_dir[PATH_MAX];
-    char log_base[PATH_MAX];    /* "": none */
+    struct log_folder logs;
+    bool has_failed_worker;     /* some time: what it said is kept */
     char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
     struct worker_command command;
     struct access access; /* of the relay at hand */

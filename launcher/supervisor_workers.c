@@ -309,6 +309,7 @@ static void on_failed(struct slot *slot, int error)
 
 static void on_exited(struct slot *slot, const struct keeper_event *event)
 {
+    struct supervisor *s = slot->supervisor;
     struct agent_exit end = {.status = event->status, .ended_ms = event->ended_ms};
     uint64_t now_ms = clock_ms();
 
@@ -316,7 +317,8 @@ static void on_exited(struct slot *slot, const struct keeper_event *event)
     end.wall_ms = slot->wall_ms;
     channel_close(slot->channel); /* what it said last comes before its end */
     slot->channel = NULL;
-    agent_exited(slot->supervisor->agent, slot->number, &end, now_ms);
+    s->has_failed_worker = s->has_failed_worker || event->status != 0;
+    agent_exited(s->agent, slot->number, &end, now_ms);
     close_slot(slot);
 }
 

@@ -1,28 +1,14 @@
 #include "launcher/writer.h"
 
-#include "launcher/path.h"
+#include "launcher/writer_file.h"
 
 #include "common/check.h"
-#include "common/err.h"
-#include "common/log.h"
 #include "common/mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { CONSOLE_CHUNK = 4096 }; /* PIPE_BUF: readers of a pipe get it in one piece */
-
-struct writer_file {
-    char *path; /* owned; NULL: borrowed descriptor */
-    int fd;
-    bool has_failed; /* said once */
-};
 
 enum op_kind { OP_OPEN, OP_APPEND, OP_CLOSE, OP_MARK };
 
@@ -54,112 +40,24 @@ struct writer {
     void (*wake)(void *arg);
     void *arg;
 
-    uint64_t last_mark;        /* owner's */
-    _Atomic uint64_t progress; /* pieces written */
+    bool is_lost[WRITER_BORROWED_MAX]; /* the thread's: borrowed descriptors */
+    uint64_t last_mark;                /* owner's */
+    _Atomic uint64_t progress;         /* pieces written */
 };
 
 /* ---- the thread ---- */
-
-static void say_failed(struct writer_file *file, int error)
-{
-    if (!file->has_failed && file->path) {
-        log_warn("cannot write a log file; its lines are lost", "path=%s error=\"%s\"",
-                 file->path, err_text(error));
-    } else if (!file->has_failed && file->fd == STDOUT_FILENO) {
-        log_warn("stdout takes nothing more: what the workers print goes on to their "
-                 "log files only, where they have any",
-                 "error=\"%s\"", err_text(error));
-    }
-    file->has_failed = true;
-}
-
-static void open_file(struct writer_file *file)
-{
-    const char *slash = strrchr(file->path, '/');
-    int rv = slash ? path_make_folders(file->path, (size_t)(slash - file->path)) : 0;
-
-    if (rv == 0) {
-        file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        rv = file->fd < 0 ? -errno : 0;
-    }
-    if (rv < 0) {
-        say_failed(file, rv);
-    }
-}
-
-static int write_all(struct writer *w, int fd, const char *data, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, data, size);
-
-        if (n < 0 && errno == EAGAIN) { /* somebody made our console non-blocking */
-            struct pollfd p = {fd, POLLOUT, 0};
-
-            (void)poll(&p, 1, -1);
-            continue;
-        }
-        if (n < 0 && errno != EINTR) {
-            return -errno;
-        }
-        data += n > 0 ? n : 0;
-        size -= n > 0 ? (size_t)n : 0;
-        atomic_fetch_add(&w->progress, 1);
-    }
-    return 0;
-}
-
-/* How much of `data` goes into one write: whole lines within a chunk, else one line. */
-static size_t console_chunk(const char *data, size_t size)
-{
-    const char *end = size > CONSOLE_CHUNK ? memrchr(data, '\n', CONSOLE_CHUNK) : NULL;
-
-    if (size <= CONSOLE_CHUNK) {
-        return size;
-    }
-    end = end ? end : memchr(data, '\n', size);
-    return end ? (size_t)(end - data) + 1 : size;
-}
-
-static void append(struct writer *w, struct writer_file *file, const char *data,
-                   size_t size)
-{
-    int rv = 0;
-
-    if (file->fd < 0 || (!file->path && file->has_failed)) {
-        return;
-    }
-    while (size > 0 && rv == 0) {
-        size_t n = file->path ? size : console_chunk(data, size);
-
-        rv = write_all(w, file->fd, data, n);
-        data += n;
-        size -= n;
-    }
-    if (rv < 0) {
-        say_failed(file, rv);
-    }
-}
-
-static void close_file(struct writer_file *file)
-{
-    if (file->path && file->fd >= 0 && close(file->fd) < 0) {
-        say_failed(file, -errno);
-    }
-    mem_free(file->path);
-    mem_free(file);
-}
 
 static void do_op(struct writer *w, const struct op *op)
 {
     switch (op->kind) {
     case OP_OPEN:
-        open_file(op->file);
+        writer_file_open(op->file);
         break;
     case OP_APPEND:
-        append(w, op->file, op->data, op->size);
+        writer_file_append(op->file, op->data, op->size, &w->progress);
         break;
     case OP_CLOSE:
-        close_file(op->file);
+        writer_file_close(op->file);
         break;
     case OP_MARK:
         break;
@@ -192,6 +90,9 @@ static void on_done(struct writer *w, const struct op *op)
     bool wakes = op->kind == OP_MARK;
 
     w->queued -= cost(op);
+    if (op->kind == OP_APPEND) { /* a file that is closed is gone */
+        op->file->queued -= op->size;
+    }
     if (op->kind == OP_MARK) {
         w->marked = op->mark;
     }
@@ -325,6 +226,9 @@ static void push(struct writer *w, enum op_kind kind, struct writer_file *file,
     }
     w->last = op;
     w->queued += cost(op);
+    if (kind == OP_APPEND) {
+        file->queued += size;
+    }
     make_somebody_work(w);
 }
 
@@ -338,12 +242,13 @@ static bool is_idle(struct writer *w)
     return is_idle;
 }
 
-struct writer_file *writer_open(struct writer *w, const char *path)
+struct writer_file *writer_open(struct writer *w, const char *path, uint64_t max_size)
 {
     struct writer_file *file = mem_zalloc(sizeof(*file));
 
     file->path = mem_strdup(path);
     file->fd = -1;
+    file->max_size = max_size;
     push(w, OP_OPEN, file, NULL, 0);
     return file;
 }
@@ -352,8 +257,8 @@ struct writer_file *writer_borrow(struct writer *w, int fd)
 {
     struct writer_file *file = mem_zalloc(sizeof(*file));
 
-    (void)w;
     file->fd = fd;
+    file->is_lost = fd < WRITER_BORROWED_MAX ? &w->is_lost[fd] : &file->has_failed;
     return file;
 }
 
@@ -382,18 +287,18 @@ bool writer_offer(struct writer *w, struct writer_file *file, const void *data,
 void writer_close(struct writer *w, struct writer_file *file)
 {
     if (file && !file->path && is_idle(w)) {
-        close_file(file); /* which does not wait for anything */
+        writer_file_close(file); /* which does not wait for anything */
     } else if (file) {
         push(w, OP_CLOSE, file, NULL, 0);
     }
 }
 
-bool writer_is_full(struct writer *w)
+bool writer_is_full(struct writer *w, const struct writer_file *file, size_t share)
 {
     bool is_full;
 
     (void)pthread_mutex_lock(&w->lock);
-    is_full = w->queued > w->limit;
+    is_full = w->queued > w->limit && file->queued >= share;
     w->was_full = w->was_full || is_full;
     (void)pthread_mutex_unlock(&w->lock);
     return is_full;

@@ -35,6 +35,17 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def folder_of_kept_output(tmp_path_factory):
+    """What ctrun keeps of programs that failed goes with the other files of the tests."""
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("tmpdir"))
+    yield
+    del os.environ["TMPDIR"]
+    if before is not None:
+        os.environ["TMPDIR"] = before
+
+
 def pytest_sessionfinish(session, exitstatus):
     """In CI a skipped test is a failed one."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

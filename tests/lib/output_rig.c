@@ -90,11 +90,17 @@ static void on_stopped(void *arg)
 
 void output_rig_open(struct output_rig *r, bool maybe_engine, const char *log_base)
 {
-    struct output_config config = {&r->loop, maybe_engine, log_base};
+    struct output_config config = {.maybe_engine = maybe_engine, .log_base = log_base};
 
+    output_rig_open_with(r, &config);
+}
+
+void output_rig_open_with(struct output_rig *r, struct output_config *config)
+{
     *r = (struct output_rig){.n_closed = 0};
     CHECK(uv_loop_init(&r->loop) == 0);
-    CHECK(output_new(&config, &r->output, NULL) == 0);
+    config->loop = &r->loop;
+    CHECK(output_new(config, &r->output, NULL) == 0);
 }
 
 void output_rig_start(struct output_rig *r, uint32_t slot, uint32_t rank,

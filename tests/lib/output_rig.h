@@ -39,6 +39,8 @@ void output_rig_check_file(const char *name, const char *expected, int line);
 void output_rig_redirect(int fd, const char *name);
 
 void output_rig_open(struct output_rig *r, bool maybe_engine, const char *log_base);
+void output_rig_open_with(struct output_rig *r,
+                          struct output_config *config); /* sets the loop */
 void output_rig_close(struct output_rig *r); /* after output_stop has called back */
 
 void output_rig_start(struct output_rig *r, uint32_t slot, uint32_t rank,

@@ -386,25 +386,14 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
 
 static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {"--event-log-handler=null",
-                                        "--run-path",
-                                        "--redirects=3",
-                                        "--tee=3",
-                                        "--log-line-prefix-template=x",
-                                        "--local-ranks-filter=0",
-                                        "--duplicate-stdout-filters=a",
-                                        "--duplicate-stderr-filters=a",
+    static const char *const names[] = {"--event-log-handler=null", "--run-path",
                                         "--numa-binding=node",
                                         "--print-completion=bash"};
 
     (void)state;
-    REFUSE("--tee is not there yet; each rank has its own files under --log-dir", "-t",
-           "3", "a");
-    REFUSE("--redirects is not there yet; each rank has its own files under --log-dir",
-           "-r3", "a");
     REFUSE(
         "--logs-specs is a Python plug-in of torchrun's, for which there is no place "
-        "here; each rank has its own files under --log-dir",
+        "here; use -r, -t and --log-dir",
         "--logs_specs", "x", "a");
     REFUSE("--rdzv-backend: 'etcd-v2' is not there; use c10d: the node that owns "
            "--rdzv-endpoint, or ctrun-rendezvous, does what etcd did",
@@ -423,6 +412,61 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
         assert_memory_equal(msg.text, names[i], len);
         assert_memory_equal(msg.text + len, " is not there yet; ", 19);
     }
+}
+
+static void output_goes_where_options_say(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "a");
+    assert_null(o.redirects.redirects);
+    assert_null(o.redirects.tee);
+    assert_null(o.redirects.console);
+    assert_null(o.redirects.ranks);
+    assert_null(o.redirects.local_ranks);
+    assert_false(o.redirects.has_no_files);
+    assert_null(o.prefix);
+    assert_null(o.filters[0]);
+    assert_null(o.filters[1]);
+    assert_int_equal(o.log_max_size, 0);
+    ACCEPT(&o, "-r3", "-t", "0:1,12:2", "--console=none", "--ranks_filter=0-3",
+           "--local-ranks-filter", "0,1", "--log-line-prefix-template=[$rank]",
+           "--duplicate-stdout-filters=a", "--duplicate-stderr-filters=b,c",
+           "--log-max-size=10M", "--log-dir=/dev/null", "a");
+    assert_string_equal(o.redirects.redirects, "3");
+    assert_string_equal(o.redirects.tee, "0:1,12:2");
+    assert_string_equal(o.redirects.console, "none");
+    assert_string_equal(o.redirects.ranks, "0-3");
+    assert_string_equal(o.redirects.local_ranks, "0,1");
+    assert_true(o.redirects.has_no_files);
+    assert_string_equal(o.prefix, "[$rank]");
+    assert_string_equal(o.filters[0], "a");
+    assert_string_equal(o.filters[1], "b,c");
+    assert_int_equal(o.log_max_size, 10 << 20);
+    ACCEPT(&o, "--redirect=1", "--local-ranks-filter=", "--duplicate-stdout-filters=",
+           "a"); /* torchrun's defaults */
+    assert_string_equal(o.redirects.redirects, "1");
+    assert_null(o.redirects.local_ranks);
+    assert_null(o.filters[0]);
+}
+
+static void bad_values_for_the_output_are_refused(void **state)
+{
+    (void)state;
+    REFUSE("--tee: expects 0 (neither), 1 (stdout), 2 (stderr) or 3 (both), or "
+           "LOCAL_RANK:MASK,… as 0:3,1:2; not '4'",
+           "-t", "4", "a");
+    REFUSE("--ranks-filter: expects ranks as 0,2 or 0-3,8; not 'all'",
+           "--ranks-filter=all", "a");
+    REFUSE("--console: expects all, none, or ranks as 0,2 or 0-3,8; not 'rank0'",
+           "--console=rank0", "a");
+    REFUSE("--log-max-size: expects bytes as 65536, 64K, 10M or 1G, not '1T'",
+           "--log-max-size=1T", "a");
+    REFUSE("--log-max-size: expects bytes as 65536, 64K, 10M or 1G, not 'K'",
+           "--log-max-size=K", "a");
+    REFUSE("--log-max-size: expects at least 4096 bytes, not '1K'", "--log-max-size=1K",
+           "a");
 }
 
 static void flags_of_torchrun_without_an_effect_are_accepted(void **state)
@@ -517,7 +561,7 @@ static void help_and_version_end_the_reading(void **state)
     assert_true(o.version);
     assert_non_null(strstr(text, "--nproc-per-node N|auto|cpu|gpu\n"));
     assert_non_null(strstr(text, "-m, --module"));
-    assert_null(strstr(text, "--tee"));
+    assert_null(strstr(text, "--logs-specs"));
     for (const char *p = text; *p != '\0';) { /* it fits a terminal */
         size_t len = strcspn(p, "\n");
 
@@ -724,6 +768,8 @@ int main(void)
         cmocka_unit_test(mistakes_in_rdzv_conf_name_the_key),
         cmocka_unit_test(mistakes_are_one_line_with_cause_and_remedy),
         cmocka_unit_test(flags_of_torchrun_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(output_goes_where_options_say),
+        cmocka_unit_test(bad_values_for_the_output_are_refused),
         cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),
         cmocka_unit_test(
             job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise),

@@ -87,7 +87,7 @@ static void filters_keep_a_rank_off_the_console_alone(void **state)
     ROUTES("FC FC F F", .local_ranks = "0");
     ROUTES("F F FC FC", .ranks = "5,9");
     ROUTES("F F F F", .ranks = "5", .local_ranks = "0");
-    ROUTES("FCP FCP FP FP", .local_ranks = "0", .tee = "3");
+    ROUTES("FCP FCP F F", .local_ranks = "0", .tee = "3");
     ROUTES("FC FC FC FC", .ranks = "0-7");
     ROUTES("F F FC FC", .ranks = "0-3, 5 - 6");
 }
@@ -97,6 +97,7 @@ static void console_names_global_ranks(void **state)
     (void)state;
     ROUTES("FC FC FC FC", .console = "all");
     ROUTES("F F F F", .console = "none");
+    ROUTES("FP FP FP FP", .console = "none", .tee = "3");
     ROUTES("F F F F", .console = "0");
     ROUTES("FC FC F F", .console = "4");
     ROUTES("F FC F F", .console = "4", .redirects = "1");

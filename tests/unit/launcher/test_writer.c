@@ -151,7 +151,7 @@ static void start_hand(struct hand *h, pthread_t *ret)
     CHECK(pthread_attr_setstacksize(&attr, (size_t)1 << 20) == 0);
     CHECK(pthread_create(ret, &attr, offer_much, h) == 0);
     CHECK(pthread_attr_destroy(&attr) == 0);
-    while (!writer_is_full(h->writer)) { /* then it is in the write */
+    while (!writer_is_full(h->writer, h->file, 0)) { /* then it is in the write */
         (void)poll(NULL, 0, 1);
     }
 }

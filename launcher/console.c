@@ -1,0 +1,40 @@
+#include "launcher/console.h"
+
+#include <string.h>
+
+static enum console_rest rest_after(enum console_rest rest, const char *data,
+                                    size_t size)
+{
+    const char *end = memrchr(data, '\n', size);
+    const char *last = end ? end + 1 : data;
+    size_t n = size - (size_t)(last - data);
+
+    if (n == 0) {
+        return CONSOLE_FRESH;
+    }
+    if (memchr(last, '\r', n)) {
+        return CONSOLE_BAR;
+    }
+    return end || rest == CONSOLE_FRESH ? CONSOLE_TEXT : rest;
+}
+
+const char *console_join(struct console *c, const void *owner, const char *data,
+                         size_t size)
+{
+    bool is_others = c->rest != CONSOLE_FRESH && c->owner != owner;
+    const char *between = "";
+
+    if (is_others && c->rest == CONSOLE_BAR && c->can_erase) {
+        between = "\r\033[K";
+    } else if (is_others && (c->rest == CONSOLE_TEXT || data[0] != '\r')) {
+        between = "\n";
+    }
+    c->rest = rest_after(is_others ? CONSOLE_FRESH : c->rest, data, size);
+    c->owner = owner;
+    return between;
+}
+
+bool console_is_mid_line(const struct console *c, const void *owner)
+{
+    return c->rest != CONSOLE_FRESH && c->owner == owner;
+}
