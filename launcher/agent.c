@@ -16,9 +16,6 @@
 #include <string.h>
 
 enum {
-    NOTICE_MS = 1500, /* within 5 s people know for what it waits */
-    NOTICE_ROUND_MS =
-        4000, /* a round with room to spare closes 3 s after the last join */
     EXIT_NODE_LOST = 1,
 };
 
@@ -111,7 +108,7 @@ bool agent_was_closed(const struct agent *a)
 void agent_start(struct agent *a, uint64_t now_ms)
 {
     a->now_ms = now_ms;
-    agent_arm(a, TIMER_NOTICE, NOTICE_MS);
+    notice_begin(a);
     agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
     link_open(a);
 }
@@ -161,8 +158,7 @@ static void join(struct agent *a)
     }
     move(a, AGENT_JOINING);
     a->is_standby = false;
-    agent_arm(a, TIMER_NOTICE,
-              a->config.min_nodes < a->config.max_nodes ? NOTICE_ROUND_MS : NOTICE_MS);
+    notice_begin(a);
     agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
     send_join(a);
 }
@@ -171,7 +167,7 @@ static void join(struct agent *a)
 static void reconnect(struct agent *a)
 {
     move(a, AGENT_CONNECTING);
-    agent_arm(a, TIMER_NOTICE, NOTICE_MS);
+    notice_begin(a);
     agent_arm(a, TIMER_PATIENCE, a->config.join_timeout_ms);
 }
 
@@ -432,13 +428,15 @@ static void leave_stopping(struct agent *a, const void *detail)
 
 static void give_up_connecting(struct agent *a, const void *detail)
 {
+    char why[sizeof(a->trouble)];
+
     (void)detail;
+    notice_describe_trouble(a, why, sizeof(why));
     agent_say(
         a, LOG_LEVEL_ERROR,
         "no rendezvous at %s within %llu s (%s); is the node that serves it up, and "
         "--rdzv-endpoint the same everywhere?",
-        a->config.endpoint, (unsigned long long)a->config.join_timeout_ms / 1000,
-        a->trouble);
+        a->config.endpoint, (unsigned long long)a->config.join_timeout_ms / 1000, why);
     agent_finish(a, EXIT_RENDEZVOUS);
 }
 
@@ -564,29 +562,6 @@ void agent_keeper_lost(struct agent *a, uint64_t now_ms)
 
 /* --- time --- */
 
-static void say_what_is_awaited(struct agent *a)
-{
-    if (a->state == AGENT_CONNECTING) {
-        agent_say(a, LOG_LEVEL_INFO,
-                  "waiting for the rendezvous at %s (%s), for %llu s at most",
-                  a->config.endpoint,
-                  a->trouble[0] != '\0' ? a->trouble : "no answer yet",
-                  (unsigned long long)a->config.join_timeout_ms / 1000);
-    } else if (a->config.min_nodes < a->config.max_nodes) {
-        agent_say(
-            a, LOG_LEVEL_INFO,
-            "joined job %s at %s; waiting for the other nodes (%u to %u), for %llu s "
-            "at most",
-            a->config.job, a->config.endpoint, a->config.min_nodes, a->config.max_nodes,
-            (unsigned long long)a->config.join_timeout_ms / 1000);
-    } else {
-        agent_say(a, LOG_LEVEL_INFO,
-                  "joined job %s at %s; waiting for all %u nodes, for %llu s at most",
-                  a->config.job, a->config.endpoint, a->config.max_nodes,
-                  (unsigned long long)a->config.join_timeout_ms / 1000);
-    }
-}
-
 void agent_tick(struct agent *a, uint64_t now_ms)
 {
     a->now_ms = now_ms;
@@ -596,7 +571,7 @@ void agent_tick(struct agent *a, uint64_t now_ms)
         }
         a->timer[t] = 0;
         if (t == TIMER_NOTICE) {
-            say_what_is_awaited(a);
+            notice_tick(a);
         } else if (t == TIMER_PATIENCE) {
             agent_fire(a, EVENT_GIVE_UP, NULL);
         } else {

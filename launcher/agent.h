@@ -57,6 +57,18 @@ struct agent_relay {
     uint16_t port; /* 0: for this node's workers only */
 };
 
+enum agent_loss {
+    LOSS_CLOSED,  /* by the other side */
+    LOSS_SILENT,  /* by a time-out */
+    LOSS_FOREIGN, /* by us: the other side does not speak the protocol */
+};
+
+/* Where the connection stands, for people. */
+struct agent_route {
+    bool is_served_here; /* the rendezvous is this process's own */
+    char attempt[256];   /* for what an attempt to connect waits; "": there is none */
+};
+
 struct agent_actions {
     void *arg;
     void (*connect)(
@@ -65,6 +77,7 @@ struct agent_actions {
     /* Who holds the port that agent_connected or agent_port_taken said is taken: looks
      * at every process of the machine. */
     void (*name_holder)(void *arg, char *ret, size_t size);
+    void (*look)(void *arg, struct agent_route *ret); /* comes with its fields 0 */
     void (*send)(void *arg, const struct msg *m);
     /* A fresh listener for the next generation; the old one and its connections go. */
     int (*relay_open)(void *arg, struct agent_relay *ret, struct errmsg *msg);
@@ -125,8 +138,8 @@ void agent_port_taken(struct agent *a, const char *text, const char *taken,
 /* … and waiting does not help: this host itself is at fault. */
 void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms);
 
-/* The connection has ended; `is_silent`: by a time-out, not by the other side. */
-void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms);
+/* The connection has ended. */
+void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms);
 
 /* ERR_PROTOCOL: the shell drops the connection and calls agent_disconnected.
  * STORE_REPLY is the relay's and does not come here. */

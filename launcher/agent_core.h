@@ -1,9 +1,9 @@
 #ifndef LAUNCHER_AGENT_CORE_H
 #define LAUNCHER_AGENT_CORE_H
 
-/* PURE. What the agent's three files share and nobody else sees: agent.c (its life:
- * state × event), agent_link.c (the connection), agent_workers.c (the workers of one
- * generation). */
+/* PURE. What the agent's files share and nobody else sees: agent.c (its life: state ×
+ * event), agent_link.c (the connection), agent_notice.c (what people are told while it
+ * waits), agent_workers.c (the workers of one generation). */
 
 #include "launcher/agent.h"
 
@@ -20,7 +20,7 @@ enum agent_timer {
     TIMER_RECONNECT,
     TIMER_HELLO,     /* no WELCOME */
     TIMER_HEARTBEAT, /* send the next one */
-    TIMER_NOTICE,    /* say for what it waits */
+    TIMER_NOTICE,    /* say for what it waits, and for whom */
     TIMER_PATIENCE,  /* give up */
     TIMER_COUNT,
 };
@@ -75,6 +75,7 @@ struct agent {
     enum agent_state state;
     uint64_t now_ms;
     uint64_t timer[TIMER_COUNT]; /* 0: not armed */
+    uint64_t notice_ms;          /* from this notice to the next */
     int closing;                 /* exit code once all is stopped, -1: none */
     int leaving;                 /* signal that told us to go, 0: none */
     bool was_closed;             /* CLOSED has come */
@@ -134,6 +135,12 @@ void link_open(struct agent *a);
 void agent_send(struct agent *a, const struct msg *m); /* dropped while not up */
 void link_tick(struct agent *a, enum agent_timer timer);
 uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
+
+/* agent_notice.c */
+void notice_begin(struct agent *a); /* in the state that it is about */
+void notice_tick(struct agent *a);
+/* Why there is no connection. */
+void notice_describe_trouble(const struct agent *a, char *ret, size_t size);
 
 /* agent_workers.c */
 int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;

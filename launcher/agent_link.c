@@ -23,6 +23,8 @@ enum {
     CLOCK_KEEP_MS = 300000, /* an old sample yields to a slower, newer one */
 };
 
+#define NO_ANSWER "it accepts connections, but does not answer"
+
 static uint64_t next_random(struct agent *a)
 {
     a->rng += 0x9E3779B97F4A7C15U; /* splitmix64 */
@@ -99,7 +101,7 @@ void agent_connected(struct agent *a, const char *taken, uint64_t now_ms)
     a->link = LINK_HELLO;
     a->taken_ms = 0;
     (void)snprintf(a->taken, sizeof(a->taken), "%s", taken);
-    (void)snprintf(a->trouble, sizeof(a->trouble), "connected, but no answer");
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s", NO_ANSWER);
     agent_arm(a, TIMER_HELLO, HELLO_TIMEOUT_MS);
     send_hello(a);
 }
@@ -185,8 +187,16 @@ static void blame_stranger(struct agent *a)
 /* A connection that never came to WELCOME. On this host's own port, that somebody else
  * holds, it is the user's mistake; elsewhere it may be a server that starts, and a mute
  * ctrun is one that was stopped for a while. */
-static void lost_stranger(struct agent *a, bool is_mute)
+static void lost_stranger(struct agent *a, enum agent_loss loss)
 {
+    static const char *const troubles[] = {
+        [LOSS_CLOSED] = "it accepts connections and closes them: is it a rendezvous of "
+                        "ctrun?",
+        [LOSS_SILENT] = NO_ANSWER,
+        [LOSS_FOREIGN] = "what answers there does not speak ctrun's protocol",
+    };
+    bool is_mute = loss == LOSS_SILENT;
+
     if (a->taken[0] != '\0' && a->session == 0) {
         name_holder(a);
         a->strangers +=
@@ -196,14 +206,14 @@ static void lost_stranger(struct agent *a, bool is_mute)
             return;
         }
     }
-    (void)snprintf(a->trouble, sizeof(a->trouble), "%s%s%s",
-                   is_mute ? "connected, but no answer" : "it closed the connection",
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s%s%s", troubles[loss],
                    a->taken[0] != '\0' ? "; " : "", a->taken);
     go_down(a);
 }
 
-void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms)
+void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms)
 {
+    bool is_silent = loss == LOSS_SILENT;
     enum agent_link was = a->link;
     char text[1024];
 
@@ -212,7 +222,7 @@ void agent_disconnected(struct agent *a, bool is_silent, uint64_t now_ms)
         return;
     }
     if (was != LINK_UP) {
-        lost_stranger(a, is_silent);
+        lost_stranger(a, loss);
         return;
     }
     (void)snprintf(a->trouble, sizeof(a->trouble), "%s",
@@ -246,7 +256,7 @@ void link_tick(struct agent *a, enum agent_timer timer)
         send_heartbeat(a);
     } else if (timer == TIMER_HELLO) {
         a->config.actions.disconnect(a->config.actions.arg);
-        lost_stranger(a, true);
+        lost_stranger(a, LOSS_SILENT);
     }
 }
 

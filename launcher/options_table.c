@@ -120,6 +120,7 @@ static const struct option_spec specs[] = {
          "well and none of the options below asked for files). ctrun-worker keeps its "
          "logs in its run directory."},
     {.name = "log-max-size",
+     .no_variable = true,
      .value = "BYTES",
      .set = launch_on_log_max_size,
      .help = "How large such a file may be, as 10M: then it is renamed to NAME.1 and "
@@ -139,12 +140,14 @@ static const struct option_spec specs[] = {
      FIELD(o.redirects.tee),
      .help = "What goes to the console with a prefix, and to the files (default 0)."},
     {.name = "console",
+     .no_variable = true,
      .value = "all|none|RANKS",
      .set = launch_on_console,
      FIELD(o.redirects.console),
      .help = "The ranks that the console shows, as 0 or 0,4-7 (default: all; 0 of "
              "ctrun-worker)."},
     {.name = "ranks-filter",
+     .no_variable = true,
      .value = "RANKS",
      .set = launch_on_ranks,
      FIELD(o.redirects.ranks),

@@ -2,7 +2,7 @@
  * this host's, bind it and serve; 3. connect to the addresses in turn; 4. send the
  * magic, tell. Failures: nothing resolves or connects → on_failed; the port is taken →
  * a client like any other, and the agent is told by whom; FIN, RST, a broken frame →
- * on_disconnected; a kernel time-out → on_disconnected(is_silent). */
+ * on_disconnected; a kernel time-out → on_disconnected(LOSS_SILENT). */
 
 #include "launcher/rdzv_client.h"
 
@@ -27,6 +27,8 @@ enum {
     CONNECT_TIMEOUT_MS = 5000,
     LINGER_POLL_MS = 5,
 };
+
+#define NO_ANSWER "no answer; is the host up, and does no firewall drop it?"
 
 struct rdzv_client {
     struct rdzv_client_config config;
@@ -107,6 +109,22 @@ static void fail(struct rdzv_client *c, const char *text)
     }
 }
 
+static void describe_trouble(struct rdzv_client *c, const struct sockaddr *addr,
+                             int error)
+{
+    char text[MSG_ADDR_MAX];
+
+    netaddr_format(addr, text, sizeof(text));
+    if (error == -ECONNREFUSED) {
+        (void)snprintf(c->trouble, sizeof(c->trouble),
+                       "%s: Connection refused, nothing listens there yet", text);
+    } else if (error == -ETIMEDOUT) {
+        (void)snprintf(c->trouble, sizeof(c->trouble), "%s: " NO_ANSWER, text);
+    } else {
+        (void)snprintf(c->trouble, sizeof(c->trouble), "%s: %s", text, err_text(error));
+    }
+}
+
 /* What to make of the failure to reach one address. */
 static void note_trouble(struct rdzv_client *c, const struct sockaddr *addr, int error)
 {
@@ -120,7 +138,7 @@ static void note_trouble(struct rdzv_client *c, const struct sockaddr *addr, int
                        "the loopback interface is down: ip link set lo up");
     } else {
         c->is_impossible = false;
-        (void)snprintf(c->trouble, sizeof(c->trouble), "%s", err_text(error));
+        describe_trouble(c, addr, error);
     }
 }
 
@@ -168,10 +186,14 @@ static void on_conn_open(void *arg)
     c->config.on_connected(c->config.arg, c->taken);
 }
 
-static bool is_silence(int status)
+static enum agent_loss loss_of(int status)
 {
-    return status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH ||
-           status == -ENETDOWN;
+    if (status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH ||
+        status == -ENETDOWN) {
+        return LOSS_SILENT;
+    }
+    return status == ERR_PROTOCOL || status == ERR_TOO_LARGE ? LOSS_FOREIGN
+                                                             : LOSS_CLOSED;
 }
 
 static void on_conn_end(void *arg, int status)
@@ -183,7 +205,7 @@ static void on_conn_end(void *arg, int status)
     c->conn = NULL;
     if (was_open) {
         c->is_wanted = false;
-        c->config.on_disconnected(c->config.arg, is_silence(status));
+        c->config.on_disconnected(c->config.arg, loss_of(status));
         return;
     }
     (void)uv_timer_stop(&c->timer); /* always 0 */
@@ -433,6 +455,25 @@ void rdzv_client_send(struct rdzv_client *c, const struct msg *m)
 {
     if (c->conn) {
         link_conn_send(c->conn, m);
+    }
+}
+
+bool rdzv_client_serves(const struct rdzv_client *c)
+{
+    return c->embed != NULL;
+}
+
+void rdzv_client_describe(const struct rdzv_client *c, char *ret, size_t size)
+{
+    char addr[MSG_ADDR_MAX];
+
+    ret[0] = '\0';
+    if (c->is_wanted && c->is_resolving) {
+        (void)snprintf(ret, size, "looking up the name %s", c->config.host);
+    } else if (c->conn && !link_conn_is_open(c->conn)) {
+        netaddr_format((const struct sockaddr *)&c->addrs[c->next_addr - 1], addr,
+                       sizeof(addr));
+        (void)snprintf(ret, size, "%s: " NO_ANSWER, addr);
     }
 }
 

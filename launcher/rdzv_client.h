@@ -11,6 +11,7 @@
  * One conversation at a time. Callbacks come from the loop, never from inside a call,
  * except on_pause. Loop thread only. */
 
+#include "launcher/agent.h"
 #include "launcher/options.h"
 
 #include "common/err.h"
@@ -34,7 +35,7 @@ struct rdzv_client_config {
     void (*on_port_taken)(void *arg, const char *text, const char *taken);
     void (*on_impossible)(void *arg, const char *text);
     int (*on_message)(void *arg, const struct msg *m); /* < 0: drop the connection */
-    void (*on_disconnected)(void *arg, bool is_silent);
+    void (*on_disconnected)(void *arg, enum agent_loss loss);
     void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
     void (*on_pause)(void *arg, bool is_paused); /* so many bytes wait to be sent */
 };
@@ -48,6 +49,11 @@ void rdzv_client_drop(struct rdzv_client *c);
 
 /* Without a connection the message is dropped. */
 void rdzv_client_send(struct rdzv_client *c, const struct msg *m);
+
+bool rdzv_client_serves(const struct rdzv_client *c); /* the service runs here */
+
+/* For what the attempt under way waits, for people; "" when there is none. */
+void rdzv_client_describe(const struct rdzv_client *c, char *ret, size_t size);
 
 /* Who holds the port that could not be bound (on_connected's `taken`). Slow. */
 void rdzv_client_name_holder(const struct rdzv_client *c, char *ret, size_t size);

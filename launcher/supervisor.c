@@ -76,11 +76,11 @@ static int on_message(void *arg, const struct msg *m)
     return agent_message(s->agent, m, clock_ms());
 }
 
-static void on_disconnected(void *arg, bool is_silent)
+static void on_disconnected(void *arg, enum agent_loss loss)
 {
     const struct supervisor *s = arg;
 
-    agent_disconnected(s->agent, is_silent, clock_ms());
+    agent_disconnected(s->agent, loss, clock_ms());
 }
 
 static void on_pause(void *arg, bool is_paused)

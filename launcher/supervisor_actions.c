@@ -38,6 +38,14 @@ static void act_name_holder(void *arg, char *ret, size_t size)
     rdzv_client_name_holder(s->client, ret, size);
 }
 
+static void act_look(void *arg, struct agent_route *ret)
+{
+    const struct supervisor *s = arg;
+
+    ret->is_served_here = rdzv_client_serves(s->client);
+    rdzv_client_describe(s->client, ret->attempt, sizeof(ret->attempt));
+}
+
 static void act_send(void *arg, const struct msg *m)
 {
     const struct supervisor *s = arg;
@@ -237,6 +245,7 @@ void supervisor_actions(struct supervisor *s, struct agent_actions *ret)
         .connect = act_connect,
         .disconnect = act_disconnect,
         .name_holder = act_name_holder,
+        .look = act_look,
         .send = act_send,
         .relay_open = act_relay_open,
         .relay_close = act_relay_close,

@@ -55,6 +55,13 @@ static void act_name_holder(void *arg, char *ret, size_t size)
     (void)snprintf(ret, size, "%s", rig->holder);
 }
 
+static void act_look(void *arg, struct agent_route *ret)
+{
+    struct agent_rig *rig = arg;
+
+    *ret = rig->route;
+}
+
 /* The fields that matter of what is sent most. */
 static void trace_world(struct agent_rig *rig, uint32_t max_world)
 {
@@ -216,6 +223,7 @@ void agent_rig_init(struct agent_rig *rig, const struct agent_rig_config *c)
                     .connect = act_connect,
                     .disconnect = act_disconnect,
                     .name_holder = act_name_holder,
+                    .look = act_look,
                     .send = act_send,
                     .relay_open = act_relay_open,
                     .relay_close = act_relay_close,

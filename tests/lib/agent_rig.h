@@ -17,6 +17,7 @@ struct agent_rig {
     char said[512];              /* the last line, whole; "" */
     int exit_code;               /* -1: not ended */
     const char *holder;          /* of the port that is taken */
+    struct agent_route route;    /* as the agent sees it */
     unsigned n_asked;            /* … for whom it was asked */
 };
 

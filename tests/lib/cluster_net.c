@@ -93,7 +93,8 @@ static void on_end_at_agent(void *arg, uint64_t tag)
     close_agent_end(conn);
     sim_note(&conn->cluster->sim, "node %u: connection %" PRIu64 " ended%s", n->index,
              conn->number, tag ? " in silence" : "");
-    agent_disconnected(n->agent, tag != 0, conn->cluster->sim.now_ms);
+    agent_disconnected(n->agent, tag != 0 ? LOSS_SILENT : LOSS_CLOSED,
+                       conn->cluster->sim.now_ms);
     node_after_call(n);
 }
 
@@ -273,7 +274,7 @@ static void on_silence(void *arg, uint64_t tag)
     close_agent_end(conn);
     sim_at(&n->cluster->sim, arrival(conn, &conn->to_server_ms), on_end_at_server, conn,
            0);
-    agent_disconnected(n->agent, true, n->cluster->sim.now_ms);
+    agent_disconnected(n->agent, LOSS_SILENT, n->cluster->sim.now_ms);
     node_after_call(n);
 }
 

@@ -20,6 +20,12 @@ static void act_disconnect(void *arg)
     net_hang_up(arg);
 }
 
+static void act_look(void *arg, struct agent_route *ret)
+{
+    (void)arg;
+    (void)ret; /* for people, of whom there are none */
+}
+
 static void act_send(void *arg, const struct msg *m)
 {
     net_send(arg, m);
@@ -272,6 +278,7 @@ void node_start(struct node *n)
         .actions = {.arg = n,
                     .connect = act_connect,
                     .disconnect = act_disconnect,
+                    .look = act_look,
                     .send = act_send,
                     .relay_open = act_relay_open,
                     .relay_close = act_relay_close,

@@ -253,17 +253,42 @@ def test_flags_of_torchrun_that_have_no_effect_are_taken(start, bin_dir):
 # --- the endpoint ---
 
 
-@pytest.mark.parametrize("nodes", ["1", "2"])
-@pytest.mark.parametrize("endpoint, why", [
-    ("192.0.2.1:4", ""),  # for documentation: what is in its way depends on the network
-    ("no-such-host.invalid:29400", "no-such-host.invalid does not resolve"),
-    ("refused", "refused"),
+STRANGER = """
+import socket, sys
+s = socket.create_server((sys.argv[1], 4))
+while True:
+    s.accept()[0].sendall(b"SSH-2.0-OpenSSH_9.2p1\\r\\n")
+"""
+
+
+@pytest.fixture
+def endpoint_where(two_hosts, start, wait_for):
+    """endpoint_where(what) is one, seen from the first host, where that is so."""
+    (_, here), (host, there) = two_hosts
+
+    def find(what):
+        if what == "no name":
+            return "no-such-host.invalid:4"
+        if what == "silence":  # what the other host answers goes nowhere
+            subprocess.run(["ip", "-n", host, "route", "add", "blackhole", here], check=True)
+        elif what == "a stranger":
+            start("ip", "netns", "exec", host, sys.executable, "-c", STRANGER, there)
+            wait_for(lambda: there in subprocess.check_output(
+                ["ip", "netns", "exec", host, "ss", "-Hltn"], text=True))
+        return f"{there}:4"
+
+    return find
+
+
+@pytest.mark.parametrize("nodes, what, why", [
+    ("1", "no name", "no-such-host.invalid does not resolve"),
+    ("2", "nobody", "Connection refused, nothing listens there yet"),
+    ("2", "silence", "no answer; is the host up, and does no firewall drop it?"),
+    ("2", "a stranger", "does not speak ctrun's protocol"),
 ])
-def test_nobody_answers_one_line_then_94(two_hosts, bin_dir, start, nodes, endpoint, why):
-    (here, _), (_, there) = two_hosts
-    if endpoint == "refused":
-        endpoint = f"{there}:4"
-    ctrun = start("ip", "netns", "exec", here, bin_dir / "ctrun", f"--nnodes={nodes}",
+def test_nobody_answers_one_line_then_94(two_hosts, endpoint_where, bin_dir, start, nodes, what, why):
+    endpoint = endpoint_where(what)
+    ctrun = start("ip", "netns", "exec", two_hosts[0][0], bin_dir / "ctrun", f"--nnodes={nodes}",
                   f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=4", "/bin/true")
     assert ctrun.wait() == 94
     waiting = [line for line in ctrun.err().splitlines() if "waiting for" in line]
@@ -287,6 +312,14 @@ print(addr, "met")
 IN_HOST = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
 
 
+def start_on(start, tmp_path, rank, host, names, *command):
+    """As start, on one of two_hosts, where /etc/hosts has these `names`."""
+    hosts = tmp_path / f"hosts{rank}"
+    hosts.write_text("".join(f"{address} {name}\n" for name, address in names.items()))
+    return start("ip", "netns", "exec", host, "unshare", "-m", "sh", "-c", IN_HOST, "sh", hosts,
+                 *command)
+
+
 @pytest.mark.parametrize("has_default_route", [True, False])
 def test_own_name_on_loopback_is_reached_by_the_other_node(
     two_hosts, bin_dir, start, tmp_path, has_default_route
@@ -297,13 +330,52 @@ def test_own_name_on_loopback_is_reached_by_the_other_node(
         if has_default_route:
             subprocess.run(["ip", "-n", name, "route", "add", "default", "via",
                             two_hosts[1 - rank][1]], check=True)
-        hosts = tmp_path / f"hosts{rank}"
-        hosts.write_text(f"{'127.0.1.1' if rank == 0 else two_hosts[0][1]} node0\n")
-        agents.append(start(
-            "ip", "netns", "exec", name, "unshare", "-m", "sh", "-c", IN_HOST, "sh", hosts,
-            bin_dir / "ctrun", "--nnodes=2", f"--node-rank={rank}",
-            "--rdzv-endpoint=node0:29400", "--no-python", sys.executable, "-c", MEET,
-            os.path.dirname(__file__)))
+        names = {"node0": "127.0.1.1" if rank == 0 else two_hosts[0][1]}
+        agents.append(start_on(
+            start, tmp_path, rank, name, names, bin_dir / "ctrun", "--nnodes=2",
+            f"--node-rank={rank}", "--rdzv-endpoint=node0:29400", "--no-python", sys.executable,
+            "-c", MEET, os.path.dirname(__file__)))
     assert [a.wait() for a in agents] == [0, 0], [a.err() for a in agents]
     assert "serving the rendezvous on all addresses" in agents[0].err()
     assert [a.out() for a in agents] == [f"{two_hosts[0][1]} met\n"] * 2
+
+
+def test_the_articles_command_makes_one_world_of_two_hosts(two_hosts, bin_dir, start, tmp_path):
+    """As it stands in articles about torchrun, with only that word replaced."""
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys\n"
+                      "print(*(os.environ[k] for k in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')),\n"
+                      "      *sys.argv[1:])\n")
+    names = {f"node{rank}": address for rank, (_, address) in enumerate(two_hosts)}
+    agents = [
+        start_on(start, tmp_path, rank, host, names, bin_dir / "ctrun", "--nnodes=2",
+                 "--nproc_per_node=2", "--rdzv_id=12345", "--rdzv_backend=c10d",
+                 "--rdzv_endpoint=node0:29500", script, "--config-path=configs",
+                 "--config-name=base.yaml")
+        for rank, (host, _) in enumerate(two_hosts)]
+    assert [a.wait() for a in agents] == [0, 0], [a.err() for a in agents]
+    said = sorted(line.split() for a in agents for line in a.out().splitlines())
+    assert len({line[2] for line in said}) == 1 and said[0][2] in names.values()
+    assert [line[:2] + line[3:] for line in said] == [
+        [str(rank), "4", "--config-path=configs", "--config-name=base.yaml"]
+        for rank in range(4)]
+
+
+@pytest.mark.parametrize("own", ["127.0.1.1", "its address"])
+def test_each_node_that_names_itself_as_the_endpoint_is_told(
+    two_hosts, bin_dir, start, tmp_path, wait_for, own
+):
+    agents = []
+    for rank, (host, address) in enumerate(two_hosts):
+        names = {f"node{rank}": own if own[0].isdigit() else address,
+                 f"node{1 - rank}": two_hosts[1 - rank][1]}
+        agents.append(start_on(start, tmp_path, rank, host, names, bin_dir / "ctrun", "--nnodes=2",
+                               "--rdzv-id=12345", f"--rdzv-endpoint=node{rank}:29500",
+                               "--no-python", "/bin/true"))
+    for rank, agent in enumerate(agents):
+        wait_for(lambda a=agent: "waiting for 1 more of 2 nodes" in a.err())
+        assert f"this node hosts the rendezvous at node{rank}:29500 itself, and nobody else " \
+            "has joined job 12345: --rdzv-endpoint and --rdzv-id must be the same on all nodes" \
+            in agent.err()
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() == 128 + signal.SIGTERM

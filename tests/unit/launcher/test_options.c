@@ -668,9 +668,9 @@ static void a_mistake_in_a_variable_names_it(void **state)
         "PET_NNODES: expects N or MIN:MAX, numbers from 1 to 16384, not 'x'");
     refuse_variable("PET_MODULE=yes",
                     "PET_MODULE: expects 1 (on) or 0 (off), not 'yes'");
-    refuse_variable("PET_TEE=3",
-                    "PET_TEE: --tee is not there yet; each rank has its own "
-                    "files under --log-dir");
+    refuse_variable(
+        "PET_TEE=9",
+        "PET_TEE: expects 0 (neither), 1 (stdout), 2 (stderr) or 3 (both), or LOCAL_RANK:MASK,… as 0:3,1:2; not '9'");
 }
 
 static void a_variable_that_is_empty_counts_as_given(void **state)

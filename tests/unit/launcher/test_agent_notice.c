@@ -1,0 +1,139 @@
+/* What people are told while a node waits: for what, and for whom. */
+
+#include "launcher/agent_core.h"
+#include "tests/lib/agent_rig.h"
+#include "tests/lib/cmocka.h"
+
+#include <stdio.h>
+
+/* The service knows of `n` nodes that wait. */
+static void hear_of(struct agent_rig *rig, uint32_t n, const char *also)
+{
+    struct msg pong = {.type = MSG_PONG, .u.pong = {.n_joined = n}};
+
+    (void)snprintf(pong.u.pong.also_waiting, sizeof(pong.u.pong.also_waiting), "%s",
+                   also);
+    agent_rig_tell(rig, &pong);
+}
+
+static void join(struct agent_rig *rig, uint32_t n, const char *also)
+{
+    agent_connected(rig->agent, "", rig->now_ms);
+    agent_rig_welcome(rig, 7, true);
+    hear_of(rig, n, also);
+    agent_rig_skip(rig);
+}
+
+static void a_node_that_hosts_the_rendezvous_and_is_alone_says_so(void **state)
+{
+    WITH_RIG(1, false);
+
+    rig.agent->config.min_nodes = 2;
+    rig.route.is_served_here = true;
+    join(&rig, 1, "");
+    agent_rig_pass(&rig, 1500);
+    agent_rig_expect_said(
+        &rig, "this node hosts the rendezvous at there:1 itself, and nobody else has "
+              "joined job job: --rdzv-endpoint and --rdzv-id must be the same on all "
+              "nodes; waiting for 1 more of 2 nodes, for 59 s at most");
+    agent_rig_release(&rig);
+}
+
+static void a_node_with_others_says_how_many_are_missing(void **state)
+{
+    WITH_RIG(1, false);
+
+    rig.agent->config.min_nodes = 3;
+    rig.agent->config.max_nodes = 4;
+    rig.route.is_served_here = true;
+    join(&rig, 2, "");
+    agent_rig_pass(&rig, 4000);
+    agent_rig_expect_said(&rig,
+                          "joined job job at there:1; waiting for 1 more of 3 to 4 "
+                          "nodes, for 56 s at most");
+    hear_of(&rig, 3, "");
+    agent_rig_pass(&rig, 5000);
+    agent_rig_expect_said(&rig,
+                          "joined job job at there:1; waiting for the others of 3 to 4 "
+                          "nodes (3 are here), for 51 s at most");
+    agent_rig_release(&rig);
+}
+
+static void another_job_that_waits_there_is_named(void **state)
+{
+    WITH_RIG(1, false);
+
+    rig.agent->config.min_nodes = 2;
+    join(&rig, 1, "B");
+    agent_rig_pass(&rig, 1500);
+    agent_rig_expect_said(&rig, "joined job job at there:1 (also waiting here: job B); "
+                                "waiting for 1 more of 2 nodes, for 59 s at most");
+    agent_rig_release(&rig);
+}
+
+static void an_attempt_without_an_answer_is_described(void **state)
+{
+    WITH_RIG(1, false);
+
+    (void)snprintf(rig.route.attempt, sizeof(rig.route.attempt), "10.0.0.9: no answer");
+    agent_rig_pass(&rig, 1500);
+    agent_rig_expect_said(&rig, "waiting for the rendezvous at there:1 (10.0.0.9: no "
+                                "answer), for 59 s at most");
+    agent_rig_release(&rig);
+}
+
+static void
+what_is_no_rendezvous_is_told_from_one_that_closes_and_one_that_is_mute(void **state)
+{
+    static const struct {
+        enum agent_loss loss;
+        const char *said;
+    } cases[] = {
+        {LOSS_FOREIGN, "waiting for the rendezvous at there:1 (what answers there does "
+                       "not speak ctrun's protocol), for 59 s at most"},
+        {LOSS_CLOSED, "waiting for the rendezvous at there:1 (it accepts connections "
+                      "and closes them: is it a rendezvous of ctrun?), for 59 s at "
+                      "most"},
+        {LOSS_SILENT, "waiting for the rendezvous at there:1 (it accepts connections, "
+                      "but does not answer), for 59 s at most"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        WITH_RIG(1, false);
+        agent_connected(rig.agent, "", rig.now_ms);
+        agent_disconnected(rig.agent, cases[i].loss, rig.now_ms);
+        agent_rig_pass(&rig, 1500);
+        agent_rig_expect_said(&rig, cases[i].said);
+        agent_rig_release(&rig);
+    }
+}
+
+static void a_lost_service_is_awaited_by_a_node_that_had_joined(void **state)
+{
+    WITH_RIG(1, false);
+
+    rig.agent->config.min_nodes = 2;
+    join(&rig, 1, "");
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_pass(&rig, 1500);
+    agent_rig_expect_said(&rig, "waiting for the rendezvous at there:1 (it closed the "
+                                "connection), for 59 s at most");
+    agent_rig_release(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_that_hosts_the_rendezvous_and_is_alone_says_so),
+        cmocka_unit_test(a_node_with_others_says_how_many_are_missing),
+        cmocka_unit_test(another_job_that_waits_there_is_named),
+        cmocka_unit_test(an_attempt_without_an_answer_is_described),
+        cmocka_unit_test(
+            what_is_no_rendezvous_is_told_from_one_that_closes_and_one_that_is_mute),
+        cmocka_unit_test(a_lost_service_is_awaited_by_a_node_that_had_joined),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
