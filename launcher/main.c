@@ -5,6 +5,7 @@
 #include "launcher/options.h"
 #include "launcher/path.h"
 #include "launcher/supervisor.h"
+#include "launcher/terminal.h"
 
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -97,6 +98,7 @@ int main(int argc, char **argv)
 {
     struct launch_options options;
     struct errmsg msg = {0};
+    struct terminal terminal;
     struct keeper keeper;
     int exit_code;
 
@@ -123,8 +125,12 @@ int main(int argc, char **argv)
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;
     }
+    terminal_remember(&terminal);
     print_warnings(&options);
     exit_code = supervisor_run(&options, &keeper, environ);
     keeper_stop(&keeper);
+    if (exit_code != EXIT_SUCCESS) { /* else the program may have meant it */
+        terminal_restore(&terminal);
+    }
     return exit_code;
 }

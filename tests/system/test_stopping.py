@@ -2,8 +2,11 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
+import termios
 
 import pytest
 import training
@@ -128,3 +131,124 @@ def test_pid_1_reaps_orphans_that_are_not_its_workers(pid_1, wait_for, tmp_path)
     wait_for(lambda: training.children(pid) == [keeper])
     os.kill(pid, signal.SIGTERM)
     assert box.wait() == 128 + signal.SIGTERM
+
+
+# --- at a terminal ---
+
+
+class Terminal:
+    """ctrun in the foreground of a terminal of its own, of which this is the user's end."""
+
+    def __init__(self, args, env):
+        self.seen = b""
+        self.status = None
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(args[0], [str(a) for a in args], env)
+
+    def shows(self, text):
+        """True when it has shown that; takes what is there, without waiting."""
+        while select.select([self.fd], [], [], 0)[0]:
+            try:
+                got = os.read(self.fd, 65536)
+            except OSError:
+                break  # nobody has it open any more
+            if not got:
+                break
+            self.seen += got
+        return text in self.seen
+
+    def type(self, text):
+        os.write(self.fd, text)
+
+    def has_ended(self):
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+
+@pytest.fixture
+def terminal(bin_dir, tmp_path):
+    """terminal(script, *arguments, nproc=1) runs a Python script by ctrun in a terminal."""
+    opened = []
+
+    def run(script, *arguments, nproc=1):
+        path = tmp_path / "script.py"
+        path.write_text(script)
+        opened.append(Terminal([bin_dir / "ctrun", "--standalone", f"--nproc-per-node={nproc}",
+                                path, *arguments], {**os.environ, "TMPDIR": str(tmp_path)}))
+        return opened[-1]
+
+    yield run
+    for t in opened:
+        if not t.has_ended():
+            os.kill(t.pid, signal.SIGKILL)
+            os.waitpid(t.pid, 0)
+        t.close()
+
+
+# as torch.distributed.breakpoint() does
+OF_TORCH = "sys.stdin = open('/dev/stdin'); pdb.Pdb(nosigint=True).set_trace()"
+
+
+@pytest.mark.parametrize("nproc, debugger", [(1, "breakpoint()"), (2, OF_TORCH)])
+def test_debugger_works_in_a_worker(terminal, wait_for, nproc, debugger):
+    """With several the last rank has the breakpoint: all have the user's stdin."""
+    t = terminal(f"import os, pdb, sys\nif int(os.environ['RANK']) == {nproc - 1}:\n"
+                 f"    {debugger}\n    print('through')\n", nproc=nproc)
+    wait_for(lambda: t.shows(b"-> print('through')") or t.has_ended())
+    t.type(b"p 6 * 7000\n")
+    wait_for(lambda: t.shows(b"42000") or t.has_ended())
+    t.type(b"c\n")
+    wait_for(t.has_ended)
+    assert t.shows(b"through") and t.status == 0, t.seen
+
+
+SLEEPER = """
+import os, signal, sys, time
+def on_signal(number, frame):
+    print("got", number, flush=True)
+    sys.exit(0)
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, on_signal)
+with open(sys.argv[1], "w") as f:
+    f.write(str(os.getpid()))
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_ctrl_c_reaches_the_workers_once(terminal, wait_for, tmp_path):
+    t = terminal(SLEEPER, tmp_path / "pid")
+    wait_for(lambda: t.shows(b"up"))
+    t.type(b"\x03")
+    wait_for(t.has_ended)
+    assert t.status == 128 + signal.SIGINT
+    assert t.shows(b"got 2") and t.seen.count(b"got") == 1
+
+
+def test_terminal_that_is_closed_leaves_nothing(terminal, wait_for, tmp_path):
+    t = terminal(SLEEPER, tmp_path / "pid")
+    wait_for(lambda: t.shows(b"up"))
+    t.close()  # HUP to ctrun, which passes it on; what both say then goes nowhere
+    wait_for(t.has_ended)
+    assert t.status == 128 + signal.SIGHUP
+    assert not any(alive(pid) for pid in pids_in(tmp_path / "pid"))
+
+
+def test_terminal_is_as_it_was_after_a_worker_was_killed_at_a_prompt(terminal, wait_for):
+    t = terminal("import os, signal, termios\n"
+                 "mode = termios.tcgetattr(0)\n"
+                 "mode[3] &= ~(termios.ECHO | termios.ICANON)\n"
+                 "termios.tcsetattr(0, termios.TCSANOW, mode)\n"
+                 "os.kill(os.getpid(), signal.SIGKILL)\n")
+    before = termios.tcgetattr(t.fd)
+    wait_for(t.has_ended)
+    assert t.status == 128 + signal.SIGKILL
+    assert termios.tcgetattr(t.fd) == before and before[3] & termios.ECHO
