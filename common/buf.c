@@ -84,18 +84,25 @@ void buf_consume(struct buf *b, size_t size)
     }
 }
 
-int buf_printf(struct buf *b, const char *fmt, ...)
+int buf_vprintf(struct buf *b, const char *fmt, va_list args)
 {
     char *text = NULL;
-    va_list args;
-    int n;
+    int n = vasprintf(&text, fmt, args);
     int rv;
 
-    va_start(args, fmt);
-    n = vasprintf(&text, fmt, args);
-    va_end(args);
     ASSERT(n >= 0);
     rv = buf_append(b, text, (size_t)n);
     mem_free(text);
+    return rv;
+}
+
+int buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list args;
+    int rv;
+
+    va_start(args, fmt);
+    rv = buf_vprintf(b, fmt, args);
+    va_end(args);
     return rv;
 }

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,5 +44,6 @@ void buf_consume(struct buf *b, size_t size);
 
 /* Appends formatted text, without its terminator. */
 int buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+int buf_vprintf(struct buf *b, const char *fmt, va_list args);
 
 #endif

@@ -358,6 +358,21 @@ static void put_substituted(struct buf *texts, const char *arg, uint32_t local_r
     buf_release(&out);
 }
 
+/* As torchrun's --run-path does it. */
+#define RUN_PATH                           \
+    "import runpy, sys; del sys.argv[0]; " \
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+
+/* Python itself looks at it. */
+static int find_script(const char *name, struct errmsg *msg)
+{
+    struct stat st;
+
+    return stat(name, &st) == 0 ? 0
+                                : errmsg_set(msg, ERR_MISSING, "cannot run %.200s: %s",
+                                             name, err_text(-errno));
+}
+
 int worker_command_make(const struct worker_command *command, char *const *program,
                         uint32_t local_rank, char ***ret, struct errmsg *msg)
 {
@@ -367,7 +382,9 @@ int worker_command_make(const struct worker_command *command, char *const *progr
     struct buf texts;
     int rv = 0;
 
-    if (!command->module) {
+    if (command->run_path) {
+        rv = find_script(program[0], msg);
+    } else if (!command->module) {
         rv = find_runner(command, program[0], path, &runner, msg);
     }
     if (rv == 0 && runner == RUN_BY_PYTHON) {
@@ -381,10 +398,13 @@ int worker_command_make(const struct worker_command *command, char *const *progr
         texts_put(&texts, python);
         texts_put(&texts, "-u");
     }
-    if (command->module) {
+    if (command->run_path) {
+        texts_put(&texts, "-c");
+        texts_put(&texts, RUN_PATH);
+    } else if (command->module) {
         texts_put(&texts, "-m");
     }
-    texts_put(&texts, command->module ? program[0] : path);
+    texts_put(&texts, command->run_path || command->module ? program[0] : path);
     for (size_t i = 1; program[i]; i++) {
         put_substituted(&texts, program[i], local_rank);
     }

@@ -10,11 +10,12 @@
 #include <stdint.h>
 
 /* How the program is run: `program` verbatim, or through an interpreter (python -u,
- * -m), as design.md §1 says; a bare name is looked up beside ctrun (`self_dir`), then
+ * -m, runpy), as design.md §1 says; a bare name is looked up beside ctrun (`self_dir`), then
  * in PATH.
  * `${local_rank}` in arguments is substituted. One mem_alloc'ed block. */
 struct worker_command {
     bool module, no_python;
+    bool run_path; /* goes before both */
     const char *self_dir;
     const char *python; /* PYTHON_EXEC; NULL or "": python3, then python in PATH */
     const char *path;   /* PATH */

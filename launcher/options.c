@@ -41,7 +41,7 @@ static bool take_verb(int argc, char *const *argv, struct launch_options *o,
 
 static int finish(struct parse *p, struct errmsg *msg)
 {
-    if (p->o.module && p->o.no_python) {
+    if (p->o.module && p->o.no_python && !p->o.run_path) {
         return errmsg_set(msg, ERR_INVALID,
                           "--module and --no-python exclude each other; leave one out");
     }

@@ -48,8 +48,9 @@ struct launch_options {
     char local_addr[256];   /* number or name; "": not given */
     int32_t node_rank;      /* -1: not given */
     enum store_access store_access;
-    bool module, no_python;
-    char note[200];            /* what was asked for without an effect; "": nothing */
+    bool module, no_python, run_path;
+    bool logs_events; /* a line of JSON on stderr for what becomes of each worker */
+    char note[200];   /* what was asked for without an effect; "": nothing */
     struct signal_set signals; /* --signals-to-handle */
     uint32_t shutdown_s;       /* --shutdown-timeout */
     bool has_shutdown_s;       /* … was given */

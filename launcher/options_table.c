@@ -200,6 +200,17 @@ static const struct option_spec specs[] = {
          "The time between a signal that is passed on, or word to leave, and KILL "
          "(default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30). After a failure it is "
          "30 at most: a hung rank must not hold up the restart."},
+    {.name = "run-path",
+     .set = option_set_true,
+     FIELD(o.run_path),
+     .help = "Run the script by Python's runpy.run_path, in a process of its own; "
+             "--module and --no-python have no effect then."},
+    {.name = "event-log-handler",
+     .value = "null|console",
+     .set = launch_on_event_log_handler,
+     .help =
+         "console: a line of JSON on stderr when a worker starts or ends, and at the "
+         "end, as torchrun's (default null: none)."},
     {.name = "monitor-interval",
      .value = "SECONDS",
      .set = launch_on_monitor_interval,
@@ -220,10 +231,6 @@ static const struct option_spec specs[] = {
      .set = option_set_help,
      FIELD(o.version),
      .help = "Show the version."},
-    {.name = "event-log-handler",
-     .value = "NAME",
-     .remedy = "events are lines on stderr; leave the option out"},
-    {.name = "run-path", .remedy = "leave it out: the script is run by python -u"},
     {.name = "logs-specs",
      .value = "NAME",
      .elsewhere =

@@ -203,6 +203,22 @@ int launch_on_store_access(void *target, const struct option_spec *spec,
                       value);
 }
 
+int launch_on_event_log_handler(void *target, const struct option_spec *spec,
+                                const char *value, struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    (void)spec;
+    p->o.logs_events = strcmp(value, "console") == 0;
+    if (p->o.logs_events || strcmp(value, "null") == 0) {
+        return 0;
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "'%.80s' is not there, and plug-ins are Python's; use null or "
+                      "console",
+                      value);
+}
+
 int launch_on_start_method(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg)
 {

@@ -165,6 +165,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     ASSERT(!s->is_ending);
     s->is_ending = true;
     s->exit_code = exit_code;
+    supervisor_event_over(s);
     relay_stop(s->relay);
     s->relay = NULL;
     supervisor_close_workers(s);
@@ -334,6 +335,7 @@ static int resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
     }
     s->command = (struct worker_command){.module = s->options->module,
                                          .no_python = s->options->no_python,
+                                         .run_path = s->options->run_path,
                                          .self_dir = s->self_dir,
                                          .python = python,
                                          .path = path};
@@ -369,6 +371,7 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
         return rv;
     }
     own_lines_start(); /* no failure from here on */
+    s->started_ms = clock_ms();
     make_slots(s);
     make_agent(s, agent_id);
     agent_start(s->agent, clock_ms());

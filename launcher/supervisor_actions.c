@@ -114,6 +114,9 @@ static void act_control(void *arg, uint32_t number, const struct control *c)
     const struct supervisor *s = arg;
     int rv = s->slots[number].channel ? channel_send(s->slots[number].channel, c) : 0;
 
+    if (c->type == CONTROL_ABORT || c->type == CONTROL_LEAVE) {
+        s->slots[number].was_stopped = true;
+    }
     if (rv < 0) { /* it does not read, or is gone: its end, or KILL, follows */
         log_debug("a worker did not take a control message", "local_rank=%u error=%s",
                   number, err_name(rv));

@@ -3,7 +3,7 @@
 
 /* What the supervisor's files share: supervisor.c (start, loop, end),
  * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes),
- * supervisor_signals.c.
+ * supervisor_signals.c, supervisor_events.c (--event-log-handler).
  */
 
 #include "launcher/access.h"
@@ -31,6 +31,9 @@ struct slot {
     bool is_closing;         /* … and reads it to the end */
     bool has_failed;         /* to be started; `trouble` says why */
     bool is_mistake;         /* … another start would end the same way */
+    bool was_stopped;        /* by us: with its generation, or at the end */
+    uint32_t pid;            /* 0: not known */
+    int status;              /* as of waitpid, once it has ended */
     uint64_t wall_ms;        /* when it ended */
     char trouble[512];
     char error_file[PATH_MAX]; /* "": none */
@@ -65,7 +68,10 @@ struct supervisor {
     bool has_failed_worker;     /* some time: what it said is kept */
     char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
     struct worker_command command;
-    struct access access; /* of the relay at hand */
+    struct access access;     /* of the relay at hand */
+    struct topology topology; /* of the last round; world_size 0: none */
+    uint32_t failures;        /* of the job, as it was told then */
+    uint64_t started_ms;
 };
 
 /* supervisor_actions.c */
@@ -73,6 +79,11 @@ void supervisor_actions(struct supervisor *s, struct agent_actions *ret);
 void supervisor_end(struct supervisor *s, int exit_code);
 /* After everything: may block. */
 void supervisor_leave_error(const struct supervisor *s);
+
+/* supervisor_events.c: nothing, unless they are wanted. `raw_error`: "" for none. */
+void supervisor_event_start(const struct slot *slot);
+void supervisor_event_end(const struct slot *slot, const char *raw_error);
+void supervisor_event_over(const struct supervisor *s);
 
 /* supervisor_workers.c */
 void supervisor_spawn(struct supervisor *s, const struct agent_round *round);

@@ -89,6 +89,9 @@ static void on_output_closed(void *arg)
     slot->is_closing = false;
     read_error_file(slot, &error, &end);
     remove_error_file(slot);
+    if (!slot->has_failed) {
+        supervisor_event_end(slot, end.message);
+    }
     end.tail = output_tail(s->output, slot->number);
     end.log_path = output_log_path(s->output, slot->number);
     if (slot->has_failed) {
@@ -226,6 +229,8 @@ static int spawn_slot(struct slot *slot, const struct agent_round *round, int fd
         return rv;
     }
     choose_error_file(slot, round->generation);
+    slot->was_stopped = false;
+    slot->pid = 0;
     env = make_env(slot, round);
     spawn.argv = argv;
     spawn.env = env;
@@ -262,6 +267,8 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
         0) {
         log_error(msg.text, "%s", ""); /* the workers will say that nobody answers */
     }
+    s->topology = round->topology;
+    s->failures = round->failures;
     for (uint32_t i = 0; i < s->nproc; i++) {
         spawn_one(&s->slots[i], round);
     }
@@ -293,6 +300,8 @@ void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
 {
     int rv = keeper_kill(s->keeper, number, signal);
 
+    s->slots[number].was_stopped = true;
+
     if (rv < 0) { /* the keeper is gone, which its socket tells too */
         log_debug("cannot signal a worker", "local_rank=%u error=%s", number,
                   err_name(rv));
@@ -317,6 +326,7 @@ static void on_exited(struct slot *slot, const struct keeper_event *event)
     end.wall_ms = slot->wall_ms;
     channel_close(slot->channel); /* what it said last comes before its end */
     slot->channel = NULL;
+    slot->status = event->status;
     s->has_failed_worker = s->has_failed_worker || event->status != 0;
     agent_exited(s->agent, slot->number, &end, now_ms);
     close_slot(slot);
@@ -332,6 +342,8 @@ static void on_event(struct supervisor *s, const struct keeper_event *event)
     slot = &s->slots[event->id];
     switch (event->type) {
     case KEEPER_SPAWNED:
+        slot->pid = (uint32_t)event->pid;
+        supervisor_event_start(slot);
         agent_spawned(s->agent, slot->number, (uint32_t)event->pid, clock_ms());
         break;
     case KEEPER_FAILED:

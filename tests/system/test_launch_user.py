@@ -185,6 +185,25 @@ def test_options_of_ctrun_and_of_its_worker_know_each_others_place(start, bin_di
         assert "is an option of ctrun: put it before ctrun-worker" in worker.err(), name
 
 
+def test_events_are_lines_of_json(start, bin_dir):
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--rdzv-id=j", "--event-log-handler=console",
+                  bin_dir / "fake-worker", "--on", "rank=0", "exit=3", "hang")
+    assert ctrun.wait() == 3
+    events = [json.loads(line) for line in ctrun.err().splitlines() if line.startswith("{")]
+    assert all(e["metadata"]["run_id"] == "j" for e in events)
+    told = [(e["source"], e["metadata"]["global_rank"], e["metadata"]["state"]) for e in events]
+    assert sorted(told[:2]) == [("WORKER", 0, "START"), ("WORKER", 1, "START")]
+    assert sorted(told[2:4]) == [("WORKER", 0, "FAILED"), ("WORKER", 1, "TERMINATED")]
+    assert told[4:] == [("AGENT", None, "FAILED")]
+
+
+def test_run_path_runs_the_script_by_runpy(start, bin_dir, tmp_path):
+    (tmp_path / "a.py").write_text("import sys; print(__name__, sys.argv[1:], sys.argv[0][-4:])\n")
+    ctrun = start(bin_dir / "ctrun", "--run-path", tmp_path / "a.py", "x", "-c")
+    assert ctrun.wait() == 0
+    assert ctrun.out() == "__main__ ['x', '-c'] a.py\n"
+
+
 @pytest.mark.parametrize("python, words", [
     ("/nope", "PYTHON_EXEC=/nope: no such file"),
     ("python-9", "PYTHON_EXEC=python-9: no such program in PATH"),

@@ -277,6 +277,19 @@ static void programs_are_executed_and_everything_else_is_pythons(void **state)
                    "! cannot run @/missing.py: No such file or directory");
 }
 
+static void run_path_goes_before_what_the_program_is(void **state)
+{
+    struct worker_command c = command_of_test();
+
+    (void)state;
+    c.run_path = c.module = c.no_python = true;
+    assert_command(&c, in_folder("tool"),
+                   "@/path/python3 -u -c import runpy, sys; del sys.argv[0]; "
+                   "runpy.run_path(sys.argv[0], run_name='__main__') @/tool x");
+    assert_command(&c, in_folder("missing.py"),
+                   "! cannot run @/missing.py: No such file or directory");
+}
+
 static void bare_names_are_found_beside_ctrun_then_in_path(void **state)
 {
     struct worker_command c = command_of_test();
@@ -502,6 +515,7 @@ int main(void)
         cmocka_unit_test(programs_are_executed_and_everything_else_is_pythons),
         cmocka_unit_test(what_cannot_be_executed_is_refused_in_one_line),
         cmocka_unit_test(what_is_neither_elf_nor_a_script_is_refused_in_one_line),
+        cmocka_unit_test(run_path_goes_before_what_the_program_is),
         cmocka_unit_test(bare_names_are_found_beside_ctrun_then_in_path),
         cmocka_unit_test(modules_and_other_interpreters_are_run_as_asked),
         cmocka_unit_test(without_a_named_interpreter_python3_is_taken_then_python),

@@ -386,8 +386,7 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
 
 static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {"--event-log-handler=null", "--run-path",
-                                        "--numa-binding=node",
+    static const char *const names[] = {"--numa-binding=node",
                                         "--print-completion=bash"};
 
     (void)state;
@@ -477,7 +476,16 @@ static void flags_of_torchrun_without_an_effect_are_accepted(void **state)
     ACCEPT(&o, "--monitor-interval=0.1", "--start-method", "spawn", "a");
     assert_string_equal(o.program[0], "a");
     ACCEPT(&o, "--monitor_interval", "5", "--start-method=fork", "a");
-    ACCEPT(&o, "--start_method=forkserver", "a");
+    ACCEPT(&o, "--start_method=forkserver", "--event-log-handler=null", "a");
+    assert_false(o.logs_events);
+    ACCEPT(&o, "--event_log_handler", "console", "a");
+    assert_true(o.logs_events);
+    ACCEPT(&o, "--run-path", "-m", "--no-python", "a"); /* it goes before both */
+    assert_true(o.run_path);
+    REFUSE(
+        "--event-log-handler: 'mine' is not there, and plug-ins are Python's; use null "
+        "or console",
+        "--event-log-handler=mine", "a");
     REFUSE("--monitor-interval: expects seconds, a number above 0, not '0'",
            "--monitor-interval=0", "a");
     REFUSE("--monitor-interval: expects seconds, a number above 0, not 'soon'",
