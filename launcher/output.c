@@ -1,4 +1,5 @@
-/* Happy path of a slot: output_open_rank makes two pipes and polls our ends →
+/* Happy path of a slot: output_open_rank makes two pipes (or pseudo-terminals) and polls
+ * our ends →
  * on_readable reads a bounded piece and hands it to slot_take → output_close_rank reads
  * what is left, then asks both writers for a mark → on_wake sees the marks, closes the
  * handles, calls back. Failures: a writer is full → the pipe is not polled until
@@ -10,13 +11,16 @@
 
 #include "launcher/output_slot.h"
 #include "launcher/path.h"
+#include "launcher/pty.h"
 
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,6 +66,8 @@ static void take_config(struct output *o, const struct output_config *config)
     o->log_base = config->log_base ? mem_strdup(config->log_base) : NULL;
     o->makes_files_late = config->makes_files_late;
     o->max_size = config->max_size;
+    o->on_resized = config->on_resized;
+    o->resized_arg = config->arg;
     if (config->redirects) {
         o->redirects = *config->redirects;
     }
@@ -74,21 +80,50 @@ static void take_config(struct output *o, const struct output_config *config)
     }
 }
 
-static bool can_erase(int fd)
+static void look_at_consoles(struct output *o)
 {
     const char *term =
         getenv("TERM"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
 
-    return isatty(fd) && term && strcmp(term, "dumb") != 0;
-}
-
-static void look_at_consoles(struct output *o)
-{
-    o->consoles[0].can_erase = can_erase(STDOUT_FILENO);
-    o->consoles[1].can_erase = can_erase(STDERR_FILENO);
+    for (int i = 0; i < 2; i++) {
+        o->is_terminal[i] = isatty(STDOUT_FILENO + i);
+        o->consoles[i].can_erase =
+            o->is_terminal[i] && term && strcmp(term, "dumb") != 0;
+    }
     o->console[0] = &o->consoles[0];
     o->console[1] = path_is_same_file(STDOUT_FILENO, STDERR_FILENO) ? &o->consoles[0]
                                                                     : &o->consoles[1];
+}
+
+static void on_resized(uv_signal_t *handle, int signal)
+{
+    struct output *o = handle->data;
+
+    (void)signal;
+    for (size_t i = 0; i < 2 * o->n_slots; i++) {
+        const struct slot *s = o->slots[i / 2];
+
+        if (s && s->streams[i % 2].fd >= 0 && o->is_terminal[i % 2]) {
+            pty_resize(s->streams[i % 2].fd, STDOUT_FILENO + (int)(i % 2)); /* a pipe
+                                                                     has no size */
+        }
+    }
+    if (o->on_resized) {
+        o->on_resized(o->resized_arg);
+    }
+}
+
+/* Where that cannot be, workers keep the size that they began with. */
+static void watch_size(struct output *o)
+{
+    if ((o->is_terminal[0] || o->is_terminal[1]) &&
+        uv_signal_init(o->loop, &o->resized) == 0) {
+        o->resized.data = o;
+        o->watches_size = true;
+        closer_opened(&o->closer);
+        uv_unref((uv_handle_t *)&o->resized);
+        (void)uv_signal_start(&o->resized, on_resized, SIGWINCH);
+    }
 }
 
 int output_new(const struct output_config *config, struct output **ret,
@@ -100,6 +135,7 @@ int output_new(const struct output_config *config, struct output **ret,
     take_config(o, config);
     look_at_consoles(o);
     buf_init(&o->lines, SIZE_MAX / 2); /* of what is read at once, with its prefixes */
+    closer_init(&o->closer);
     rv = uv_async_init(o->loop, &o->wake, on_wake);
     if (rv < 0) {
         release(o);
@@ -109,9 +145,9 @@ int output_new(const struct output_config *config, struct output **ret,
     ASSERT(rv == 0); /* sets fields only */
     o->wake.data = o;
     o->timer.data = o;
-    closer_init(&o->closer);
     closer_opened(&o->closer);
     closer_opened(&o->closer);
+    watch_size(o);
     for (int i = 0; i < 2; i++) {
         o->writers[i] = writer_new(OUTPUT_QUEUE_MAX, wake_loop, o);
     }
@@ -326,6 +362,10 @@ static struct slot *make_slot(struct output *o, uint32_t index)
     s->path[0] = '\0';
     s->output = o;
     s->index = index;
+    for (size_t i = 0; i < 2; i++) {
+        s->streams[i].slot = s;
+        s->streams[i].fd = -1;
+    }
     return s;
 }
 
@@ -346,6 +386,13 @@ static struct slot *slot_at(struct output *o, uint32_t index)
     return o->slots[index];
 }
 
+/* A program finds a terminal where ctrun has one and passes its bytes on as they are. */
+static bool wants_pty(const struct stream *st, int number)
+{
+    return st->slot->mode == MODE_FOREIGN && st->route.to_console &&
+           !st->route.is_teed && st->slot->output->is_terminal[number];
+}
+
 /* Only our end does not block: the worker's is another open file. */
 static int make_pipe(int ends[2])
 {
@@ -362,14 +409,30 @@ static int make_pipe(int ends[2])
     return 0;
 }
 
-static int make_pipes(int out[2], int err[2])
+/* The ends of one of a worker's streams. */
+static int make_ends(const struct stream *st, int number, int ends[2])
 {
-    int rv = make_pipe(out);
+    int rv;
+
+    if (wants_pty(st, number)) {
+        rv = pty_open(STDOUT_FILENO + number, ends);
+        if (rv == 0) {
+            return 0;
+        }
+        log_debug("no pseudo-terminal, a pipe instead", "rank=%u error=\"%s\"",
+                  st->slot->rank, err_text(rv));
+    }
+    return make_pipe(ends);
+}
+
+static int make_all_ends(struct slot *s, int out[2], int err[2])
+{
+    int rv = make_ends(&s->streams[0], 0, out);
 
     if (rv < 0) {
         return rv;
     }
-    rv = make_pipe(err);
+    rv = make_ends(&s->streams[1], 1, err);
     if (rv < 0) {
         (void)close(out[0]);
         (void)close(out[1]);
@@ -382,7 +445,6 @@ static void open_stream(struct slot *s, struct stream *st, int fd)
     int rv = uv_poll_init(s->output->loop, &st->poll, fd);
 
     ASSERT(rv == 0); /* a pipe can be polled */
-    st->slot = s;
     st->fd = fd;
     st->poll.data = st;
     closer_opened(&s->closer);
@@ -398,13 +460,15 @@ int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
     int rv;
 
     ASSERT(s->state == SLOT_FREE && !o->is_stopping);
-    rv = make_pipes(out, err);
+    s->rank = rank;
+    s->generation = generation;
+    slot_begin(s);
+    rv = make_all_ends(s, out, err);
     if (rv < 0) {
+        slot_end(s);
         return errmsg_set(msg, rv, "making pipes for rank %u: %s", rank, err_text(rv));
     }
     s->state = SLOT_OPEN;
-    s->rank = rank;
-    s->generation = generation;
     o->n_open++;
     closer_init(&s->closer);
     open_stream(s, &s->streams[0], out[0]);
@@ -413,7 +477,6 @@ int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
     ASSERT(rv == 0); /* sets fields only */
     s->timer.data = s;
     closer_opened(&s->closer);
-    slot_begin(s);
     ret_ends[0] = out[1];
     ret_ends[1] = err[1];
     return 0;
@@ -523,6 +586,9 @@ static void free_writers(struct output *o)
     closer_finish(&o->closer, on_output_closed, o);
     uv_close((uv_handle_t *)&o->wake, on_output_handle_closed);
     uv_close((uv_handle_t *)&o->timer, on_output_handle_closed);
+    if (o->watches_size) {
+        uv_close((uv_handle_t *)&o->resized, on_output_handle_closed);
+    }
 }
 
 static void on_stop_bound(uv_timer_t *timer)

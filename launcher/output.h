@@ -9,7 +9,9 @@
  * engine. Files are written by a thread, so that a hung file system never holds the
  * loop; when that thread is behind, pipes are not read (back-pressure, not memory),
  * first those that have most to say. A long line (> 64 KiB) is passed on in parts; a
- * progress bar, which has no end, as it is drawn. Loop thread only. */
+ * progress bar, which has no end, as it is drawn. Where our own stdout or stderr is a
+ * terminal, what a foreign program has there, and is passed on without a prefix, is a
+ * pseudo-terminal. Loop thread only. */
 
 #include "common/err.h"
 
@@ -35,12 +37,14 @@ struct output_config {
     const char *filters[2]; /* of stdout and stderr (line_filter.h); NULL: none. Such
                                lines of teed streams also go to <log_base>/attempt_<g>/
                                filtered_{stdout,stderr}.log, of all ranks */
+    void (*on_resized)(void *arg); /* the workers' terminals have another size; NULL */
+    void *arg;
 };
 
 int output_new(const struct output_config *config, struct output **ret,
                struct errmsg *msg) MUST_CHECK;
 
-/* A worker of generation g starts: makes its pipes. The returned descriptors are the
+/* A worker of generation g starts: makes its pipes, or pseudo-terminals. The returned descriptors are the
  * child's ends, stdout's and stderr's (CLOEXEC; the caller closes its copies after the
  * spawn). `slot` = local rank. */
 int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,

@@ -94,7 +94,12 @@ struct output {
     struct writer *writers[2]; /* files, console */
     struct console consoles[2];
     struct console *console[2]; /* of stdout, of stderr: the same one where they are */
-    struct buf lines;           /* those being given their prefix */
+    bool is_terminal[2];        /* stdout, stderr */
+    bool watches_size;
+    uv_signal_t resized;
+    void (*on_resized)(void *arg);
+    void *resized_arg;
+    struct buf lines; /* those being given their prefix */
     uv_async_t wake;
     uv_timer_t timer;  /* the bound on the writers' end */
     uint64_t progress; /* of the writers, when it was started */

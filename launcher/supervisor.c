@@ -220,6 +220,8 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .role = "default",
         .host = s->host,
         .filters = {o->filters[0], o->filters[1]},
+        .on_resized = supervisor_on_resized,
+        .arg = s,
     };
     struct rdzv_client_config client = {
         .loop = &s->loop,

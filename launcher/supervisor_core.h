@@ -88,6 +88,7 @@ void supervisor_event_over(const struct supervisor *s);
 /* supervisor_workers.c */
 void supervisor_spawn(struct supervisor *s, const struct agent_round *round);
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal);
+void supervisor_on_resized(void *supervisor); /* our terminal, and so the workers' */
 void supervisor_on_keeper(struct supervisor *s);
 void supervisor_report_failed_spawns(struct supervisor *s);
 void supervisor_close_workers(struct supervisor *s);

@@ -308,6 +308,18 @@ void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
     }
 }
 
+/* Their terminal is not their controlling one: the kernel tells nobody. */
+void supervisor_on_resized(void *supervisor)
+{
+    struct supervisor *s = supervisor;
+
+    for (uint32_t i = 0; i < s->nproc && !s->is_ending; i++) {
+        if (s->slots[i].is_open && !s->slots[i].is_closing) {
+            supervisor_kill(s, i, SIGWINCH);
+        }
+    }
+}
+
 static void on_failed(struct slot *slot, int error)
 {
     (void)snprintf(slot->trouble, sizeof(slot->trouble), "cannot start %s: %s",
