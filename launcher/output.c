@@ -1,5 +1,4 @@
-/* Happy path of a slot: output_open_rank makes two pipes (or pseudo-terminals) and polls
- * our ends →
+/* Happy path of a slot: output_open_rank makes its ends (output_ends.c) and polls ours →
  * on_readable reads a bounded piece and hands it to slot_take → output_close_rank reads
  * what is left, then asks both writers for a mark → on_wake sees the marks, closes the
  * handles, calls back. Failures: a writer is full → the pipe is not polled until
@@ -10,22 +9,18 @@
 #include "launcher/output.h"
 
 #include "launcher/output_slot.h"
-#include "launcher/path.h"
-#include "launcher/pty.h"
 
 #include "common/err.h"
-#include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
+    SILENCE_MS = 100,
     STILL_MS = 2000, /* a writer that stands still so long hangs … */
     MAX_WAITS = 15,  /* … and one that creeps is waited for so many times */
     PIPE_DEFAULT = 65536,
@@ -80,52 +75,6 @@ static void take_config(struct output *o, const struct output_config *config)
     }
 }
 
-static void look_at_consoles(struct output *o)
-{
-    const char *term =
-        getenv("TERM"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
-
-    for (int i = 0; i < 2; i++) {
-        o->is_terminal[i] = isatty(STDOUT_FILENO + i);
-        o->consoles[i].can_erase =
-            o->is_terminal[i] && term && strcmp(term, "dumb") != 0;
-    }
-    o->console[0] = &o->consoles[0];
-    o->console[1] = path_is_same_file(STDOUT_FILENO, STDERR_FILENO) ? &o->consoles[0]
-                                                                    : &o->consoles[1];
-}
-
-static void on_resized(uv_signal_t *handle, int signal)
-{
-    struct output *o = handle->data;
-
-    (void)signal;
-    for (size_t i = 0; i < 2 * o->n_slots; i++) {
-        const struct slot *s = o->slots[i / 2];
-
-        if (s && s->streams[i % 2].fd >= 0 && o->is_terminal[i % 2]) {
-            pty_resize(s->streams[i % 2].fd, STDOUT_FILENO + (int)(i % 2)); /* a pipe
-                                                                     has no size */
-        }
-    }
-    if (o->on_resized) {
-        o->on_resized(o->resized_arg);
-    }
-}
-
-/* Where that cannot be, workers keep the size that they began with. */
-static void watch_size(struct output *o)
-{
-    if ((o->is_terminal[0] || o->is_terminal[1]) &&
-        uv_signal_init(o->loop, &o->resized) == 0) {
-        o->resized.data = o;
-        o->watches_size = true;
-        closer_opened(&o->closer);
-        uv_unref((uv_handle_t *)&o->resized);
-        (void)uv_signal_start(&o->resized, on_resized, SIGWINCH);
-    }
-}
-
 int output_new(const struct output_config *config, struct output **ret,
                struct errmsg *msg)
 {
@@ -133,7 +82,7 @@ int output_new(const struct output_config *config, struct output **ret,
     int rv;
 
     take_config(o, config);
-    look_at_consoles(o);
+    ends_look_at_consoles(o);
     buf_init(&o->lines, SIZE_MAX / 2); /* of what is read at once, with its prefixes */
     closer_init(&o->closer);
     rv = uv_async_init(o->loop, &o->wake, on_wake);
@@ -145,9 +94,13 @@ int output_new(const struct output_config *config, struct output **ret,
     ASSERT(rv == 0); /* sets fields only */
     o->wake.data = o;
     o->timer.data = o;
+    rv = uv_timer_init(o->loop, &o->silence);
+    ASSERT(rv == 0);
+    o->silence.data = o;
     closer_opened(&o->closer);
     closer_opened(&o->closer);
-    watch_size(o);
+    closer_opened(&o->closer);
+    ends_watch_size(o);
     for (int i = 0; i < 2; i++) {
         o->writers[i] = writer_new(OUTPUT_QUEUE_MAX, wake_loop, o);
     }
@@ -260,6 +213,42 @@ static void close_handles(struct slot *s)
 
 /* ---- reading ---- */
 
+/* A prompt, or dots that count: on a terminal, a line without its end is shown when
+ * nothing more has come for a while. */
+static void on_silence(uv_timer_t *timer)
+{
+    struct output *o = timer->data;
+    bool has_more = false;
+
+    for (size_t i = 0; i < 2 * o->n_slots; i++) {
+        struct stream *st = o->slots[i / 2] ? &o->slots[i / 2]->streams[i % 2] : NULL;
+
+        if (st && st->is_silent) {
+            slot_pass_part(st);
+        }
+        if (st) {
+            st->is_silent = st->fd >= 0 && buf_len(&st->part) > 0;
+            has_more = has_more || st->is_silent;
+        }
+    }
+    if (!has_more) {
+        (void)uv_timer_stop(timer); /* always 0 */
+    }
+}
+
+static void wait_for_silence(struct stream *st)
+{
+    struct output *o = st->slot->output;
+
+    st->is_silent = false;
+    if (buf_len(&st->part) > 0 && st->is_pty &&
+        !uv_is_active((const uv_handle_t *)&o->silence)) {
+        int rv = uv_timer_start(&o->silence, on_silence, SILENCE_MS, SILENCE_MS);
+
+        ASSERT(rv == 0);
+    }
+}
+
 /* Reads one piece. False when there is nothing more for now, or for ever. */
 static bool read_piece(struct stream *st)
 {
@@ -281,6 +270,7 @@ static bool read_piece(struct stream *st)
     }
     if (n > 0) {
         slot_take(st, o->data, (size_t)n);
+        wait_for_silence(st);
         st->left -= MIN(st->left, (size_t)n);
     }
     if (n <= 0 || (is_draining && st->left == 0)) {
@@ -386,60 +376,6 @@ static struct slot *slot_at(struct output *o, uint32_t index)
     return o->slots[index];
 }
 
-/* A program finds a terminal where ctrun has one and passes its bytes on as they are. */
-static bool wants_pty(const struct stream *st, int number)
-{
-    return st->slot->mode == MODE_FOREIGN && st->route.to_console &&
-           !st->route.is_teed && st->slot->output->is_terminal[number];
-}
-
-/* Only our end does not block: the worker's is another open file. */
-static int make_pipe(int ends[2])
-{
-    if (pipe2(ends, O_CLOEXEC) < 0) {
-        return -errno;
-    }
-    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0) {
-        int error = -errno;
-
-        (void)close(ends[0]);
-        (void)close(ends[1]);
-        return error;
-    }
-    return 0;
-}
-
-/* The ends of one of a worker's streams. */
-static int make_ends(const struct stream *st, int number, int ends[2])
-{
-    int rv;
-
-    if (wants_pty(st, number)) {
-        rv = pty_open(STDOUT_FILENO + number, ends);
-        if (rv == 0) {
-            return 0;
-        }
-        log_debug("no pseudo-terminal, a pipe instead", "rank=%u error=\"%s\"",
-                  st->slot->rank, err_text(rv));
-    }
-    return make_pipe(ends);
-}
-
-static int make_all_ends(struct slot *s, int out[2], int err[2])
-{
-    int rv = make_ends(&s->streams[0], 0, out);
-
-    if (rv < 0) {
-        return rv;
-    }
-    rv = make_ends(&s->streams[1], 1, err);
-    if (rv < 0) {
-        (void)close(out[0]);
-        (void)close(out[1]);
-    }
-    return rv;
-}
-
 static void open_stream(struct slot *s, struct stream *st, int fd)
 {
     int rv = uv_poll_init(s->output->loop, &st->poll, fd);
@@ -463,7 +399,7 @@ int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
     s->rank = rank;
     s->generation = generation;
     slot_begin(s);
-    rv = make_all_ends(s, out, err);
+    rv = ends_make(s, out, err);
     if (rv < 0) {
         slot_end(s);
         return errmsg_set(msg, rv, "making pipes for rank %u: %s", rank, err_text(rv));
@@ -586,6 +522,7 @@ static void free_writers(struct output *o)
     closer_finish(&o->closer, on_output_closed, o);
     uv_close((uv_handle_t *)&o->wake, on_output_handle_closed);
     uv_close((uv_handle_t *)&o->timer, on_output_handle_closed);
+    uv_close((uv_handle_t *)&o->silence, on_output_handle_closed);
     if (o->watches_size) {
         uv_close((uv_handle_t *)&o->resized, on_output_handle_closed);
     }

@@ -144,6 +144,8 @@ void slot_begin(struct slot *s)
     for (size_t i = 0; i < 2; i++) {
         buf_init(&s->streams[i].part, OUTPUT_LINE_MAX);
         s->streams[i].is_bar = false;
+        s->streams[i].is_pty = false;
+        s->streams[i].is_silent = false;
         s->streams[i].place = LINE_START;
         s->streams[i].file = NULL;
         s->streams[i].console = writer_borrow(s->output->writers[WRITER_CONSOLE],
@@ -154,7 +156,7 @@ void slot_begin(struct slot *s)
     }
 }
 
-static void emit_part(struct stream *st)
+void slot_pass_part(struct stream *st)
 {
     emit(st, (const char *)buf_bytes(&st->part), buf_len(&st->part));
     buf_clear(&st->part);
@@ -164,7 +166,7 @@ static void emit_part(struct stream *st)
 static void keep_part(struct stream *st, const char *data, size_t size)
 {
     if (buf_append(&st->part, data, size) < 0) {
-        emit_part(st);
+        slot_pass_part(st);
         if (buf_append(&st->part, data, size) < 0) {
             emit(st, data, size);
         }
@@ -189,7 +191,7 @@ void slot_take(struct stream *st, const char *data, size_t size)
         size_t first = (size_t)((const char *)memchr(data, '\n', size) - data) + 1;
 
         keep_part(st, data, first);
-        emit_part(st);
+        slot_pass_part(st);
         emit(st, data + first, whole - first);
     } else {
         emit(st, data, whole);
@@ -197,13 +199,13 @@ void slot_take(struct stream *st, const char *data, size_t size)
     keep_part(st, data + whole, size - whole);
     st->is_bar = (st->is_bar && whole == 0) || memchr(data + whole, '\r', size - whole);
     if (st->is_bar || is_alone(st->slot)) {
-        emit_part(st);
+        slot_pass_part(st);
     }
 }
 
 void slot_stream_ended(struct stream *st)
 {
-    emit_part(st);
+    slot_pass_part(st);
     buf_release(&st->part);
 }
 

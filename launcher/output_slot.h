@@ -40,9 +40,11 @@ enum slot_mode { MODE_UNDECIDED, MODE_ENGINE, MODE_FOREIGN };
 struct stream {
     struct slot *slot;
     uv_poll_t poll;
-    int fd;          /* our end; -1: ended */
-    bool is_paused;  /* a writer is full */
-    size_t left;     /* DRAINING: what may still be read */
+    int fd;         /* our end; -1: ended */
+    bool is_paused; /* a writer is full */
+    size_t left;    /* DRAINING: what may still be read */
+    bool is_pty;
+    bool is_silent;  /* its part has been there for a while */
     struct buf part; /* a line without its end so far */
     bool is_bar;     /* it is begun again and again: passed on as it comes */
     struct redirects_route route;
@@ -95,6 +97,7 @@ struct output {
     struct console consoles[2];
     struct console *console[2]; /* of stdout, of stderr: the same one where they are */
     bool is_terminal[2];        /* stdout, stderr */
+    uv_timer_t silence; /* runs while there is a part of a line on a pseudo-terminal */
     bool watches_size;
     uv_signal_t resized;
     void (*on_resized)(void *arg);
@@ -117,6 +120,11 @@ struct output {
 
 enum { WRITER_FILES, WRITER_CONSOLE };
 
+/* output_ends.c. The ends are ours, which do not block, and the worker's. */
+void ends_look_at_consoles(struct output *o);
+void ends_watch_size(struct output *o);
+int ends_make(struct slot *s, int out[2], int err[2]) MUST_CHECK;
+
 /* output_lines.c. All but the first with data, and after the first. */
 void lines_route(struct slot *s, bool is_engine);
 void lines_to_console(struct stream *st, const char *data, size_t size);
@@ -127,6 +135,7 @@ void lines_close_filtered(struct output *o);
 /* output_slot.c */
 void slot_begin(struct slot *s);
 void slot_take(struct stream *st, const char *data, size_t size);
+void slot_pass_part(struct stream *st); /* of a line, though it has no end yet */
 void slot_stream_ended(struct stream *st);
 void slot_is_engine(struct slot *s, const char *folder);
 

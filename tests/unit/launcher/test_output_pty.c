@@ -209,6 +209,30 @@ static void grandchild_that_keeps_the_terminal_does_not_keep_the_slot(void **sta
     output_rig_run(held);
 }
 
+static void prompt(void)
+{
+    struct output_rig r;
+
+    open_terminal();
+    output_rig_open(&r, false, NULL);
+    output_rig_start(&r, 0, 0, 1);
+    output_rig_start(&r, 1, 1, 1);
+    output_rig_say(r.out[0], "sure? ");
+    turn_until_shown(&r, 6);
+    output_rig_say(r.out[1], "a line\n");
+    turn_until_shown(&r, 14);
+    check_shown("sure? \na line\n", 14);
+    output_rig_end(&r, 0);
+    output_rig_end(&r, 1);
+    output_rig_close(&r);
+}
+
+static void prompt_is_shown_though_there_are_more_ranks(void **state)
+{
+    (void)state;
+    output_rig_run(prompt);
+}
+
 static void bar(void)
 {
     struct output_rig r;
@@ -247,6 +271,7 @@ int main(void)
         CASE(size_of_the_terminal_is_the_workers),
         CASE(last_words_of_a_killed_worker_are_read_from_its_terminal),
         CASE(grandchild_that_keeps_the_terminal_does_not_keep_the_slot),
+        CASE(prompt_is_shown_though_there_are_more_ranks),
         CASE(line_takes_the_place_of_anothers_bar),
     };
 
