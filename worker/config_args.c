@@ -98,6 +98,10 @@ static bool is_launchers(const char *arg)
         "--virtual-local-rank",
         "--numa-binding",
         "--print-completion",
+        "--log-max-size",
+        "--console",
+        "--ranks-filter",
+        "--store-access",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

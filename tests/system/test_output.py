@@ -1,0 +1,78 @@
+"""Where the workers' words go, by the command line, on files and on terminals."""
+
+import os
+import pty
+import signal
+import subprocess
+
+import pytest
+import training
+
+
+@pytest.fixture
+def run(bin_dir, tmp_path):
+    """run(options, *actions, env={}) of two fake workers: (exit code, stdout, stderr)."""
+    (tmp_path / "tmp").mkdir()
+
+    def run(options, *actions, env=()):
+        done = subprocess.run(
+            [bin_dir / "ctrun", "--standalone", "--nproc-per-node=2", *options,
+             bin_dir / "fake-worker", *actions],
+            env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), **dict(env)},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=training.PATIENCE)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def files_in(folder):
+    return {str(f.relative_to(folder)).split("/", 1)[1]: f.read_text()
+            for f in folder.rglob("*") if f.is_file()}
+
+
+WORDS = ("print=out%r", "err=err%r")
+
+
+def test_masks_prefixes_and_filters_of_torchruns_command_line(run, tmp_path):
+    logs = tmp_path / "logs"
+    options = [f"--log-dir={logs}", "--tee", "0:1", "-r=0:2,1:1", "--duplicate_stdout_filters=ut0"]
+    prefix = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "<${rank}>"}
+    assert run(options, *WORDS, env=prefix) == (0, "<0>out0\n", "err1\n")
+    expected = {f"attempt_1/{r}/std{s}.log": f"{s}{r}\n" for r in (0, 1) for s in ("out", "err")}
+    assert files_in(logs) == {**expected, "attempt_1/filtered_stdout.log": "<0>out0\n"}
+    options = ["-t3", "--local-ranks-filter=1", "--log-line-prefix-template=${role_name} $rank|"]
+    code, out, err = run(options, *WORDS, env=prefix)
+    assert (code, out) == (0, "default 1|out1\n")
+    assert err.endswith("default 1|err1\n") and "the workers' output is kept path=" in err
+    (kept,) = (tmp_path / "tmp").iterdir()
+    assert files_in(kept.parent) == expected
+
+
+def test_output_of_what_failed_is_kept_and_named(run, tmp_path):
+    assert run([], *WORDS)[0] == 0
+    assert list((tmp_path / "tmp").iterdir()) == []
+    code, out, err = run(["--console=none"], *WORDS, "--on", "rank=1", "exit=3", "hang")
+    (kept,) = (tmp_path / "tmp").iterdir()
+    assert (code, out) == (3, "") and "err0" not in err
+    assert f"{kept}/attempt_1/1" in err
+    assert files_in(kept.parent)["attempt_1/1/stdout.log"] == "out1\n"
+    # a worker that failed on the way is remembered though the job ended well
+    assert run(["--max-restarts=1"], *WORDS, "--on", "restart=0", "exit=3")[0] == 0
+    assert len(list((tmp_path / "tmp").iterdir())) == 2
+
+
+def test_worker_of_a_terminal_has_one_and_is_told_its_new_size(start, bin_dir, wait_for, tmp_path):
+    ready = tmp_path / "ready"
+    ours, slave = pty.openpty()
+    for fd, code in ((0, 1), (1, 0), (2, 1)):  # stdin is /dev/null, stderr a file
+        process = subprocess.Popen([bin_dir / "ctrun", "--no-python", "test", "-t", str(fd)],
+                                   stdin=subprocess.DEVNULL, stdout=slave,
+                                   stderr=subprocess.DEVNULL)
+        assert process.wait(training.PATIENCE) == code
+    ctrun = start(bin_dir / "ctrun", bin_dir / "fake-worker", f"on={int(signal.SIGWINCH)}:7",
+                  f"touch={ready}", "hang", preexec_fn=lambda: os.dup2(slave, 1))
+    wait_for(ready.exists)
+    ctrun.signal(signal.SIGWINCH)
+    assert ctrun.wait() == 7
+    os.close(ours)
+    os.close(slave)
