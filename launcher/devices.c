@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 uint32_t devices_count_visible(const char *visible)
@@ -75,4 +76,22 @@ int devices_count(const struct launch_options *o, const char *visible, uint32_t 
     }
     *ret = n_gpus > 0 ? n_gpus : count_cpus();
     return 0;
+}
+
+void devices_name(const char *visible, uint32_t local_rank, char *ret, size_t size)
+{
+    const char *entry = visible;
+
+    if (local_rank >= count_gpus(visible)) {
+        (void)snprintf(ret, size, "cpu");
+        return;
+    }
+    for (uint32_t i = 0; entry && i < local_rank; i++) {
+        entry = strchr(entry, ',') + 1; /* there are that many */
+    }
+    if (entry) {
+        (void)snprintf(ret, size, "gpu %.*s", (int)strcspn(entry, ","), entry);
+    } else {
+        (void)snprintf(ret, size, "gpu %u", local_rank);
+    }
 }

@@ -16,4 +16,8 @@ int devices_count(const struct launch_options *o, const char *visible, uint32_t 
  * the first that is empty or negative, as CUDA reads it. */
 uint32_t devices_count_visible(const char *visible);
 
+/* What LOCAL_RANK chooses on this node: "gpu 3" (as CUDA_VISIBLE_DEVICES has it), or
+ * "cpu". */
+void devices_name(const char *visible, uint32_t local_rank, char *ret, size_t size);
+
 #endif

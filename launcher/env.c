@@ -150,3 +150,12 @@ char **worker_env_make(char *const *base, const struct worker_env *env)
     buf_release(&ours);
     return texts_block(&texts);
 }
+
+char **worker_env_own(char *const *base, const struct worker_env *env)
+{
+    struct buf ours;
+
+    texts_init(&ours);
+    put_contract(&ours, base, env);
+    return texts_block(&ours);
+}

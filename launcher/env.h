@@ -25,4 +25,7 @@ struct worker_env {
  * block of pointers and texts: free with mem_free. */
 char **worker_env_make(char *const *base, const struct worker_env *env);
 
+/* … and those variables alone. */
+char **worker_env_own(char *const *base, const struct worker_env *env);
+
 #endif

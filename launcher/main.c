@@ -121,6 +121,9 @@ int main(int argc, char **argv)
     if (options.verb) {
         return run_verb(options.program);
     }
+    if (options.dry_run) {
+        return supervisor_dry_run(&options, environ);
+    }
     if (keeper_start(&keeper, argv, &msg) < 0) {
         log_error(msg.text, "%s", "");
         return EXIT_MISTAKE;

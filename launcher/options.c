@@ -46,6 +46,12 @@ static int finish(struct parse *p, struct errmsg *msg)
                           "--module and --no-python exclude each other; leave one out");
     }
     p->o.redirects.has_no_files = strcmp(p->o.log_dir, "/dev/null") == 0;
+    if (p->o.json && !p->o.dry_run) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "--json is how --dry-run prints; give both, or put it behind the "
+            "program");
+    }
     return launch_finish_rdzv(p, msg);
 }
 

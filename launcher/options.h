@@ -26,7 +26,8 @@ enum nproc_kind { NPROC_NUMBER, NPROC_AUTO, NPROC_CPU, NPROC_GPU };
 
 struct launch_options {
     bool help, version;
-    bool standalone; /* --standalone, or one node and no endpoint */
+    bool dry_run, json; /* print what would be started, and start nothing */
+    bool standalone;    /* --standalone, or one node and no endpoint */
     uint32_t min_nodes, max_nodes;
     enum nproc_kind nproc_kind;
     uint32_t nproc;      /* NPROC_NUMBER */

@@ -220,6 +220,19 @@ static const struct option_spec specs[] = {
      .value = "METHOD",
      .set = launch_on_start_method,
      .help = "spawn, fork or forkserver: accepted for torchrun's sake, no effect."},
+    {.name = "dry-run",
+     .no_variable = true,
+     .set = option_set_true,
+     FIELD(o.dry_run),
+     .help =
+         "Print the command, the environment, the device and the CPUs of each worker "
+         "of this node, and start nothing. (Behind ctrun-worker it is that program's, "
+         "which shows what the run takes.)"},
+    {.name = "json",
+     .no_variable = true,
+     .set = option_set_true,
+     FIELD(o.json),
+     .help = "With --dry-run: as one JSON object."},
     {.name = "help",
      .letter = 'h',
      .no_variable = true,
@@ -248,7 +261,6 @@ static const struct option_spec specs[] = {
     {.name = "config-path", .value = "DIR", .elsewhere = OF_THE_WORKER},
     {.name = "cfg", .value = "KIND", .elsewhere = OF_THE_WORKER},
     {.name = "profile", .value = "STEPS", .elsewhere = OF_THE_WORKER},
-    {.name = "dry-run", .elsewhere = OF_THE_WORKER},
 };
 
 const struct options launch_options_table = {"ctrun", specs, ARRAY_LEN(specs)};

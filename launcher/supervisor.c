@@ -313,8 +313,7 @@ static int check_limits(uint32_t nproc, struct errmsg *msg)
         (unsigned long long)needed);
 }
 
-/* Everything that may be the user's mistake, before anything starts. */
-static int resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
+int supervisor_resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
 {
     /* NOLINTBEGIN(concurrency-mt-unsafe): nobody sets the environment */
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -324,6 +323,7 @@ static int resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
     char **argv = NULL;
     int rv;
 
+    raise_limits();
     path_own_folder(s->self_dir, sizeof(s->self_dir));
     name_endpoint(s);
     if (gethostname(s->host, sizeof(s->host) - 1) < 0) {
@@ -351,8 +351,10 @@ static int resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
     rv = rv < 0 ? rv
                 : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
     mem_free(argv);
-    return rv < 0 ? rv
-                  : log_folder_choose(s->options, s->is_engine, random, &s->logs, msg);
+    if (rv < 0 || s->options->dry_run) {
+        return rv;
+    }
+    return log_folder_choose(s->options, s->is_engine, random, &s->logs, msg);
 }
 
 static void make_slots(struct supervisor *s)
@@ -417,9 +419,8 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
         launch_options_make_id(options, uuid);
     }
     supervisor_hold_signals(s);
-    raise_limits();
     (void)signal(SIGPIPE, SIG_IGN); /* a known signal */
-    rv = resolve(s, (uint32_t)random[1], &msg);
+    rv = supervisor_resolve(s, (uint32_t)random[1], &msg);
     if (rv == 0) {
         rv = uv_loop_init(&s->loop);
         rv = rv < 0 ? errmsg_set(&msg, rv, "event loop: %s", err_text(rv))

@@ -13,4 +13,7 @@
 int supervisor_run(struct launch_options *options, struct keeper *keeper,
                    char *const *env);
 
+/* --dry-run: prints what supervisor_run would start (dry_run.h), and starts nothing. */
+int supervisor_dry_run(struct launch_options *options, char *const *env);
+
 #endif

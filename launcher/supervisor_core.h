@@ -3,7 +3,8 @@
 
 /* What the supervisor's files share: supervisor.c (start, loop, end),
  * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes),
- * supervisor_signals.c, supervisor_events.c (--event-log-handler).
+ * supervisor_signals.c, supervisor_events.c (--event-log-handler),
+ * supervisor_dry_run.c (--dry-run).
  */
 
 #include "launcher/access.h"
@@ -74,6 +75,10 @@ struct supervisor {
     uint64_t started_ms;
 };
 
+/* supervisor.c: everything that may be the user's mistake, before anything starts. */
+int supervisor_resolve(struct supervisor *s, uint32_t random,
+                       struct errmsg *msg) MUST_CHECK;
+
 /* supervisor_actions.c */
 void supervisor_actions(struct supervisor *s, struct agent_actions *ret);
 void supervisor_end(struct supervisor *s, int exit_code);
@@ -85,7 +90,10 @@ void supervisor_event_start(const struct slot *slot);
 void supervisor_event_end(const struct slot *slot, const char *raw_error);
 void supervisor_event_over(const struct supervisor *s);
 
-/* supervisor_workers.c */
+/* supervisor_workers.c: the environment of a slot's worker, as far as `round` tells. */
+struct worker_env supervisor_env(const struct slot *slot,
+                                 const struct agent_round *round,
+                                 const struct access_master *master);
 void supervisor_spawn(struct supervisor *s, const struct agent_round *round);
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal);
 void supervisor_on_resized(void *supervisor); /* our terminal, and so the workers' */

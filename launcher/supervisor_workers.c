@@ -150,17 +150,18 @@ static void choose_error_file(struct slot *slot, uint64_t generation)
     }
 }
 
-static char **make_env(const struct slot *slot, const struct agent_round *round)
+struct worker_env supervisor_env(const struct slot *slot,
+                                 const struct agent_round *round,
+                                 const struct access_master *master)
 {
-    struct supervisor *s = slot->supervisor;
-    struct access_master master =
-        access_master(&s->access, round->nodes, relay_port(s->relay));
-    struct worker_env env = {
+    const struct supervisor *s = slot->supervisor;
+
+    return (struct worker_env){
         .topology = &round->topology,
         .local_rank = slot->number,
         .generation = round->generation,
-        .master_addr = master.addr,
-        .master_port = master.port,
+        .master_addr = master->addr,
+        .master_port = master->port,
         .node_addr = s->access.addr,
         .run_id = s->options->rdzv_id,
         .restart_count = round->failures,
@@ -172,6 +173,14 @@ static char **make_env(const struct slot *slot, const struct agent_round *round)
         .control_fd = KEEPER_CONTROL_FD,
         .progress_fd = KEEPER_PROGRESS_FD,
     };
+}
+
+static char **make_env(const struct slot *slot, const struct agent_round *round)
+{
+    struct supervisor *s = slot->supervisor;
+    struct access_master master =
+        access_master(&s->access, round->nodes, relay_port(s->relay));
+    struct worker_env env = supervisor_env(slot, round, &master);
 
     return worker_env_make(s->env, &env);
 }

@@ -102,6 +102,7 @@ static bool is_launchers(const char *arg)
         "--console",
         "--ranks-filter",
         "--store-access",
+        "--json",
     };
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

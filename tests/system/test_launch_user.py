@@ -177,7 +177,7 @@ def options_of(program):
 
 
 def test_options_of_ctrun_and_of_its_worker_know_each_others_place(start, bin_dir):
-    ours = set(options_of(bin_dir / "ctrun")) - {"help", "version"}
+    ours = set(options_of(bin_dir / "ctrun")) - {"help", "version", "dry-run"}  # the worker has these, too
     assert "nproc-per-node" in ours
     for name in ours:
         worker = start(bin_dir / "ctrun-worker", f"--{name}")
@@ -195,6 +195,42 @@ def test_events_are_lines_of_json(start, bin_dir):
     assert sorted(told[:2]) == [("WORKER", 0, "START"), ("WORKER", 1, "START")]
     assert sorted(told[2:4]) == [("WORKER", 0, "FAILED"), ("WORKER", 1, "TERMINATED")]
     assert told[4:] == [("AGENT", None, "FAILED")]
+
+
+def test_dry_run_shows_each_worker_as_it_would_be_started(start, bin_dir, tmp_path):
+    program = [bin_dir / "fake-worker", "env", "--", "it's ${local_rank}"]
+    args = ["--nproc-per-node=2", "--master-port=29876", "--max-restarts=3", f"--log-dir={tmp_path / 'logs'}"]
+    dry = start(bin_dir / "ctrun", *args, "--dry-run", "--json", *program)
+    assert dry.wait() == 0
+    shown = json.loads(dry.out())
+    assert (shown["run_id"], shown["endpoint"]) == ("none", "127.0.0.1:29876")
+    assert not (tmp_path / "logs").exists()
+    real = start(bin_dir / "ctrun", *args, *program[:2])
+    assert real.wait() == 0
+    started = sorted((json.loads(line) for line in real.out().splitlines()), key=lambda e: e["RANK"])
+    for rank, worker in enumerate(shown["workers"]):
+        assert (worker["rank"], worker["local_rank"]) == (rank, rank)
+        assert worker["command"] == [str(a) for a in program[:3]] + [f"it's {rank}"]
+        for name, value in worker["env"].items():
+            assert value in (None, started[rank][name]), name
+        assert {"RANK", "MASTER_PORT", "TORCHELASTIC_MAX_RESTARTS"} <= worker["env"].keys()
+        assert [n for n, v in worker["env"].items() if v is None] == ["TORCHELASTIC_ERROR_FILE", "CTRUN_NODE_ADDR"]
+    text = start(bin_dir / "ctrun", *args, "--dry-run", *program)
+    assert text.wait() == 0
+    assert "rank 1 (local rank 1)\n" in text.out()
+    assert "fake-worker env -- 'it'\\''s 1'\n" in text.out()
+
+
+def test_dry_run_says_what_only_the_start_can_tell(start, bin_dir):
+    dry = start(bin_dir / "ctrun", "--nnodes=1:2", "--rdzv-endpoint=node0", "--dry-run", "--json",
+                bin_dir / "fake-worker")
+    assert dry.wait() == 0
+    worker = json.loads(dry.out())["workers"][0]
+    assert worker["rank"] is None and worker["env"]["RANK"] is None
+    assert worker["env"]["MASTER_ADDR"] is None
+    assert worker["env"]["WORLD_SIZE"] == "2"
+    mistake = start(bin_dir / "ctrun", "--dry-run", "no-such-program")
+    assert mistake.wait() == 2
 
 
 def test_run_path_runs_the_script_by_runpy(start, bin_dir, tmp_path):

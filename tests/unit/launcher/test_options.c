@@ -347,8 +347,8 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
            "a");
     REFUSE("--config-name is an option of ctrun-worker: put it behind the program",
            "--config_name=demo", "ctrun-worker");
-    REFUSE("--dry-run is an option of ctrun-worker: put it behind the program",
-           "--dry-run", "ctrun-worker");
+    REFUSE("--json is how --dry-run prints; give both, or put it behind the program",
+           "--json", "ctrun-worker");
     REFUSE("unknown option -q; 'ctrun --help' lists them", "-q", "a");
     REFUSE("--nnodes: expects N or MIN:MAX, numbers from 1 to 16384, not '2:20:30'",
            "--nnodes=2:20:30", "a");
