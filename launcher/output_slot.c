@@ -40,7 +40,8 @@ static void open_file(struct stream *st)
     struct output *o = s->output;
     char path[PATH_MAX];
 
-    if (str_format(s->path, sizeof(s->path), "%s/attempt_%llu/%u", o->log_base,
+    if (o->log_base && st->route.to_file &&
+        str_format(s->path, sizeof(s->path), "%s/attempt_%llu/%u", o->log_base,
                    (unsigned long long)s->generation, s->index) &&
         str_format(path, sizeof(path), "%s/%s.log", s->path, names[stream_index(st)])) {
         st->file = writer_open(o->writers[WRITER_FILES], path, o->max_size);
@@ -51,7 +52,7 @@ static void deliver(struct stream *st, const char *data, size_t size)
 {
     struct slot *s = st->slot;
 
-    if (s->mode == MODE_FOREIGN && !st->file && s->output->log_base) {
+    if (s->mode == MODE_FOREIGN && !st->file) {
         open_file(st);
     }
     if (file_of(st)) {
@@ -105,10 +106,8 @@ static void be_foreign(struct slot *s)
 {
     s->mode = MODE_FOREIGN;
     lines_route(s, false);
-    for (size_t i = 0; i < 2 && s->output->log_base; i++) {
-        if (!s->output->makes_files_late) {
-            open_file(&s->streams[i]);
-        }
+    for (size_t i = 0; i < 2 && !s->output->makes_files_late; i++) {
+        open_file(&s->streams[i]);
     }
     release_held(s, deliver);
 }

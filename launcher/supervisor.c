@@ -429,6 +429,7 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     if (rv < 0) {
         log_error(msg.text, "%s", "");
         (void)snprintf(s->trouble, sizeof(s->trouble), "%s", msg.text);
+        log_folder_end(&s->logs, true);
     } else {
         run(s);
     }
