@@ -99,6 +99,9 @@ static void put_contract(struct buf *texts, char *const *base,
     put_text(texts, "TORCHELASTIC_USE_AGENT_STORE", "True");
     put_text(texts, "TORCHELASTIC_ERROR_FILE", env->error_file);
     put_text(texts, "TORCHELASTIC_SIGNALS_TO_HANDLE", env->signals);
+    if (env->timer_file) {
+        put_text(texts, "TORCHELASTIC_TIMER_FILE", env->timer_file);
+    }
     if (!env_has(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
         put_text(texts, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     }

@@ -18,6 +18,7 @@ struct worker_env {
     const char *role;            /* --role */
     const char *signals;         /* that stop the job, as a list */
     bool virtual_local_rank;     /* sees one device only (device_list.h) */
+    const char *timer_file;      /* NULL: none of ours */
     int control_fd, progress_fd; /* as numbered in the worker; -1: none */
 };
 

@@ -27,6 +27,7 @@ enum {
     STOP_MS = 10000,
     PAUSE_MS = 5,
     KEEPER_FD = 3, /* in the keeper */
+    MAX_DEPTH = 64,
 };
 
 /* What ctrun was started with, before anything of it changes. */
@@ -229,6 +230,36 @@ int keeper_kill(struct keeper *k, uint32_t id, int signal)
     struct keeper_request request = {KEEPER_REQUEST_KILL, id, signal, 0};
 
     return send_request(k, &request, NULL, 0);
+}
+
+static bool is_below(pid_t pid, pid_t ancestor)
+{
+    for (int depth = 0; depth < MAX_DEPTH && pid > 1; depth++) {
+        pid = keeper_parent_of(pid);
+        if (pid == ancestor) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The descriptor first: then it is this process that is looked at, or nobody is sent
+ * anything. */
+int keeper_signal(const struct keeper *k, pid_t pid, int signal)
+{
+    int fd = pidfd_open(pid, 0);
+    int rv = 0;
+
+    if (fd < 0) {
+        return -errno;
+    }
+    if (!is_below(pid, k->pid)) {
+        rv = ERR_MISSING;
+    } else if (pidfd_send_signal(fd, signal, NULL, 0) < 0) {
+        rv = -errno;
+    }
+    (void)close(fd);
+    return rv;
 }
 
 int keeper_receive(struct keeper *k, struct keeper_event *ret)

@@ -63,6 +63,10 @@ int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn,
  * comes before finds the dispositions that ctrun was started with. */
 int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
 
+/* To one process, if it is a worker or descends from one. ERR_MISSING: it does not;
+ * -errno: not sent. */
+int keeper_signal(const struct keeper *k, pid_t pid, int signal) MUST_CHECK;
+
 /* At its end the keeper removes this folder of ours, as private_dir_remove does. */
 int keeper_give_folder(struct keeper *k, const char *path) MUST_CHECK;
 

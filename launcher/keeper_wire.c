@@ -79,7 +79,7 @@ int keeper_recv(int fd, void *data, size_t size, int fds[KEEPER_MAX_FDS])
 
 /* The fourth field of /proc/<pid>/stat, behind the name in parentheses; 0 when it is
  * gone. */
-static pid_t parent_of(const char *pid)
+pid_t keeper_parent_of(pid_t pid)
 {
     char path[64];
     char text[512];
@@ -87,7 +87,7 @@ static pid_t parent_of(const char *pid)
     ssize_t n;
     int fd;
 
-    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return 0;
@@ -117,7 +117,7 @@ static void each_child_by_scan(void (*visit)(pid_t pid, void *arg), void *arg)
         char *end;
         long pid = strtol(entry->d_name, &end, 10);
 
-        if (pid > 0 && *end == '\0' && parent_of(entry->d_name) == self) {
+        if (pid > 0 && *end == '\0' && keeper_parent_of((pid_t)pid) == self) {
             visit((pid_t)pid, arg);
         }
     }

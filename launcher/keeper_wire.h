@@ -75,6 +75,8 @@ struct keeper_child {
 };
 _Noreturn void keeper_child_run(struct keeper_child *child);
 
+pid_t keeper_parent_of(pid_t pid); /* 0: gone */
+
 /* Calls `visit` for every child process of this one, zombies too: those of its main
  * thread, or of all threads. */
 void keeper_each_child(bool all_threads, void (*visit)(pid_t pid, void *arg),

@@ -168,6 +168,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     supervisor_event_over(s);
     relay_stop(s->relay);
     s->relay = NULL;
+    supervisor_timers_close(s);
     supervisor_close_workers(s);
     keeper_dismiss(s->keeper); /* it ends beside us */
     rdzv_client_stop(s->client, lingers ? LINGER_MS : 0, on_client_stopped, s);
@@ -371,6 +372,7 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
     int rv = open_handles(s, msg);
 
     rv = rv < 0 ? rv : open_parts(s, msg);
+    rv = rv < 0 ? rv : supervisor_timers_open(s, msg);
     if (rv < 0) {
         return rv;
     }

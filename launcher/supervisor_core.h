@@ -4,7 +4,7 @@
 /* What the supervisor's files share: supervisor.c (start, loop, end),
  * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes),
  * supervisor_signals.c, supervisor_events.c (--event-log-handler),
- * supervisor_dry_run.c (--dry-run).
+ * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers).
  */
 
 #include "launcher/access.h"
@@ -17,6 +17,7 @@
 #include "launcher/rdzv_client.h"
 #include "launcher/relay.h"
 #include "launcher/supervisor.h"
+#include "launcher/timers.h"
 
 #include <limits.h>
 #include <uv.h>
@@ -36,6 +37,7 @@ struct slot {
     uint32_t pid;            /* 0: not known */
     int status;              /* as of waitpid, once it has ended */
     uint64_t wall_ms;        /* when it ended */
+    char expired[512];       /* what of its file timers has; "": nothing */
     char trouble[512];
     char error_file[PATH_MAX]; /* "": none */
 };
@@ -50,11 +52,12 @@ struct supervisor {
     uv_poll_t keeper_poll;
     uv_signal_t signals[SUPERVISOR_SIGNALS];
     unsigned n_signals;
-    struct agent *agent;        /* owned */
-    struct rdzv_client *client; /* owned */
-    struct relay *relay;        /* owned; of the generation at hand */
-    struct output *output;      /* owned */
-    struct slot *slots;         /* owned; nproc of them */
+    struct agent *agent;              /* owned */
+    struct rdzv_client *client;       /* owned */
+    struct relay *relay;              /* owned; of the generation at hand */
+    struct output *output;            /* owned */
+    struct slot *slots;               /* owned; nproc of them */
+    struct supervisor_timers *timers; /* owned; NULL: they are off */
     uint32_t nproc;
     bool is_engine; /* by the program's name */
     bool is_ending;
@@ -100,10 +103,18 @@ void supervisor_on_resized(void *supervisor); /* our terminal, and so the worker
 void supervisor_on_keeper(struct supervisor *s);
 void supervisor_report_failed_spawns(struct supervisor *s);
 void supervisor_close_workers(struct supervisor *s);
+bool supervisor_has_private_dir(struct supervisor *s); /* made at the first need */
 
 /* supervisor_signals.c */
 /* PID 1 has no default actions: what comes before the loop watches would be lost. */
 void supervisor_hold_signals(const struct supervisor *s);
 int supervisor_watch_signals(struct supervisor *s) MUST_CHECK;
+
+/* supervisor_timers.c; what is off does nothing */
+int supervisor_timers_open(struct supervisor *s, struct errmsg *msg) MUST_CHECK;
+void supervisor_timers_close(struct supervisor *s);
+const char *supervisor_timers_path(const struct supervisor *s); /* NULL: off */
+void supervisor_timers_clear(struct supervisor *s);
+void supervisor_timers_forget(struct supervisor *s, pid_t pid);
 
 #endif

@@ -20,12 +20,15 @@ static struct agent_round make_round(const struct supervisor *s)
     const struct launch_options *o = s->options;
     uint32_t group_rank = o->node_rank > 0 ? (uint32_t)o->node_rank : 0;
 
-    return (struct agent_round){.generation = 1,
-                                .topology = {.group_rank = group_rank,
-                                             .group_world = o->max_nodes,
-                                             .first_rank = group_rank * s->nproc,
-                                             .nproc = s->nproc,
-                                             .world_size = o->max_nodes * s->nproc}};
+    return (struct agent_round){
+        .generation = 1,
+        .topology = {.group_rank = group_rank,
+                     .group_world = o->max_nodes,
+                     .first_rank = group_rank * s->nproc,
+                     .nproc = s->nproc,
+                     .world_size = o->max_nodes * s->nproc,
+                     .role_first_rank = group_rank * s->nproc,
+                     .role_world_size = o->max_nodes * s->nproc}};
 }
 
 static bool is_rank_known(const struct supervisor *s)

@@ -88,6 +88,9 @@ static void on_output_closed(void *arg)
     slot->is_open = false;
     slot->is_closing = false;
     read_error_file(slot, &error, &end);
+    if (end.message[0] == '\0') {
+        end.message = slot->expired;
+    }
     remove_error_file(slot);
     if (!slot->has_failed) {
         supervisor_event_end(slot, end.message);
@@ -115,8 +118,7 @@ static void close_slot(struct slot *slot)
 
 /* --- spawn --- */
 
-/* Made at the first need. */
-static bool has_private_dir(struct supervisor *s)
+bool supervisor_has_private_dir(struct supervisor *s)
 {
     int rv;
 
@@ -143,7 +145,7 @@ static void choose_error_file(struct slot *slot, uint64_t generation)
     struct supervisor *s = slot->supervisor;
 
     slot->error_file[0] = '\0';
-    if (!s->is_engine && has_private_dir(s) &&
+    if (!s->is_engine && supervisor_has_private_dir(s) &&
         !str_format(slot->error_file, sizeof(slot->error_file), "%s/%llu-%u.json",
                     s->private_dir, (unsigned long long)generation, slot->number)) {
         slot->error_file[0] = '\0';
@@ -170,6 +172,7 @@ struct worker_env supervisor_env(const struct slot *slot,
         .role = s->options->role,
         .signals = s->options->signals.text,
         .virtual_local_rank = s->options->virtual_local_rank,
+        .timer_file = supervisor_timers_path(s),
         .control_fd = KEEPER_CONTROL_FD,
         .progress_fd = KEEPER_PROGRESS_FD,
     };
@@ -254,8 +257,10 @@ static void spawn_one(struct slot *slot, const struct agent_round *round)
 {
     int fds[5] = {-1, -1, -1, -1, -1};
     struct errmsg msg = {0};
-    int rv = spawn_slot(slot, round, fds, &msg);
+    int rv;
 
+    slot->expired[0] = '\0';
+    rv = spawn_slot(slot, round, fds, &msg);
     slot->has_failed = rv < 0;
     slot->is_mistake = rv == ERR_REFUSED;
     if (slot->has_failed) {
@@ -272,6 +277,7 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
 {
     struct errmsg msg = {0};
 
+    supervisor_timers_clear(s);
     if (relay_serve(s->relay, round->generation, round->nodes, round->n_nodes, &msg) <
         0) {
         log_error(msg.text, "%s", ""); /* the workers will say that nobody answers */
@@ -348,6 +354,7 @@ static void on_exited(struct slot *slot, const struct keeper_event *event)
     channel_close(slot->channel); /* what it said last comes before its end */
     slot->channel = NULL;
     slot->status = event->status;
+    supervisor_timers_forget(s, event->pid);
     s->has_failed_worker = s->has_failed_worker || event->status != 0;
     agent_exited(s->agent, slot->number, &end, now_ms);
     close_slot(slot);

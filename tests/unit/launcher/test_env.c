@@ -55,6 +55,7 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", "/logs/error.json"},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"},
+        {"TORCHELASTIC_TIMER_FILE", "/tmp/timers"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
         {"OMP_NUM_THREADS", "1"},
         {"CTRUN_GENERATION", "9"},
@@ -84,6 +85,7 @@ static void every_variable_of_the_contract_is_set_and_the_rest_inherited(void **
                             .error_file = "/logs/error.json",
                             .role = "trainer",
                             .signals = "SIGTERM,SIGUSR1",
+                            .timer_file = "/tmp/timers",
                             .control_fd = 3,
                             .progress_fd = 4};
     char **env = worker_env_make(base, &we);

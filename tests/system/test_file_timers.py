@@ -1,0 +1,126 @@
+"""torch's file timers: requests in a FIFO, and the signal when one has expired."""
+
+import os
+import signal
+import sys
+
+import pytest
+from processes import alive
+
+# as torch.distributed.elastic.timer.FileTimerClient writes
+CLIENT = """
+import json, os, select, signal, sys, time
+def write(text):
+    assert len(text) < select.PIPE_BUF
+    with os.fdopen(os.open(os.environ["TORCHELASTIC_TIMER_FILE"],
+                           os.O_WRONLY | os.O_NONBLOCK), "wt") as f:
+        f.write(text + "\\n")
+def acquire(scope, after, number=signal.SIGKILL):
+    write(json.dumps({"version": 1, "pid": os.getpid(), "scope_id": scope,
+                      "expiration_time": time.time() + after, "signal": number}))
+def release(scope):
+    write(json.dumps({"version": 1, "pid": os.getpid(), "scope_id": scope,
+                      "expiration_time": -1, "signal": 0}))
+"""
+
+
+@pytest.fixture
+def run(start, bin_dir, tmp_path):
+    """run(script, …) starts ctrun with file timers, and Python workers that have the client."""
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+
+    def begin(script, *options, env=None):
+        return start(bin_dir / "ctrun", "--standalone", *options, "--no-python", sys.executable,
+                     "-u", "-c", CLIENT + script, tmp_path,
+                     env={**os.environ, "TMPDIR": str(tmp), "TORCHELASTIC_ENABLE_FILE_TIMER": "1",
+                          **(env or {})})
+
+    yield begin
+    assert list(tmp.iterdir()) == []
+
+
+def test_worker_whose_timer_expires_is_signalled_and_the_report_says_why(run):
+    ctrun = run("if os.environ['RANK'] == '0':\n"
+                "    acquire('first', 600); acquire('stuck\\n here', 0.01); release('first')\n"
+                "time.sleep(600)\n", "--nproc-per-node=2")
+    assert ctrun.wait() == 128 + signal.SIGKILL
+    root = ctrun.err()[ctrun.err().index("Root Cause"):]
+    assert "rank      : 0" in root
+    assert "the file timer 'stuck\\x0a here' of process" in root and "sent it SIGKILL" in root
+
+
+def test_released_timer_does_not_expire(run, tmp_path):
+    """The second timer, due later, shows that the first one's time has passed."""
+    ctrun = run("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+                "acquire('a', 0.2); release('a'); acquire('b', 0.3, signal.SIGUSR1)\n"
+                "time.sleep(600)\n")
+    assert ctrun.wait() == 0, ctrun.err()
+
+
+def test_timer_of_a_restarted_worker_is_a_new_one(run):
+    ctrun = run("if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                "    acquire('a', 0.01)\n"
+                "    time.sleep(600)\n"
+                "acquire('b', 600)\n", "--max-restarts=1")
+    assert ctrun.wait() == 0, ctrun.err()
+
+
+def test_hostile_writer_costs_nothing(run, start, tmp_path):
+    """Neither memory, nor the lives of others: a stranger, ctrun, its keeper."""
+    stranger = start("sleep", "600")
+    ctrun = run("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+                "fd = os.open(os.environ['TORCHELASTIC_TIMER_FILE'], os.O_WRONLY)\n"
+                "for pid in (%d, os.getppid(), int(open(f'/proc/{os.getppid()}/stat').read()"
+                ".rsplit(')')[1].split()[1]), 1, 0, -1, 2**31):\n"
+                "    os.write(fd, json.dumps({'pid': pid, 'scope_id': 'x', 'expiration_time': 1,"
+                " 'signal': 9}).encode() + b'\\n')\n"
+                "os.write(fd, b'{' * 300000 + b'\\n')\n"
+                "for i in range(2100):\n"
+                "    os.write(fd, json.dumps({'pid': 10**9 + i, 'scope_id': 'x',"
+                " 'expiration_time': 9e9, 'signal': 9}).encode() + b'\\n')\n"
+                "for i in range(2100):\n"
+                "    os.write(fd, json.dumps({'pid': 10**9 + i, 'scope_id': 'x',"
+                " 'expiration_time': -1, 'signal': 9}).encode() + b'\\n')\n"
+                "acquire('own', 0.001, signal.SIGUSR1)\n"
+                "time.sleep(600)\n" % stranger.pid)
+    assert ctrun.wait() == 0, ctrun.err()
+    assert alive(stranger.pid)
+    assert ctrun.err().count("no request of torch's file timers") == 1
+    assert ctrun.err().count("more file timers at once") == 1
+    stranger.kill_group()
+
+
+@pytest.mark.parametrize("there, code", [(None, 0), ("stale", 0), ("file", 2)])
+def test_path_that_is_given_is_taken(run, tmp_path, there, code):
+    path = tmp_path / "given"
+    if there == "stale":
+        os.mkfifo(path)
+    elif there == "file":
+        path.write_text("precious")
+    ctrun = run(f"assert os.environ['TORCHELASTIC_TIMER_FILE'] == '{path}'\n"
+                "acquire('a', 600); release('a')\n", env={"TORCHELASTIC_TIMER_FILE": str(path)})
+    assert ctrun.wait() == code, ctrun.err()
+    if code:
+        assert path.read_text() == "precious"
+        assert len(ctrun.err().splitlines()) == 1 and "is no FIFO" in ctrun.err()
+    else:
+        assert not path.exists()
+
+
+def test_launcher_in_a_worker_has_timers_of_its_own(run, bin_dir, tmp_path):
+    path = tmp_path / "outer"
+    ctrun = run("import subprocess\n"
+                f"assert os.environ['TORCHELASTIC_TIMER_FILE'] == '{path}'\n"
+                f"inner = subprocess.run(['{bin_dir}/ctrun', '--no-python', '/bin/sh', '-c',\n"
+                "    'echo $TORCHELASTIC_TIMER_FILE'], capture_output=True, text=True)\n"
+                "acquire('a', 600); release('a')\n"
+                "print(inner.stdout + inner.stderr)\n", env={"TORCHELASTIC_TIMER_FILE": str(path)})
+    assert ctrun.wait() == 0, ctrun.err()
+    assert ctrun.out().strip().endswith("/timers")
+
+
+def test_without_being_asked_for_there_are_none(run):
+    ctrun = run("sys.exit('TORCHELASTIC_TIMER_FILE' in os.environ)\n",
+                env={"TORCHELASTIC_ENABLE_FILE_TIMER": "0"})
+    assert ctrun.wait() == 0, ctrun.err()
