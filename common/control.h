@@ -27,6 +27,11 @@
 #define CONTROL_GENERATION_ENV "CTRUN_GENERATION"
 #define CONTROL_PROGRESS_ENV   "CTRUN_PROGRESS_FD"
 
+/* Of a worker that ctrun has bound: of the CPU_RANKS workers that have the same CPUs it
+ * is the CPU_RANKth. */
+#define CONTROL_CPU_RANK_ENV  "CTRUN_CPU_RANK"
+#define CONTROL_CPU_RANKS_ENV "CTRUN_CPU_RANKS"
+
 enum {
     CONTROL_MAX = 4096, /* of a packet */
     CONTROL_PATH_MAX = 1024,

@@ -108,6 +108,10 @@ static void put_contract(struct buf *texts, char *const *base,
     if (env->topology->nproc > 1 && !env_has(base, "OMP_NUM_THREADS")) {
         put_text(texts, "OMP_NUM_THREADS", "1");
     }
+    if (env->cpu_share) {
+        put_number(texts, CONTROL_CPU_RANK_ENV, env->cpu_share->place);
+        put_number(texts, CONTROL_CPU_RANKS_ENV, env->cpu_share->n);
+    }
     put_text(texts, "CTRUN_NODE_ADDR", env->node_addr ? env->node_addr : "");
     put_number(texts, CONTROL_GENERATION_ENV, env->generation);
     put_descriptor(texts, CONTROL_FD_ENV, env->control_fd);
@@ -115,7 +119,8 @@ static void put_contract(struct buf *texts, char *const *base,
 }
 
 /* True when `entry` ("NAME=value") sets a variable that one of `texts` sets, or one
- * that tells of a channel: a ctrun inside a ctrun's worker must not hand on its own. */
+ * that tells of a channel or of CPUs: a ctrun inside a ctrun's worker must not hand on
+ * its own. */
 static bool is_replaced(const struct buf *texts, const char *entry)
 {
     const char *at = (const char *)buf_bytes(texts);
@@ -123,7 +128,9 @@ static bool is_replaced(const struct buf *texts, const char *entry)
     size_t len = strcspn(entry, "=") + 1;
 
     if (str_starts_with(entry, CONTROL_FD_ENV "=") ||
-        str_starts_with(entry, CONTROL_PROGRESS_ENV "=")) {
+        str_starts_with(entry, CONTROL_PROGRESS_ENV "=") ||
+        str_starts_with(entry, CONTROL_CPU_RANK_ENV "=") ||
+        str_starts_with(entry, CONTROL_CPU_RANKS_ENV "=")) {
         return true;
     }
     for (; at < end; at += strlen(at) + 1) {

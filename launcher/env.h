@@ -3,6 +3,7 @@
 
 /* PURE. The environment of one worker: torchrun's contract and CTRUN_*. */
 
+#include "launcher/numa.h"
 #include "launcher/topology.h"
 
 struct worker_env {
@@ -14,12 +15,13 @@ struct worker_env {
     const char *node_addr; /* this node's, as its peers reach it */
     const char *run_id;
     uint32_t restart_count, max_restarts;
-    const char *error_file;      /* "": none */
-    const char *role;            /* --role */
-    const char *signals;         /* that stop the job, as a list */
-    bool virtual_local_rank;     /* sees one device only (device_list.h) */
-    const char *timer_file;      /* NULL: none of ours */
-    int control_fd, progress_fd; /* as numbered in the worker; -1: none */
+    const char *error_file;             /* "": none */
+    const char *role;                   /* --role */
+    const char *signals;                /* that stop the job, as a list */
+    const struct numa_share *cpu_share; /* NULL: it is not bound */
+    bool virtual_local_rank;            /* sees one device only (device_list.h) */
+    const char *timer_file;             /* NULL: none of ours */
+    int control_fd, progress_fd;        /* as numbered in the worker; -1: none */
 };
 
 /* `base` (NULL-terminated) with the contract's variables put over it; one mem_alloc'ed

@@ -172,6 +172,9 @@ static int make_image(const struct keeper_spawn *spawn)
     ASSERT(rv == 0);
     head.argc = (uint32_t)append_texts(&image, spawn->argv);
     head.envc = (uint32_t)append_texts(&image, spawn->env);
+    if (spawn->cpus) {
+        head.cpus = *spawn->cpus;
+    }
     memcpy(image.data + image.start, &head, sizeof(head));
     fd = memfd_create("ctrun-spawn", MFD_CLOEXEC);
     rv = fd < 0 ? -errno : write_image(fd, &image);

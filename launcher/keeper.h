@@ -20,6 +20,8 @@
  * the socket's end (keeper_receive → ERR_CLOSED), and keeper_clean_up kills what it has
  * adopted. */
 
+#include "launcher/cpuset.h"
+
 #include "common/err.h"
 
 #include <stdint.h>
@@ -34,6 +36,7 @@ struct keeper_spawn {
     uint32_t id;       /* the agent's number for this worker */
     char *const *argv; /* argv[0] is a path */
     char *const *env;
+    const struct cpuset *cpus; /* it is bound to them; NULL: it may use ctrun's */
     int fds[5]; /* what becomes 0, 1, 2, 3 (control), 4 (progress); -1: leave 0 as it
                    is, 3 and 4 closed. The caller keeps and closes its copies. */
 };

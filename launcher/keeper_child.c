@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -81,6 +82,17 @@ static void raise_oom_score(const struct keeper_origin *origin)
     }
 }
 
+/* Before exec, so that the program's first page is near its CPUs already. */
+static void bind_to_cpus(const struct keeper_child *c)
+{
+    const void *mask = &c->cpus;
+
+    if (cpuset_next(&c->cpus, 0) >= 0 &&
+        sched_setaffinity(0, sizeof(c->cpus), mask) < 0) {
+        fail(c, errno);
+    }
+}
+
 _Noreturn void keeper_child_run(struct keeper_child *c)
 {
     (void)setsid(); /* cannot fail: a fresh process leads no group */
@@ -91,6 +103,7 @@ _Noreturn void keeper_child_run(struct keeper_child *c)
         _exit(127); /* the keeper died before the line above */
     }
     place_descriptors(c);
+    bind_to_cpus(c);
     raise_oom_score(c->origin);
     if (setrlimit(RLIMIT_NOFILE, &c->origin->files) < 0) {
         fail(c, errno);

@@ -219,6 +219,7 @@ static int take_image(struct process *p, int fd, struct keeper_child *child)
     }
     child->argv = p->texts;
     child->env = p->texts + head.argc + 1;
+    child->cpus = head.cpus;
     return 0;
 }
 

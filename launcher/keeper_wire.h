@@ -8,6 +8,8 @@
  * The memfd: struct keeper_image, then argv's texts and env's texts, each with its
  * terminator. */
 
+#include "launcher/cpuset.h"
+
 #include "common/check.h"
 
 #include <signal.h>
@@ -49,6 +51,7 @@ struct keeper_reply {
 struct keeper_image {
     uint32_t argc;
     uint32_t envc;
+    struct cpuset cpus; /* empty: not bound */
 };
 
 /* How ctrun was started: workers start so too. */
@@ -70,6 +73,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin);
 struct keeper_child {
     const struct keeper_origin *origin;
     char **argv, **env; /* borrowed: the keeper's copy of the spawn at hand */
+    struct cpuset cpus; /* empty: not bound */
     int fds[KEEPER_FDS];
     int error_fd;
 };

@@ -24,6 +24,15 @@ enum rdzv_serving {
 
 enum nproc_kind { NPROC_NUMBER, NPROC_AUTO, NPROC_CPU, NPROC_GPU };
 
+/* What of the machine each worker is bound to (numa.h). */
+enum numa_binding {
+    NUMA_NONE,
+    NUMA_NODE,
+    NUMA_SOCKET,
+    NUMA_EXCLUSIVE,
+    NUMA_CORE_COMPLEX
+};
+
 struct launch_options {
     bool help, version;
     bool dry_run, json; /* print what would be started, and start nothing */
@@ -56,6 +65,7 @@ struct launch_options {
     uint32_t shutdown_s;       /* --shutdown-timeout */
     bool has_shutdown_s;       /* … was given */
     bool virtual_local_rank;
+    enum numa_binding numa_binding;
     char *const
         *program; /* borrowed from argv: program and its arguments, NULL at the end */
     const char *verb; /* "ckpt": the first argument, when it is exactly a verb; then

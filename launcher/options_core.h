@@ -47,6 +47,8 @@ int launch_on_node_rank(void *target, const struct option_spec *spec, const char
                         struct errmsg *msg);
 int launch_on_master_port(void *target, const struct option_spec *spec,
                           const char *value, struct errmsg *msg);
+int launch_on_numa_binding(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg);
 int launch_on_role(void *target, const struct option_spec *spec, const char *value,
                    struct errmsg *msg);
 int launch_on_rdzv_conf(void *target, const struct option_spec *spec, const char *value,

@@ -220,6 +220,14 @@ static const struct option_spec specs[] = {
      .value = "METHOD",
      .set = launch_on_start_method,
      .help = "spawn, fork or forkserver: accepted for torchrun's sake, no effect."},
+    {.name = "numa-binding",
+     .no_variable = true,
+     .value = "node|socket|exclusive|core-complex",
+     .set = launch_on_numa_binding,
+     .help =
+         "Bind each worker to the CPUs near its GPU: those of its NUMA node, of its "
+         "socket, its share of the node's cores, or the cores under one cache. Without "
+         "GPUs the workers are spread over the nodes (default: not bound)."},
     {.name = "dry-run",
      .no_variable = true,
      .set = option_set_true,
@@ -249,10 +257,6 @@ static const struct option_spec specs[] = {
      .elsewhere =
          "a Python plug-in of torchrun's, for which there is no place here; use -r, -t "
          "and --log-dir"},
-    {.name = "numa-binding",
-     .no_variable = true,
-     .value = "KIND",
-     .remedy = "use numactl in front of ctrun"},
     {.name = "print-completion",
      .no_variable = true,
      .value = "SHELL",

@@ -141,6 +141,27 @@ int launch_on_master_port(void *target, const struct option_spec *spec,
     return option_set_u32(target, spec, value, msg);
 }
 
+int launch_on_numa_binding(void *target, const struct option_spec *spec,
+                           const char *value, struct errmsg *msg)
+{
+    static const char *const words[] = {[NUMA_NODE] = "node",
+                                        [NUMA_SOCKET] = "socket",
+                                        [NUMA_EXCLUSIVE] = "exclusive",
+                                        [NUMA_CORE_COMPLEX] = "core-complex"};
+    struct parse *p = target;
+
+    (void)spec;
+    for (size_t i = NUMA_NODE; i < ARRAY_LEN(words); i++) {
+        if (strcmp(value, words[i]) == 0) {
+            p->o.numa_binding = (enum numa_binding)i;
+            return 0;
+        }
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "expects node, socket, exclusive or core-complex, not '%.80s'",
+                      value);
+}
+
 /* "" is one, too: torchrun takes it. */
 int launch_on_role(void *target, const struct option_spec *spec, const char *value,
                    struct errmsg *msg)

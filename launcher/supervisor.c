@@ -9,7 +9,6 @@
 #include "launcher/local_addr.h"
 #include "launcher/own_lines.h"
 #include "launcher/path.h"
-#include "launcher/placement.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
@@ -348,7 +347,9 @@ int supervisor_resolve(struct supervisor *s, uint32_t random, struct errmsg *msg
                                   s->local_addr, sizeof(s->local_addr), msg);
     rv = rv < 0 ? rv : devices_count(s->options, visible, &s->nproc, msg);
     rv = rv < 0 ? rv : check_limits(s->nproc, msg);
-    rv = rv < 0 ? rv : placement_check(s->options, s->is_engine, s->nproc, msg);
+    rv = rv < 0 ? rv
+                : placement_make(s->options, s->is_engine, s->nproc, "", &s->placement,
+                                 msg);
     rv = rv < 0 ? rv
                 : worker_command_make(&s->command, s->options->program, 0, &argv, msg);
     mem_free(argv);
@@ -438,6 +439,7 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     supervisor_leave_error(s);
     exit_code = s->exit_code;
     mem_free(s->report);
+    placement_release(&s->placement);
     mem_free(s);
     return exit_code;
 }

@@ -14,6 +14,7 @@
 #include "launcher/env.h"
 #include "launcher/log_folder.h"
 #include "launcher/output.h"
+#include "launcher/placement.h"
 #include "launcher/rdzv_client.h"
 #include "launcher/relay.h"
 #include "launcher/supervisor.h"
@@ -72,7 +73,8 @@ struct supervisor {
     bool has_failed_worker;     /* some time: what it said is kept */
     char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
     struct worker_command command;
-    struct access access;     /* of the relay at hand */
+    struct access access; /* of the relay at hand */
+    struct placement placement;
     struct topology topology; /* of the last round; world_size 0: none */
     uint32_t failures;        /* of the job, as it was told then */
     uint64_t started_ms;

@@ -99,9 +99,10 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
             ? (struct access_master){s->options->rdzv_host, s->options->rdzv_port}
             : (struct access_master){"127.0.0.1", 0};
     struct worker_env values = supervisor_env(slot, &round, &master);
-    struct dry_run_worker worker = {.local_rank = slot->number, .cpus = ""};
+    struct dry_run_worker worker = {.local_rank = slot->number};
     char device[128];
     char **argv = NULL;
+    char *cpus;
     char **env;
     int rv =
         worker_command_make(&s->command, s->options->program, slot->number, &argv, msg);
@@ -110,6 +111,7 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
         return rv;
     }
     env = worker_env_own(s->env, &values);
+    cpus = placement_format_cpus(&s->placement, slot->number);
     devices_name(visible, slot->number, device, sizeof(device));
     worker.rank = is_rank_known(s)
                       ? (int64_t)round.topology.first_rank + (int64_t)slot->number
@@ -117,6 +119,7 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
     worker.argv = argv;
     worker.env = env;
     worker.device = device;
+    worker.cpus = cpus ? cpus : "";
     list_unknown(s, worker.unknown);
     if (s->options->json) {
         json_put(out, "%s", slot->number > 0 ? ", " : "");
@@ -124,6 +127,7 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
     } else {
         dry_run_put_text(out, &worker);
     }
+    mem_free(cpus);
     mem_free(env);
     mem_free(argv);
     return 0;
@@ -172,6 +176,7 @@ int supervisor_dry_run(struct launch_options *options, char *const *env)
     if (rv < 0) {
         log_error(msg.text, "%s", "");
     }
+    placement_release(&s->placement);
     mem_free(s);
     return rv < 0 ? EXIT_MISTAKE : EXIT_SUCCESS;
 }

@@ -172,6 +172,7 @@ struct worker_env supervisor_env(const struct slot *slot,
         .role = s->options->role,
         .signals = s->options->signals.text,
         .virtual_local_rank = s->options->virtual_local_rank,
+        .cpu_share = s->placement.share ? &s->placement.share[slot->number] : NULL,
         .timer_file = supervisor_timers_path(s),
         .control_fd = KEEPER_CONTROL_FD,
         .progress_fd = KEEPER_PROGRESS_FD,
@@ -226,7 +227,9 @@ static int spawn_slot(struct slot *slot, const struct agent_round *round, int fd
                       struct errmsg *msg)
 {
     struct supervisor *s = slot->supervisor;
-    struct keeper_spawn spawn = {.id = slot->number};
+    const struct cpuset *cpus = s->placement.cpus;
+    struct keeper_spawn spawn = {.id = slot->number,
+                                 .cpus = cpus ? &cpus[slot->number] : NULL};
     char **argv = NULL;
     char **env;
     int rv = check_master(s, round, msg);
@@ -337,8 +340,15 @@ void supervisor_on_resized(void *supervisor)
 
 static void on_failed(struct slot *slot, int error)
 {
-    (void)snprintf(slot->trouble, sizeof(slot->trouble), "cannot start %s: %s",
-                   slot->supervisor->options->program[0], err_text(error));
+    struct supervisor *s = slot->supervisor;
+    char *cpus =
+        error == -EINVAL ? placement_format_cpus(&s->placement, slot->number) : NULL;
+
+    (void)snprintf(slot->trouble, sizeof(slot->trouble), "cannot start %s: %s%s%s%s",
+                   s->options->program[0], err_text(error),
+                   cpus ? " (may it use CPUs " : "", cpus ? cpus : "",
+                   cpus ? " no more?)" : "");
+    mem_free(cpus);
     slot->has_failed = true;
     close_slot(slot);
 }

@@ -77,6 +77,22 @@ static int read_control(struct launch *l, struct errmsg *msg)
     return rv;
 }
 
+/* Where ctrun has not bound the ranks, all those of the node have the same CPUs. */
+static int read_cpu_ranks(struct launch *l, struct errmsg *msg)
+{
+    int rv;
+
+    l->cpu_rank = l->local_rank;
+    l->cpu_ranks = l->local_world_size;
+    if (!get(CONTROL_CPU_RANKS_ENV)) {
+        return 0;
+    }
+    rv = get_int(CONTROL_CPU_RANKS_ENV, 1, l->local_world_size, &l->cpu_ranks, msg);
+    return rv < 0
+               ? rv
+               : get_int(CONTROL_CPU_RANK_ENV, 0, l->cpu_ranks - 1, &l->cpu_rank, msg);
+}
+
 int launch_read(struct launch *ret, struct errmsg *msg)
 {
     int rv;
@@ -84,6 +100,7 @@ int launch_read(struct launch *ret, struct errmsg *msg)
     *ret = (struct launch){
         .world_size = 1,
         .local_world_size = 1,
+        .cpu_ranks = 1,
         .control_fd = -1,
         .generation = 1,
     };
@@ -94,5 +111,6 @@ int launch_read(struct launch *ret, struct errmsg *msg)
         return 0;
     }
     rv = read_ranks(ret, msg);
+    rv = rv < 0 ? rv : read_cpu_ranks(ret, msg);
     return rv < 0 ? rv : read_control(ret, msg);
 }

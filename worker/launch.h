@@ -12,7 +12,8 @@
 struct launch {
     int rank, world_size;
     int local_rank, local_world_size;
-    int node; /* GROUP_RANK */
+    int node;                /* GROUP_RANK */
+    int cpu_rank, cpu_ranks; /* of the local ranks that have this one's CPUs */
     char master_addr[64];
     int master_port;
     char run_id[256];

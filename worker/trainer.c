@@ -197,7 +197,7 @@ static int open_model(struct trainer *t, struct errmsg *msg)
 static void warn_crowded(const struct trainer *t)
 {
     int given = (int)t->config->device.threads;
-    int ranks = t->launch->local_world_size;
+    int ranks = t->launch->cpu_ranks;
     int cores = t->device->cores;
     char better[32] = "fewer ranks are";
 
@@ -217,8 +217,8 @@ static void warn_crowded(const struct trainer *t)
 int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
 {
     struct device_config config = {
-        .local_rank = t->launch->local_rank,
-        .local_world_size = t->launch->local_world_size,
+        .local_rank = t->launch->cpu_rank, /* of those that share its cores */
+        .local_world_size = t->launch->cpu_ranks,
         .threads = (int)t->config->device.threads,
         .isa = isa,
         .trace = t->trace,

@@ -7,6 +7,13 @@ import sys
 
 import pytest
 
+
+def cpus_in(text):
+    """The numbers in "0-3,8"."""
+    ends = [part.split("-") for part in text.split(",")]
+    return {cpu for part in ends for cpu in range(int(part[0]), int(part[-1]) + 1)}
+
+
 # The sum of all ranks, as six processes of one world agree on it through their store.
 SUM = """
 import json, os, sys
@@ -76,3 +83,29 @@ def test_virtual_local_rank_that_cannot_be_is_one_line_and_exit_2(
         timeout=60, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_numa_binding_without_gpus_gives_each_worker_its_cores(start, bin_dir):
+    """On any machine with two cores: they are divided, and no worker has another's."""
+    said = "grep Cpus_allowed_list /proc/self/status; echo $CTRUN_CPU_RANK/$CTRUN_CPU_RANKS"
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--numa-binding=exclusive",
+                  "--no-python", "/bin/sh", "-c", said,
+                  env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    assert ctrun.wait() == 0, ctrun.err()
+    words = ctrun.out().split()
+    lists = [word for word in words if word[0].isdigit() and "/" not in word]
+    assert len(lists) == 2 and words.count("0/1") == 2
+    first, second = (cpus_in(text) for text in lists)
+    assert not first & second
+    assert first | second <= os.sched_getaffinity(0)
+
+
+def test_numa_binding_that_cannot_be_is_one_line_and_exit_2(bin_dir):
+    done = subprocess.run(
+        ["taskset", "-c", str(min(os.sched_getaffinity(0))), bin_dir / "ctrun",
+         "--nproc-per-node=2", "--numa-binding=exclusive", bin_dir / "fake-worker"],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True,
+        timeout=60, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("ctrun: error: --numa-binding=exclusive: 1 core of ")
+    assert len(done.stderr.splitlines()) == 1

@@ -43,8 +43,8 @@ struct kernels;
 struct device;
 
 struct device_config {
-    int local_rank;
-    int local_world_size;
+    int local_rank;       /* among the ranks that have this one's CPUs … */
+    int local_world_size; /* … so many */
     int threads;     /* 0: cores of the affinity mask / local_world_size, at least 1 */
     const char *isa; /* "scalar", "avx2", "avx512"; NULL: CTRUN_ISA of the environment,
                         else the best this machine has */

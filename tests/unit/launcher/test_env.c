@@ -181,6 +181,32 @@ with_a_virtual_local_rank_each_worker_sees_one_device_as_number_0(void **state)
     mem_free(env);
 }
 
+static void a_bound_worker_is_told_who_has_its_cpus_too(void **state)
+{
+    static char outer_rank[] = "CTRUN_CPU_RANK=5";
+    static char outer_ranks[] = "CTRUN_CPU_RANKS=7";
+    char *base[] = {outer_rank, outer_ranks, NULL};
+    const struct topology one = {0, 1, 0, 1, 1, 0, 1};
+    const struct numa_share share = {1, 3};
+    struct worker_env we = {.topology = &one,
+                            .master_addr = "127.0.0.1",
+                            .run_id = "j",
+                            .error_file = "",
+                            .role = "default",
+                            .cpu_share = &share};
+    char **env = worker_env_make(base, &we);
+
+    (void)state;
+    assert_string_equal(value_of(env, "CTRUN_CPU_RANK"), "1");
+    assert_string_equal(value_of(env, "CTRUN_CPU_RANKS"), "3");
+    mem_free(env);
+    we.cpu_share = NULL;
+    env = worker_env_make(base, &we);
+    assert_null(value_of(env, "CTRUN_CPU_RANK")); /* an outer ctrun's */
+    assert_null(value_of(env, "CTRUN_CPU_RANKS"));
+    mem_free(env);
+}
+
 /* ---- commands ---- */
 
 static const char *in_folder(const char *name)
@@ -512,6 +538,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_variable_of_the_contract_is_set_and_the_rest_inherited),
         cmocka_unit_test(what_the_user_has_set_is_kept_where_the_contract_says_so),
+        cmocka_unit_test(a_bound_worker_is_told_who_has_its_cpus_too),
         cmocka_unit_test(
             with_a_virtual_local_rank_each_worker_sees_one_device_as_number_0),
         cmocka_unit_test(programs_are_executed_and_everything_else_is_pythons),

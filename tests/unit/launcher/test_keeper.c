@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,11 +93,11 @@ static void damaged_images(void)
         struct keeper_image head;
         char texts[6];
     } images[] = {
-        {{1, 0}, "/a"},                   /* unterminated, with size 10 */
-        {{3, 0}, "/a"},                   /* fewer texts than it says … */
-        {{1, 2}, "/a"},                   /* … and of env, too */
-        {{UINT32_MAX, UINT32_MAX}, "/a"}, /* more than bytes */
-        {{UINT32_MAX, 3}, "/a"},          /* … which 32 bits do not hold */
+        {{.argc = 1}, "/a"},            /* unterminated, with size 10 */
+        {{.argc = 3}, "/a"},            /* fewer texts than it says … */
+        {{.argc = 1, .envc = 2}, "/a"}, /* … and of env, too */
+        {{.argc = UINT32_MAX, .envc = UINT32_MAX}, "/a"}, /* more than bytes */
+        {{.argc = UINT32_MAX, .envc = 3}, "/a"}, /* … which 32 bits do not hold */
     };
     struct keeper k = keeper_rig_start();
 
@@ -453,6 +454,54 @@ static long oom_score(pid_t pid)
     return score;
 }
 
+/* As cpu `cpu` alone for worker 1, which hangs. */
+static struct keeper_event spawn_bound(struct keeper *k, unsigned cpu)
+{
+    static char hang[] = "hang";
+    char *argv[] = {keeper_rig_fake, hang, NULL};
+    struct cpuset cpus = {{0}};
+    struct keeper_spawn spawn = {.id = 1,
+                                 .argv = argv,
+                                 .env = environ,
+                                 .cpus = &cpus,
+                                 .fds = {-1, -1, -1, -1, -1}};
+
+    cpuset_add(&cpus, cpu);
+    CHECK(keeper_spawn(k, &spawn, NULL) == 0);
+    return keeper_rig_receive(k);
+}
+
+static void bound(void)
+{
+    struct keeper k = keeper_rig_start();
+    struct keeper_event e;
+    cpu_set_t here;
+    cpu_set_t there;
+    unsigned last = CPU_SETSIZE - 1;
+
+    CHECK(sched_getaffinity(0, sizeof(here), &here) == 0);
+    while (!CPU_ISSET(last, &here)) {
+        last--;
+    }
+    e = spawn_bound(&k, last);
+    CHECK(e.type == KEEPER_SPAWNED); /* its program runs */
+    CHECK(sched_getaffinity(e.pid, sizeof(there), &there) == 0);
+    CHECK(CPU_COUNT(&there) == 1 && CPU_ISSET(last, &there));
+    CHECK(sched_getaffinity(k.pid, sizeof(there), &there) == 0);
+    CHECK(CPU_EQUAL(&here, &there)); /* the keeper stays as it is */
+    CHECK(keeper_kill(&k, 1, SIGKILL) == 0);
+    (void)keeper_rig_receive_exited(&k, 1);
+    e = spawn_bound(&k, CPUSET_MAX - 1);
+    CHECK(e.type == KEEPER_FAILED && e.error == -EINVAL);
+    keeper_stop(&k);
+}
+
+static void worker_is_bound_to_its_cpus_before_its_program_runs(void **state)
+{
+    (void)state;
+    child_run(bound);
+}
+
 static void oom(void)
 {
     struct keeper k = keeper_rig_start();
@@ -486,6 +535,7 @@ int main(void)
         cmocka_unit_test(signals_reach_the_worker_and_its_group),
         cmocka_unit_test(end_that_cannot_be_polled_for_is_awaited_without_spinning),
         cmocka_unit_test(signal_before_the_program_runs_is_not_lost),
+        cmocka_unit_test(worker_is_bound_to_its_cpus_before_its_program_runs),
         cmocka_unit_test(workers_are_killed_before_the_agent_when_memory_is_short),
         cmocka_unit_test(
             worker_starts_with_the_signals_and_limits_that_ctrun_started_with),

@@ -61,9 +61,32 @@ static void a_role_is_any_printable_text_and_default_without(void **state)
            "--role: is too long: at most 127 bytes");
 }
 
+static void a_binding_is_one_of_four_words(void **state)
+{
+    static const char *const options[] = {
+        [NUMA_NODE] = "--numa-binding=node",
+        [NUMA_SOCKET] = "--numa-binding=socket",
+        [NUMA_EXCLUSIVE] = "--numa_binding=exclusive",
+        [NUMA_CORE_COMPLEX] = "--numa-binding=core-complex",
+    };
+    struct launch_options o;
+
+    (void)state;
+    accept("--max-restarts=0", &o);
+    assert_int_equal(o.numa_binding, NUMA_NONE);
+    for (unsigned i = NUMA_NODE; i <= NUMA_CORE_COMPLEX; i++) {
+        accept(options[i], &o);
+        assert_int_equal(o.numa_binding, i);
+    }
+    refuse(
+        "--numa-binding=cores",
+        "--numa-binding: expects node, socket, exclusive or core-complex, not 'cores'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_binding_is_one_of_four_words),
         cmocka_unit_test(a_role_is_any_printable_text_and_default_without),
     };
 
