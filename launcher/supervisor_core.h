@@ -35,10 +35,13 @@ struct slot {
     bool has_failed;         /* to be started; `trouble` says why */
     bool is_mistake;         /* … another start would end the same way */
     bool was_stopped;        /* by us: with its generation, or at the end */
-    uint32_t pid;            /* 0: not known */
-    int status;              /* as of waitpid, once it has ended */
-    uint64_t wall_ms;        /* when it ended */
-    char expired[512];       /* what of its file timers has; "": nothing */
+    uint32_t rank;
+    uint32_t pid;      /* 0: not known */
+    int last_signal;   /* … by this; 0: none */
+    int status;        /* as of waitpid, once it has ended */
+    int failed_code;   /* of the first to fail by itself, a signal's negative; else 0 */
+    uint64_t wall_ms;  /* when it ended */
+    char expired[512]; /* what of its file timers has; "": nothing */
     char trouble[512];
     char error_file[PATH_MAX]; /* "": none */
 };
@@ -60,7 +63,9 @@ struct supervisor {
     struct slot *slots;               /* owned; nproc of them */
     struct supervisor_timers *timers; /* owned; NULL: they are off */
     uint32_t nproc;
-    bool is_engine; /* by the program's name */
+    bool has_first_failed; /* of this generation: some worker by itself … */
+    unsigned n_forced;     /* … and how many had to be killed */
+    bool is_engine;        /* by the program's name */
     bool is_ending;
     int exit_code;
     struct msg_report *report;  /* owned; the final one, NULL: none came */

@@ -17,9 +17,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { KEEPER_TURN = 256 }; /* messages in one turn of the loop */
+enum {
+    KEEPER_TURN = 256, /* messages in one turn of the loop */
+    MAX_FORCED_SAID = 4,
+};
 
 static void on_control(void *arg, uint32_t slot, const struct control *c)
 {
@@ -78,6 +82,18 @@ static void read_error_file(const struct slot *slot, struct worker_error *error,
     mem_free(error->bytes);
 }
 
+/* Below its last words, and in torchrun's, at once: the others may take their time to
+ * stop, and the report comes when they have. */
+static void say_failed(const struct slot *slot)
+{
+    char words[96];
+
+    (void)snprintf(words, sizeof(words),
+                   "rank %u failed (exitcode: %d) local_rank: %u (pid: %d) of binary:",
+                   slot->rank, slot->failed_code, slot->number, (int)slot->pid);
+    log_warn(words, "%s", slot->supervisor->options->program[0]);
+}
+
 static void on_output_closed(void *arg)
 {
     struct slot *slot = arg;
@@ -87,6 +103,9 @@ static void on_output_closed(void *arg)
 
     slot->is_open = false;
     slot->is_closing = false;
+    if (slot->failed_code != 0) {
+        say_failed(slot);
+    }
     read_error_file(slot, &error, &end);
     if (end.message[0] == '\0') {
         end.message = slot->expired;
@@ -244,8 +263,6 @@ static int spawn_slot(struct slot *slot, const struct agent_round *round, int fd
         return rv;
     }
     choose_error_file(slot, round->generation);
-    slot->was_stopped = false;
-    slot->pid = 0;
     env = make_env(slot, round);
     spawn.argv = argv;
     spawn.env = env;
@@ -287,7 +304,14 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
     }
     s->topology = round->topology;
     s->failures = round->failures;
+    s->has_first_failed = false;
+    s->n_forced = 0;
     for (uint32_t i = 0; i < s->nproc; i++) {
+        s->slots[i].rank = round->topology.first_rank + i;
+        s->slots[i].pid = 0;
+        s->slots[i].was_stopped = false;
+        s->slots[i].last_signal = 0;
+        s->slots[i].failed_code = 0;
         spawn_one(&s->slots[i], round);
     }
 }
@@ -314,12 +338,32 @@ void supervisor_report_failed_spawns(struct supervisor *s)
 
 /* --- the keeper --- */
 
+/* In torchrun's words, which scripts look for; of many the first few will do. */
+static void say_signal(struct slot *slot, int signal)
+{
+    struct supervisor *s = slot->supervisor;
+    char words[96];
+
+    if (signal != SIGKILL) {
+        (void)snprintf(words, sizeof(words), "Sending process %d closing signal SIG%s",
+                       (int)slot->pid, sigabbrev_np(signal));
+        log_debug(words, "rank=%u", slot->rank);
+    } else if (slot->last_signal != 0 && s->n_forced++ < MAX_FORCED_SAID) {
+        (void)snprintf(words, sizeof(words),
+                       "Unable to shutdown process %d via %d, forcefully exiting via 9",
+                       (int)slot->pid, slot->last_signal);
+        log_warn(words, "rank=%u%s", slot->rank,
+                 s->n_forced == MAX_FORCED_SAID ? " (and maybe others here)" : "");
+    }
+    slot->last_signal = signal;
+}
+
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
 {
     int rv = keeper_kill(s->keeper, number, signal);
 
     s->slots[number].was_stopped = true;
-
+    say_signal(&s->slots[number], signal);
     if (rv < 0) { /* the keeper is gone, which its socket tells too */
         log_debug("cannot signal a worker", "local_rank=%u error=%s", number,
                   err_name(rv));
@@ -330,10 +374,14 @@ void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
 void supervisor_on_resized(void *supervisor)
 {
     struct supervisor *s = supervisor;
+    int rv;
 
     for (uint32_t i = 0; i < s->nproc && !s->is_ending; i++) {
         if (s->slots[i].is_open && !s->slots[i].is_closing) {
-            supervisor_kill(s, i, SIGWINCH);
+            rv = keeper_kill(s->keeper, i, SIGWINCH);
+            if (rv < 0) {
+                return; /* the keeper is gone, which its socket tells too */
+            }
         }
     }
 }
@@ -353,6 +401,20 @@ static void on_failed(struct slot *slot, int error)
     close_slot(slot);
 }
 
+/* Whether it is the first of this node that failed by itself. An engine has said itself
+ * what was wrong, unless it was killed. */
+static void note_failed(struct slot *slot, int status)
+{
+    struct supervisor *s = slot->supervisor;
+    int code = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+
+    slot->failed_code = 0;
+    if (!slot->was_stopped && !s->has_first_failed && !(s->is_engine && code > 0)) {
+        slot->failed_code = code;
+        s->has_first_failed = code != 0;
+    }
+}
+
 static void on_exited(struct slot *slot, const struct keeper_event *event)
 {
     struct supervisor *s = slot->supervisor;
@@ -366,6 +428,7 @@ static void on_exited(struct slot *slot, const struct keeper_event *event)
     slot->status = event->status;
     supervisor_timers_forget(s, event->pid);
     s->has_failed_worker = s->has_failed_worker || event->status != 0;
+    note_failed(slot, event->status);
     agent_exited(s->agent, slot->number, &end, now_ms);
     close_slot(slot);
 }

@@ -62,7 +62,7 @@ def test_worker_gets_its_own_descriptors_only(launch):
 
 
 @pytest.mark.parametrize("action, code", [("exit=0", 0), ("exit=7", 7), ("exit=125", 125),
-                                          ("signal=6", 134), ("signal=9", 137)])
+                                          ("exit=255", 255), ("signal=6", 134), ("signal=9", 137)])
 def test_exit_code_is_the_first_causes(launch, action, code):
     ctrun = launch("--on", "rank=1", action, "--on", "rank=0", "hang" if code else "exit=0")
     assert ctrun.wait() == code
@@ -84,6 +84,9 @@ def test_report_names_the_first_cause_and_its_last_lines(launch):
     assert re.search(r"exitcode\s*: 3 ", root)
     assert "out of cheese" in root
     assert "stopped because of rank 1" in report
+    words = r"rank 1 failed \(exitcode: 3\) local_rank: 1 \(pid: \d+\) of binary: \S+/fake-worker\n"
+    assert re.search(words, report[:report.index("====")])  # as torchrun says it
+    assert report.count("failed (exitcode: ") == 1
 
 
 def test_report_has_the_workers_exception_and_names_its_file(launch, tmp_path):
@@ -204,7 +207,8 @@ def test_signal_is_answered_while_the_workers_take_their_time(launch, wait_for, 
 def test_second_ctrl_c_kills(launch, wait_for, tmp_path):
     pids = tmp_path / "pids"
     ready = tmp_path / "ready-%r"
-    ctrun = launch("ignore=2", "ignore=15", f"pid={pids}", f"touch={ready}", "hang")
+    ctrun = launch("ignore=2", "ignore=15", f"pid={pids}", f"touch={ready}", "hang",
+                   env={"CTRUN_LOG": "debug"})
     wait_for(lambda: (tmp_path / "ready-0").exists() and (tmp_path / "ready-1").exists())
     ctrun.signal(signal.SIGINT)
     wait_for(lambda: not is_pending(ctrun.pid, signal.SIGINT))  # else the two may become one
@@ -212,6 +216,9 @@ def test_second_ctrl_c_kills(launch, wait_for, tmp_path):
     wait_for(lambda: "SIGINT once more: killed the workers" in ctrun.err())
     assert ctrun.wait() == 128 + signal.SIGINT
     assert not any(alive(pid) for pid in pids_in(pids))
+    for pid in pids_in(pids):  # as torchrun says it
+        assert f"Sending process {pid} closing signal SIGINT" in ctrun.err()
+        assert f"Unable to shutdown process {pid} via 2, forcefully exiting via 9" in ctrun.err()
 
 
 def test_signal_before_the_round_ends_at_once(node, wait_for):
