@@ -201,6 +201,10 @@ coverage: ## line and branch coverage of the tests
 ## --- installing ---
 
 man: $(MANS)
+# its OPTIONS are those of the program's own table
+$(O)/man/ctrun.1: launcher/ctrun.1.scd $(O)/bin/ctrun
+	@mkdir -p $(@D); $(O)/bin/ctrun --print-completion=scdoc > $@.options
+	@sed -e '/^@OPTIONS@$$/{r $@.options' -e 'd}' $< | scdoc > $@
 $(O)/man/%: launcher/%.scd
 	@mkdir -p $(@D); scdoc < $< > $@
 $(O)/man/%: rendezvous/%.scd
@@ -214,6 +218,9 @@ install: all man ## install into DESTDIR/PREFIX
 	install -m755 $(O)/bin/ctrun-rendezvous $(DESTDIR)$(PREFIX)/sbin
 	install -m644 $(filter %.1,$(MANS)) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m644 $(filter %.8,$(MANS)) $(DESTDIR)$(PREFIX)/share/man/man8
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	$(O)/bin/ctrun --print-completion=bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ctrun
+	$(O)/bin/ctrun --print-completion=zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ctrun
 	install -m644 systemd/*.service $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -D -m644 systemd/ctrun.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/ctrun.conf
 	install -D -m644 systemd/ctrun.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/ctrun.conf

@@ -35,6 +35,7 @@ struct option_spec {
     char letter;           /* 0: none */
     const char *value;     /* what --help calls the value; NULL: a flag */
     const char *help;      /* one sentence or more; wrapped */
+    const char *more;      /* what the man page says behind it; NULL: nothing */
     const char *remedy;    /* with `set` NULL: not there yet, and what to do instead */
     const char *elsewhere; /* with both NULL: whose it is, and where to put it */
     option_cb set;

@@ -33,10 +33,8 @@ static int run_verb(char *const *words)
     return EXIT_MISTAKE;
 }
 
-static int print_help(void)
+static int print_text(char *text)
 {
-    char *text = launch_options_help();
-
     (void)fputs(text, stdout); /* a closed pipe is the reader's choice */
     mem_free(text);
     return EXIT_SUCCESS;
@@ -112,11 +110,14 @@ int main(int argc, char **argv)
         return EXIT_MISTAKE;
     }
     if (options.help) {
-        return print_help();
+        return print_text(launch_options_help());
     }
     if (options.version) {
         (void)printf("ctrun %s\n", CTRUN_VERSION);
         return EXIT_SUCCESS;
+    }
+    if (options.print != TABLE_NOT) {
+        return print_text(launch_options_print(options.print));
     }
     if (options.verb) {
         return run_verb(options.program);

@@ -1,3 +1,4 @@
+#include "launcher/completion.h"
 #include "launcher/options_core.h"
 
 #include "common/mem.h"
@@ -144,6 +145,21 @@ char *launch_options_help(void)
 
     mem_free(list);
     return text;
+}
+
+char *launch_options_print(enum table_print print)
+{
+    switch (print) {
+    case TABLE_BASH:
+        return completion_bash(&launch_options_table);
+    case TABLE_ZSH:
+        return completion_zsh(&launch_options_table);
+    case TABLE_MAN:
+        return completion_man(&launch_options_table);
+    case TABLE_NOT:
+        break;
+    }
+    UNREACHABLE();
 }
 
 void launch_options_make_id(struct launch_options *o, const uint8_t random[16])

@@ -22,6 +22,9 @@ enum rdzv_serving {
     RDZV_SERVE_NEVER,
 };
 
+/* What is made of the options' table instead of a launch: --print-completion. */
+enum table_print { TABLE_NOT, TABLE_BASH, TABLE_ZSH, TABLE_MAN };
+
 enum nproc_kind { NPROC_NUMBER, NPROC_AUTO, NPROC_CPU, NPROC_GPU };
 
 /* What of the machine each worker is bound to (numa.h). */
@@ -35,6 +38,7 @@ enum numa_binding {
 
 struct launch_options {
     bool help, version;
+    enum table_print print;
     bool dry_run, json; /* print what would be started, and start nothing */
     bool standalone;    /* --standalone, or one node and no endpoint */
     uint32_t min_nodes, max_nodes;
@@ -83,6 +87,9 @@ int launch_options_shutdown_env(struct launch_options *o, const char *value,
 
 /* The text of --help (mem_alloc'ed). */
 char *launch_options_help(void);
+
+/* The text that is asked for; not TABLE_NOT. mem_alloc'ed. */
+char *launch_options_print(enum table_print print);
 
 /* A random UUID (version 4) as rdzv_id, made of 16 random bytes. */
 void launch_options_make_id(struct launch_options *o, const uint8_t random[16]);

@@ -63,6 +63,8 @@ int launch_on_store_access(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);
 int launch_on_event_log_handler(void *target, const struct option_spec *spec,
                                 const char *value, struct errmsg *msg);
+int launch_on_print_completion(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg);
 int launch_on_start_method(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);
 

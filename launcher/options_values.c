@@ -240,6 +240,23 @@ int launch_on_event_log_handler(void *target, const struct option_spec *spec,
                       value);
 }
 
+int launch_on_print_completion(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg)
+{
+    static const char *const words[] = {
+        [TABLE_BASH] = "bash", [TABLE_ZSH] = "zsh", [TABLE_MAN] = "scdoc"};
+    struct parse *p = target;
+
+    (void)spec;
+    for (size_t i = TABLE_BASH; i < ARRAY_LEN(words); i++) {
+        if (strcmp(value, words[i]) == 0) {
+            p->o.print = (enum table_print)i;
+            return OPTION_STOP;
+        }
+    }
+    return errmsg_set(msg, ERR_INVALID, "'%.80s' is not there; use bash or zsh", value);
+}
+
 int launch_on_start_method(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg)
 {

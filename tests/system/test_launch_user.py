@@ -234,6 +234,31 @@ def test_dry_run_says_what_only_the_start_can_tell(start, bin_dir):
     assert mistake.wait() == 2
 
 
+COMPLETE = """
+eval "$1"
+while read -ra COMP_WORDS; do
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    _ctrun
+    echo "${COMPREPLY[@]}"
+done
+"""
+
+
+def test_bash_completes_options_and_values_up_to_the_program(bin_dir):
+    script = subprocess.run([bin_dir / "ctrun", "--print-completion=bash"], capture_output=True, text=True, check=True)
+    lines = {  # bash takes the '=' for a word
+        "ctrun --nproc": "--nproc-per-node",
+        "ctrun --rdzv-backend = st": "static",
+        "ctrun --nnodes 2 --nproc-per-node a": "auto",
+        "ctrun --nnodes = 2 -m --max-r": "--max-restarts",
+        "ctrun --log-dir /us": "/usr",
+        "ctrun --nnodes 2 train.py --max-r": "",
+    }
+    done = subprocess.run(["bash", "-c", COMPLETE, "bash", script.stdout], input="\n".join(lines) + "\n",
+                          capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == list(lines.values())
+
+
 def test_run_path_runs_the_script_by_runpy(start, bin_dir, tmp_path):
     (tmp_path / "a.py").write_text("import sys; print(__name__, sys.argv[1:], sys.argv[0][-4:])\n")
     ctrun = start(bin_dir / "ctrun", "--run-path", tmp_path / "a.py", "x", "-c")

@@ -384,10 +384,8 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
            "--node-rank=2", "a");
 }
 
-static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **state)
+static void plug_ins_of_torchrun_are_refused_by_name(void **state)
 {
-    static const char *const names[] = {                                        "--print-completion=bash"};
-
     (void)state;
     REFUSE(
         "--logs-specs is a Python plug-in of torchrun's, for which there is no place "
@@ -400,16 +398,6 @@ static void flags_of_torchrun_that_are_not_there_yet_are_refused_by_name(void **
         "--rdzv-backend: 'mine' is not there, and plug-ins are Python's; use c10d or "
         "static",
         "--rdzv-backend=mine", "a");
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const struct line line = {{names[i], "a"}};
-        struct launch_options o;
-        struct errmsg msg;
-        size_t len = strcspn(names[i], "=");
-
-        assert_int_equal(parse(&line, &o, &msg), ERR_INVALID);
-        assert_memory_equal(msg.text, names[i], len);
-        assert_memory_equal(msg.text + len, " is not there yet; ", 19);
-    }
 }
 
 static void output_goes_where_options_say(void **state)
@@ -566,6 +554,10 @@ static void help_and_version_end_the_reading(void **state)
     assert_true(o.help);
     ACCEPT(&o, "--version");
     assert_true(o.version);
+    ACCEPT(&o, "--print-completion=zsh", "--nonsense");
+    assert_int_equal(o.print, TABLE_ZSH);
+    REFUSE("--print-completion: 'tcsh' is not there; use bash or zsh",
+           "--print-completion", "tcsh");
     assert_non_null(strstr(text, "--nproc-per-node N|auto|cpu|gpu\n"));
     assert_non_null(strstr(text, "-m, --module"));
     assert_null(strstr(text, "--logs-specs"));
@@ -774,7 +766,7 @@ int main(void)
         cmocka_unit_test(rdzv_conf_takes_torchruns_keys),
         cmocka_unit_test(mistakes_in_rdzv_conf_name_the_key),
         cmocka_unit_test(mistakes_are_one_line_with_cause_and_remedy),
-        cmocka_unit_test(flags_of_torchrun_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(plug_ins_of_torchrun_are_refused_by_name),
         cmocka_unit_test(output_goes_where_options_say),
         cmocka_unit_test(bad_values_for_the_output_are_refused),
         cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),

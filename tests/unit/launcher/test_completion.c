@@ -1,0 +1,80 @@
+/* What is made of the options' table for shells and for the man page. */
+
+#include "launcher/completion.h"
+#include "tests/lib/cmocka.h"
+
+#include "common/mem.h"
+
+#include <string.h>
+
+static const struct option_spec specs[] = {
+    {.name = "kind",
+     .letter = 'k',
+     .value = "N|auto|cpu",
+     .set = option_set_true,
+     .help = "It's a kind: [of] them. Not more (default 1).",
+     .more = "See --log-dir, a_b."},
+    {.name = "log-dir", .value = "DIR", .set = option_set_true, .help = "Where."},
+    {.name = "quick", .set = option_set_true, .help = "Be quick."},
+    {.name = "later", .value = "X", .remedy = "wait"},
+};
+static const struct options table = {"ctrun", specs, sizeof(specs) / sizeof(specs[0])};
+
+static void assert_has(const char *text, const char *part)
+{
+    if (!strstr(text, part)) {
+        print_error("no «%s» in:\n%s", part, text);
+    }
+    assert_non_null(strstr(text, part));
+}
+
+static void bash_knows_names_values_and_folders(void **state)
+{
+    char *text = completion_bash(&table);
+
+    (void)state;
+    assert_has(text, "    --kind | -k) words='auto cpu' ;;\n");
+    assert_has(text, "    --log-dir) folders=1 ;;\n");
+    assert_has(text, "options='--kind -k --log-dir --quick'\n");
+    assert_has(text, "valued='--kind -k --log-dir'\n");
+    assert_null(strstr(text, "later"));
+    mem_free(text);
+}
+
+static void zsh_knows_each_options_first_sentence(void **state)
+{
+    char *text = completion_zsh(&table);
+
+    (void)state;
+    assert_has(text, "  '(-k --kind)'{-k+,--kind=}'[It'\\''s a kind\\: \\[of\\] them]:"
+                     "N|auto|cpu:(auto cpu)' \\\n");
+    assert_has(text, "  '--log-dir=[Where]:DIR:_files -/' \\\n");
+    assert_has(text, "  '--quick[Be quick]' \\\n");
+    assert_null(strstr(text, "later"));
+    mem_free(text);
+}
+
+static void man_page_has_help_and_more(void **state)
+{
+    char *text = completion_man(&table);
+
+    (void)state;
+    assert_string_equal(
+        text, "*-k*, *--kind* _N_|*auto*|*cpu*\n"
+              "\tIt's a kind: [of] them. Not more (default 1). See *--log-dir*, "
+              "a\\_b.\n\n"
+              "*--log-dir* _DIR_\n\tWhere.\n\n"
+              "*--quick*\n\tBe quick.\n\n");
+    mem_free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bash_knows_names_values_and_folders),
+        cmocka_unit_test(zsh_knows_each_options_first_sentence),
+        cmocka_unit_test(man_page_has_help_and_more),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
