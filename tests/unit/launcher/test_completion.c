@@ -15,7 +15,7 @@ static const struct option_spec specs[] = {
      .help = "It's a kind: [of] them. Not more (default 1).",
      .more = "See --log-dir, a_b."},
     {.name = "log-dir", .value = "DIR", .set = option_set_true, .help = "Where."},
-    {.name = "quick", .set = option_set_true, .help = "Be quick."},
+    {.name = "quick", .set = option_set_true, .help = "Hurry."},
     {.name = "later", .value = "X", .remedy = "wait"},
 };
 static const struct options table = {"ctrun", specs, sizeof(specs) / sizeof(specs[0])};
@@ -49,7 +49,7 @@ static void zsh_knows_each_options_first_sentence(void **state)
     assert_has(text, "  '(-k --kind)'{-k+,--kind=}'[It'\\''s a kind\\: \\[of\\] them]:"
                      "N|auto|cpu:(auto cpu)' \\\n");
     assert_has(text, "  '--log-dir=[Where]:DIR:_files -/' \\\n");
-    assert_has(text, "  '--quick[Be quick]' \\\n");
+    assert_has(text, "  '--quick[Hurry]' \\\n");
     assert_null(strstr(text, "later"));
     mem_free(text);
 }
@@ -64,7 +64,7 @@ static void man_page_has_help_and_more(void **state)
               "\tIt's a kind: [of] them. Not more (default 1). See *--log-dir*, "
               "a\\_b.\n\n"
               "*--log-dir* _DIR_\n\tWhere.\n\n"
-              "*--quick*\n\tBe quick.\n\n");
+              "*--quick*\n\tHurry.\n\n");
     mem_free(text);
 }
 
