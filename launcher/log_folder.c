@@ -103,6 +103,7 @@ void log_folder_end(const struct log_folder *f, bool all_ended_well)
         return;
     }
     if (rmdir(f->path) < 0 && errno == ENOTEMPTY && all_ended_well) {
+        /* NOLINTNEXTLINE(concurrency-mt-unsafe): safe without FTW_CHDIR */
         (void)nftw(f->path, on_entry, WALK_FILES, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     }
 }

@@ -2,6 +2,7 @@
 
 #include "launcher/path.h"
 
+#include "common/check.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -36,7 +37,7 @@ void writer_file_open(struct writer_file *file)
 {
     const char *slash = strrchr(file->path, '/');
     int rv = slash ? path_make_folders(file->path, (size_t)(slash - file->path)) : 0;
-    struct stat st;
+    struct stat st = {.st_size = 0};
 
     if (rv == 0) {
         file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -52,10 +53,13 @@ void writer_file_open(struct writer_file *file)
 /* The file becomes the older one, in the place of the one before. */
 static int rotate(struct writer_file *file)
 {
-    char *older = mem_printf("%s.1", file->path);
+    char *older;
     int fd = -1;
-    int rv = rename(file->path, older) < 0 ? -errno : 0;
+    int rv;
 
+    ASSERT(file->path);
+    older = mem_printf("%s.1", file->path);
+    rv = rename(file->path, older) < 0 ? -errno : 0;
     mem_free(older);
     if (rv == 0) {
         fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
