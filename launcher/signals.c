@@ -66,9 +66,14 @@ static int parse_one(const char *word)
     return parse_real_time(name);
 }
 
+static uint64_t bit_of(int signal_number)
+{
+    return UINT64_C(1) << (((unsigned)signal_number - 1) % SIGNALS_LAST);
+}
+
 bool signals_has(const struct signal_set *set, int signal_number)
 {
-    return (set->mask >> (signal_number - 1) & 1) != 0;
+    return (set->mask & bit_of(signal_number)) != 0;
 }
 
 bool signals_is_notice(int signal_number)
@@ -109,7 +114,7 @@ static void add(struct signal_set *set, const char *word)
     if (!signals_has(set, signal_number)) {
         signals_name(signal_number, name);
         append(set->text, sizeof(set->text), ",", name);
-        set->mask |= UINT64_C(1) << (signal_number - 1);
+        set->mask |= bit_of(signal_number);
     }
 }
 
