@@ -194,6 +194,7 @@ static int open_handles(struct supervisor *s, struct errmsg *msg)
     rv = rv < 0 ? rv : uv_prepare_start(&s->prepare, on_prepare);
     rv = rv < 0 ? rv : uv_poll_start(&s->keeper_poll, UV_READABLE, on_keeper);
     rv = rv < 0 ? rv : supervisor_watch_signals(s);
+    rv = rv < 0 ? rv : supervisor_timers_start(s);
     return rv < 0 ? errmsg_set(msg, rv, "event loop: %s", err_text(rv)) : 0;
 }
 
@@ -356,7 +357,8 @@ int supervisor_resolve(struct supervisor *s, uint32_t random, struct errmsg *msg
     if (rv < 0 || s->options->dry_run) {
         return rv;
     }
-    return log_folder_choose(s->options, s->is_engine, random, &s->logs, msg);
+    rv = log_folder_choose(s->options, s->is_engine, random, &s->logs, msg);
+    return rv < 0 ? rv : supervisor_timers_make(s, msg);
 }
 
 static void make_slots(struct supervisor *s)
@@ -373,7 +375,6 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
     int rv = open_handles(s, msg);
 
     rv = rv < 0 ? rv : open_parts(s, msg);
-    rv = rv < 0 ? rv : supervisor_timers_open(s, msg);
     if (rv < 0) {
         return rv;
     }

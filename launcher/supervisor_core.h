@@ -118,7 +118,8 @@ void supervisor_hold_signals(const struct supervisor *s);
 int supervisor_watch_signals(struct supervisor *s) MUST_CHECK;
 
 /* supervisor_timers.c; what is off does nothing */
-int supervisor_timers_open(struct supervisor *s, struct errmsg *msg) MUST_CHECK;
+int supervisor_timers_make(struct supervisor *s, struct errmsg *msg) MUST_CHECK;
+int supervisor_timers_start(struct supervisor *s) MUST_CHECK;
 void supervisor_timers_close(struct supervisor *s);
 const char *supervisor_timers_path(const struct supervisor *s); /* NULL: off */
 void supervisor_timers_clear(struct supervisor *s);

@@ -204,7 +204,7 @@ static int open_fifo(struct supervisor_timers *t, struct errmsg *msg)
                      : 0;
 }
 
-int supervisor_timers_open(struct supervisor *s, struct errmsg *msg)
+int supervisor_timers_make(struct supervisor *s, struct errmsg *msg)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
     const char *enabled = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
@@ -222,13 +222,23 @@ int supervisor_timers_open(struct supervisor *s, struct errmsg *msg)
         mem_free(t);
         return rv;
     }
+    s->timers = t;
+    return 0;
+}
+
+int supervisor_timers_start(struct supervisor *s)
+{
+    struct supervisor_timers *t = s->timers;
+    int rv;
+
+    if (!t) {
+        return 0;
+    }
     rv = uv_poll_init(&s->loop, &t->poll, t->fd);
     rv = rv < 0 ? rv : uv_timer_init(&s->loop, &t->timer);
     t->poll.data = t;
     t->timer.data = t;
-    rv = rv < 0 ? rv : uv_poll_start(&t->poll, UV_READABLE, on_fifo);
-    s->timers = t;
-    return rv < 0 ? errmsg_set(msg, rv, "event loop: %s", err_text(rv)) : 0;
+    return rv < 0 ? rv : uv_poll_start(&t->poll, UV_READABLE, on_fifo);
 }
 
 static void on_closed(uv_handle_t *handle)
