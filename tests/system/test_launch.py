@@ -343,6 +343,9 @@ def test_failure_on_one_node_restarts_both_and_both_report_it(node):
         assert "restarting (1 of 1)" in a.err()
         assert re.search(r"Root Cause[^~]*rank\s*: 1 ", a.err())
         assert "my fault" in a.err()[a.err().index("Root Cause"):]
+    reports = {a.err()[a.err().index("====="):] for a in agents}
+    assert len(reports) == 1  # the last word of every node, and the same
+    assert reports.pop().endswith("; exit code 9\n" + 60 * "=" + "\n")
 
 
 def test_node_that_joins_restarts_the_others_uncounted(node, wait_for):
