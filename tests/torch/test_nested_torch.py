@@ -29,7 +29,7 @@ def test_outer_launcher_tells_the_inner_ones_first_cause(tmp_path, outer, inner,
                           env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(error_file)},
                           timeout=300)
     assert done.returncode == (1 if outer is TORCHRUN else code)  # torchrun knows no other
-    report = done.stderr[done.stderr.rindex("Root Cause"):]
+    report = done.stderr[done.stderr.rindex("\nRoot Cause"):]
     assert f"exitcode  : {code} (pid: " in report
     assert "traceback : ValueError: deep" in report
     message = json.loads(error_file.read_text())["message"]
