@@ -81,6 +81,31 @@ def test_exception_comes_before_the_end_of_a_rank_that_missed_its_peer(start, bi
     assert "rank      : 1" in report and "no luck" in report
 
 
+def test_killed_rank_comes_before_its_echo_though_its_children_hold_up_the_news(
+        start, bin_dir, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal, socket, subprocess, time\n"
+        "s = socket.socket(socket.AF_UNIX)\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    loaders = [subprocess.Popen(['sleep', '100']) for _ in range(8)]\n"
+        f"    s.bind('{tmp_path}/bound')\n"
+        "    s.listen()\n"
+        f"    os.rename('{tmp_path}/bound', '{tmp_path}/peer')\n"
+        "    peer = s.accept()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"while not os.path.exists('{tmp_path}/peer'):\n"
+        "    time.sleep(0.01)\n"
+        f"s.connect('{tmp_path}/peer')\n"
+        "try:\n"
+        "    s.recv(1)\n"
+        "finally:\n"
+        "    os._exit(3)  # at once\n")
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--no-python", sys.executable, script)
+    assert ctrun.wait() == 137, ctrun.err()
+    assert "rank 1 (local_rank: 1)" in ctrun.err()  # also failed, as it says
+
+
 def test_ctrun_in_a_ctrun_hands_its_first_cause_on(start, bin_dir, tmp_path):
     inner = [bin_dir / "ctrun", "--nproc-per-node=2", bin_dir / "fake-worker",
              "--on", "rank=1", "error=ValueError: deep", "--on", "rank=1", "exit=7", "hang"]
