@@ -117,6 +117,16 @@ static void on_timer(uv_timer_t *timer)
     agent_tick(s->agent, clock_ms());
 }
 
+void supervisor_watch_wall_clock(struct supervisor *s)
+{
+    uint64_t now_ms = clock_ms();
+    uint64_t wall_ms = clock_wall_ms();
+
+    if (clock_ms() - now_ms <= 1) { /* else they were not read together */
+        wall_watch_look(&s->wall_watch, now_ms, wall_ms);
+    }
+}
+
 /* Once in each turn, before the loop sleeps. */
 static void on_prepare(uv_prepare_t *prepare)
 {
@@ -124,6 +134,7 @@ static void on_prepare(uv_prepare_t *prepare)
     uint64_t now_ms = clock_ms();
     uint64_t deadline;
 
+    supervisor_watch_wall_clock(s);
     if (!s->is_ending) {
         supervisor_report_failed_spawns(s);
     }

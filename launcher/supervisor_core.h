@@ -19,6 +19,7 @@
 #include "launcher/relay.h"
 #include "launcher/supervisor.h"
 #include "launcher/timers.h"
+#include "launcher/wall_watch.h"
 
 #include <limits.h>
 #include <uv.h>
@@ -83,6 +84,7 @@ struct supervisor {
     struct topology topology; /* of the last round; world_size 0: none */
     uint32_t failures;        /* of the job, as it was told then */
     uint64_t started_ms;
+    struct wall_watch wall_watch;
 };
 
 /* supervisor.c: everything that may be the user's mistake, before anything starts. */
@@ -99,6 +101,9 @@ void supervisor_leave_error(const struct supervisor *s);
 void supervisor_event_start(const struct slot *slot);
 void supervisor_event_end(const struct slot *slot, const char *raw_error);
 void supervisor_event_over(const struct supervisor *s);
+
+/* supervisor.c */
+void supervisor_watch_wall_clock(struct supervisor *s);
 
 /* supervisor_workers.c: the environment of a slot's worker, as far as `round` tells. */
 struct worker_env supervisor_env(const struct slot *slot,

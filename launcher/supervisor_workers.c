@@ -67,14 +67,14 @@ static void read_error_file(const struct slot *slot, struct worker_error *error,
                             struct agent_end *end)
 {
     struct supervisor *s = slot->supervisor;
-    uint64_t now_ms = clock_ms();
 
     if (slot->error_file[0] == '\0' || !error_file_read(slot->error_file, error)) {
         return;
     }
     end->message = error->message;
     end->error = error->error;
-    end->failed_ms = now_ms - MIN(error->age_ms, now_ms - 1);
+    supervisor_watch_wall_clock(s);
+    end->failed_ms = wall_watch_date(&s->wall_watch, clock_ms(), error->age_ms);
     if (error->bytes) {
         end->error_file = output_keep(s->output, slot->number, "error.json",
                                       error->bytes, error->size);

@@ -258,6 +258,7 @@ static void release(struct cluster *c)
     mem_free(c->conns);
     mem_free(c->sealed);
     sim_release(&c->sim);
+    sim_release(&c->wall);
 }
 
 void cluster_run(const struct cluster_config *config, struct cluster_result *ret)
@@ -268,6 +269,7 @@ void cluster_run(const struct cluster_config *config, struct cluster_result *ret
     c->config = *config;
     c->result = ret;
     sim_init(&c->sim, config->seed);
+    sim_init(&c->wall, config->wall_seed);
     start(c);
     while (!is_over(c) && ret->violation[0] == '\0' && sim_next(&c->sim, &c->event)) {
         c->event.cb(c->event.arg, c->event.tag);

@@ -46,6 +46,8 @@ struct cluster_config {
     uint32_t max_world; /* workers refuse a larger one; 0: none */
     unsigned faults;
     uint64_t faults_until_ms;
+    uint64_t
+        wall_seed; /* of how wrong each node's wall clock is at each look; 0: right */
 };
 
 struct cluster_result {
@@ -140,6 +142,7 @@ struct cluster {
     struct sealed *sealed; /* owned */
     size_t n_sealed;
     struct sim_event event; /* the one at hand */
+    struct sim wall;        /* dice of its own: what is read there changes nothing */
 };
 
 void cluster_violate(struct cluster *c, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -172,7 +172,8 @@ static void act_report(void *arg, const struct msg_report *report)
 {
     struct node *n = arg;
 
-    sim_note(&n->cluster->sim, "node %u: report: %s", n->index, report->text);
+    sim_note(&n->cluster->sim, "node %u: report: rank %d: %s", n->index, report->rank,
+             report->text);
 }
 
 static void act_say(void *arg, enum log_level level, const char *text)

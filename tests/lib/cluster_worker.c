@@ -18,9 +18,12 @@ enum {
     COMMIT_EVERY = 5,
     BUF_MAX = 65536,
     VALUE_SIZE = 8,
+    HOUR_MS = 3600 * 1000,
     HANG_PERCENT = 5,
     ASK_AGAIN_PERCENT = 2,
 };
+
+#define EPOCH_MS UINT64_C(1700000000000)
 
 static void on_step(void *arg, uint64_t tag);
 
@@ -31,9 +34,16 @@ static uint64_t now(const struct sim_worker *w)
 
 /* --- the end --- */
 
-struct ended {
-    struct sim_worker *worker;
-};
+/* Unix time, where nodes do not agree about it, and it is set anew again and again. */
+static uint64_t wall_ms(const struct sim_worker *w)
+{
+    struct cluster *c = w->node->cluster;
+    uint64_t right_ms = EPOCH_MS + now(w);
+
+    return c->config.wall_seed == 0
+               ? right_ms
+               : right_ms - HOUR_MS + sim_random(&c->wall, 2 * HOUR_MS);
+}
 
 static void on_drained(void *arg, uint64_t tag)
 {
@@ -48,6 +58,7 @@ static void on_drained(void *arg, uint64_t tag)
                     w->node->paused_until_ms);
         return;
     }
+    end.wall_ms = wall_ms(w);
     agent_drained(w->node->agent, w->slot, &end, now(w));
     node_after_call(w->node);
 }
@@ -67,7 +78,7 @@ static void on_exited(void *arg, uint64_t tag)
     }
     sim_after(sim, sim_between(sim, 1, 20), on_drained, w, w->life);
     agent_exited(w->node->agent, w->slot,
-                 &(struct agent_exit){(int)(tag & 0xffff), sim->now_ms, 0},
+                 &(struct agent_exit){(int)(tag & 0xffff), sim->now_ms, wall_ms(w)},
                  sim->now_ms);
     node_after_call(w->node);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUICK_SEEDS = 200 };
+enum { QUICK_SEEDS = 200, WALL_SEEDS = 20 };
 
 static uint64_t from_env(const char *name, uint64_t fallback)
 {
@@ -116,6 +116,25 @@ static void surplus_nodes_stand_by_after_one_refusal(void **state)
     assert_int_equal(result.n_done, 4);
 }
 
+/* Each node's wall clock is up to an hour off, another hour at every look. */
+static void wall_clocks_that_jump_change_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= WALL_SEEDS; seed++) {
+        struct cluster_config config = make_config(seed);
+        struct cluster_result right;
+        struct cluster_result wrong;
+
+        config.faults = FAULT_ALL;
+        cluster_run(&config, &right);
+        config.wall_seed = seed;
+        cluster_run(&config, &wrong);
+        assert_string_equal(wrong.violation, "");
+        assert_true(wrong.n_faults > 0);
+        assert_true(right.hash == wrong.hash);
+    }
+}
+
 /* Each kind of fault by itself, so that one that does nothing would be seen. */
 static void every_fault_makes_new_rounds(void **state)
 {
@@ -166,6 +185,7 @@ int main(void)
         cmocka_unit_test(undisturbed_job_needs_one_round),
         cmocka_unit_test(surplus_nodes_stand_by_after_one_refusal),
         cmocka_unit_test(every_fault_makes_new_rounds),
+        cmocka_unit_test(wall_clocks_that_jump_change_nothing),
         cmocka_unit_test(silence_alone_restarts_nothing),
         cmocka_unit_test(invariants_hold_under_every_seed),
     };
