@@ -32,6 +32,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 
+import elastic  # noqa: E402
 import launching  # noqa: E402
 import networking  # noqa: E402
 import saving  # noqa: E402
@@ -48,6 +49,7 @@ BENCHES = {
     "crowd": launching.crowd,
     "memory": launching.agent,
     "restart": launching.restart,
+    "elastic": elastic.elastic,
     "store": storing.store,
     "all-reduce": training.all_reduce,
     "tcp": networking.tcp,

@@ -270,6 +270,16 @@ class Roll:
         os.close(self.fd)
         self.path.unlink()
 
+    def has(self, n, seconds):
+        """Whether `n` more have reported; waits for them no longer than that."""
+        end = time.monotonic() + seconds
+        while self.text.count(b"\n") < n:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.fd], [], [], left)[0]:
+                return False
+            self.text += os.read(self.fd, 4096)
+        return True
+
     def next(self, n, process):
         """The ids of the next `n` workers; `process` starts them."""
         while self.text.count(b"\n") < n:
