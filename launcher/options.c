@@ -65,7 +65,7 @@ static int parse_launch(int argc, char *const *argv, char *const *env,
     struct parse p = {.o = {.min_nodes = 1,
                             .max_nodes = 1,
                             .nproc = 1,
-                            .rdzv_id = "none",
+                            .rdzv_id = LAUNCH_NO_ID,
                             .role = "default",
                             .node_rank = -1,
                             .shutdown_s = DEFAULT_SHUTDOWN_S}};

@@ -15,6 +15,7 @@
 #include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/portowner.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -299,6 +300,18 @@ static int serve(struct rdzv_client *c, const char *addr, int port)
     return rv;
 }
 
+/* On this host alone, and a client of it. */
+static int serve_alone(struct rdzv_client *c)
+{
+    int rv = c->embed ? 0 : serve(c, "127.0.0.1", 0);
+
+    c->n_addrs = 0;
+    if (c->embed) {
+        add_loopback(c, embed_port(c->embed));
+    }
+    return rv;
+}
+
 static int serve_everywhere(struct rdzv_client *c, bool is_ours)
 {
     int rv = serve(c, "::", c->config.port);
@@ -310,6 +323,40 @@ static int serve_everywhere(struct rdzv_client *c, bool is_ours)
     return rv;
 }
 
+/* The port is taken, by the ctrun of another job. Slow; asked once. */
+static bool is_another_jobs(const struct rdzv_client *c, const struct sockaddr *ours)
+{
+    char holder[256];
+    char text[512];
+
+    if (c->taken[0] == '\0' || c->config.max_nodes > 1 || !c->config.is_anonymous ||
+        !portowner_find(ours, holder, sizeof(holder)) || !strstr(holder, "(ctrun)")) {
+        return false;
+    }
+    (void)snprintf(
+        text, sizeof(text),
+        "%s:%d serves another job, of %s; this one, of a single node, takes a "
+        "free port",
+        c->config.host, c->config.port, holder);
+    log_info(text, "%s", "");
+    return true;
+}
+
+static int serve_own_address(struct rdzv_client *c, const struct sockaddr *ours)
+{
+    char addr[MSG_ADDR_MAX];
+    int rv;
+
+    netaddr_format(ours, addr, sizeof(addr));
+    rv = serve(c, addr, c->config.port);
+    if (rv == 0 && is_another_jobs(c, ours)) {
+        c->config.standalone = true;
+        c->taken[0] = '\0';
+        rv = serve_alone(c);
+    }
+    return rv;
+}
+
 static int serve_if_ours(struct rdzv_client *c)
 {
     const struct sockaddr *ours = find_ours(c);
@@ -317,15 +364,13 @@ static int serve_if_ours(struct rdzv_client *c)
                                      .is_ours = ours != NULL,
                                      .is_loopback = ours && netaddr_is_loopback(ours),
                                      .max_nodes = c->config.max_nodes};
-    char addr[MSG_ADDR_MAX];
     int rv = 0;
 
     switch (rdzv_serving_place(c->config.serving, &endpoint)) {
     case RDZV_NOWHERE:
         return 0;
     case RDZV_OWN_ADDRESS:
-        netaddr_format(ours, addr, sizeof(addr));
-        return c->embed ? 0 : serve(c, addr, c->config.port);
+        return c->embed ? 0 : serve_own_address(c, ours);
     case RDZV_EVERYWHERE:
         rv = c->embed ? 0 : serve_everywhere(c, ours != NULL);
         break;
@@ -412,10 +457,7 @@ static void on_begin(uv_timer_t *timer)
     int rv = 0;
 
     if (c->config.standalone) {
-        rv = c->embed ? 0 : serve(c, "127.0.0.1", 0);
-        if (c->embed) {
-            add_loopback(c, embed_port(c->embed));
-        }
+        rv = serve_alone(c);
     } else if (resolve_numeric(c)) {
         rv = serve_if_ours(c);
     } else {

@@ -8,6 +8,9 @@
  *   rdzv_client_connect: resolve → ours? bind → connect → magic → on_connected
  *   then on_message for each frame, until on_disconnected; then connect again
  *
+ * Where one node is all and the job has no name, a port that another ctrun has is that
+ * one's job's: this node serves itself on another, as with standalone.
+ *
  * One conversation at a time. Callbacks come from the loop, never from inside a call,
  * except on_pause. Loop thread only. */
 
@@ -27,7 +30,8 @@ struct rdzv_client_config {
     bool standalone;    /* serve on 127.0.0.1, any port, in any case */
     uint32_t max_nodes; /* 1: nobody else will come */
     enum rdzv_serving serving;
-    bool is_static; /* the workers come to the endpoint, too: to on_store */
+    bool is_static;    /* the workers come to the endpoint, too: to on_store */
+    bool is_anonymous; /* the job was not named: others at the endpoint are not it */
     void *arg;
     /* `taken`: as agent_connected has it. */
     void (*on_connected)(void *arg, const char *taken);

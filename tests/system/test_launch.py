@@ -427,6 +427,21 @@ def test_taken_port_where_nobody_listens_ends_within_seconds(launch, holder):
     assert holder == "bound" or f"pid {os.getpid()}" in ctrun.err()
 
 
+def test_jobs_of_one_node_without_a_name_share_no_endpoint(launch, free_port, wait_for, tmp_path):
+    """The second one stood by, to take over what the first does."""
+    go = tmp_path / "go"
+    options = [f"--rdzv-endpoint=127.0.0.1:{free_port}"]
+    first = launch("print=one", f"wait={go}", options=options)
+    wait_for(lambda: "one" in first.out())
+    second = launch("print=two", f"wait={go}", options=options)
+    wait_for(lambda: "two" in second.out())
+    assert f"127.0.0.1:{free_port} serves another job, of pid {first.pid} (ctrun)" in second.err()
+    go.touch()
+    assert first.wait() == 0
+    assert second.wait() == 0
+    assert len(second.err().splitlines()) == 1
+
+
 def test_loopback_that_is_down_is_said_at_once(bin_dir, start):
     ctrun = start("unshare", "-n", bin_dir / "ctrun", "--no-python", "/bin/true")
     assert ctrun.wait() == 2
