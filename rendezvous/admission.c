@@ -127,12 +127,13 @@ void admission_return_room(struct job *j, struct job_node *node)
     node->table_bytes = 0;
 }
 
-static void name_node(const struct job_node *node, char *ret, size_t size)
+void admission_name_node(const struct msg_hello *hello, const char *peer_addr,
+                         char *ret, size_t size)
 {
-    if (node->hello.node_rank >= 0) {
-        (void)snprintf(ret, size, "--node-rank=%d", node->hello.node_rank);
+    if (hello->node_rank >= 0) {
+        (void)snprintf(ret, size, "--node-rank=%d", hello->node_rank);
     } else {
-        (void)snprintf(ret, size, "%s %s", node->hello.host, node->peer_addr);
+        (void)snprintf(ret, size, "%s %s", hello->host, peer_addr);
     }
 }
 
@@ -140,7 +141,7 @@ static struct flapper *find_flapper(struct job *j, const struct job_node *node)
 {
     char key[sizeof(j->flapper[0].key)];
 
-    name_node(node, key, sizeof(key));
+    admission_name_node(&node->hello, node->peer_addr, key, sizeof(key));
     for (size_t i = 0; i < j->n_flappers; i++) {
         if (strcmp(j->flapper[i].key, key) == 0) {
             return &j->flapper[i];
@@ -162,7 +163,7 @@ static struct flapper *make_flapper(struct job *j, const struct job_node *node)
         }
     }
     f->losses = 0;
-    name_node(node, f->key, sizeof(f->key));
+    admission_name_node(&node->hello, node->peer_addr, f->key, sizeof(f->key));
     return f;
 }
 

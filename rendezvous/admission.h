@@ -7,6 +7,7 @@
 #include "rendezvous/job.h"
 
 enum { ADMISSION_MAX_TABLE = MSG_MAX_FRAME - 4096 }; /* bytes of a round's node table */
+enum { ADMISSION_NAME_MAX = MSG_ID_MAX + MSG_ADDR_MAX };
 
 /* ERR_REFUSED with one line: another --nnodes or --max-restarts than the job's, a
  * --node-rank that is taken, numbers that do not fit together. */
@@ -18,6 +19,10 @@ int admission_check(const struct job *j, const struct msg_hello *hello,
 int admission_take_room(struct job *j, struct job_node *node, const char *addr,
                         struct errmsg *msg) MUST_CHECK;
 void admission_return_room(struct job *j, struct job_node *node);
+
+/* By what a node is known again: its --node-rank, else its host and source address. */
+void admission_name_node(const struct msg_hello *hello, const char *peer_addr,
+                         char *ret, size_t size);
 
 /* A node has joined: one that was lost three times without a new committed step between
  * waits (1 s doubling to 30 s), and then takes part only where MIN needs it. */

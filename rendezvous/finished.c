@@ -62,8 +62,26 @@ void finished_note(struct finished *f, const struct job *job, uint64_t now_ms)
     past->generation = job->generation;
     past->noted_ms = now_ms;
     past->exit_code = job->exit_code;
+    past->members = job->members;
+    past->n_members = job->n_members;
+    past->min_nodes = job->shape.min_nodes;
+    past->max_nodes = job->shape.max_nodes;
+    past->max_restarts = job->shape.max_restarts;
     write_text(past, job);
     f->job[f->n++] = past;
+}
+
+bool finished_is_late(const struct finished_job *past, const struct msg_hello *hello,
+                      uint64_t key, uint64_t now_ms)
+{
+    bool is_same_command = hello->min_nodes == past->min_nodes &&
+                           hello->max_nodes == past->max_nodes &&
+                           hello->max_restarts == past->max_restarts;
+
+    return hello->generation == 0 && is_same_command &&
+           past->n_members < past->max_nodes &&
+           now_ms - past->noted_ms < FINISHED_LATE_MS &&
+           !members_may_have(&past->members, key);
 }
 
 const struct finished_job *finished_find(struct finished *f, const char *id,

@@ -10,12 +10,16 @@
 enum {
     FINISHED_MAX = 256,
     FINISHED_KEPT_MS = 10 * 60 * 1000,
+    FINISHED_LATE_MS = 60 * 1000, /* later a node begins the job anew */
 };
 
 struct finished_job {
     char id[MSG_ID_MAX];
     uint64_t generation; /* its last */
     uint64_t noted_ms;
+    struct members members;
+    size_t n_members; /* of its last generation */
+    uint32_t min_nodes, max_nodes, max_restarts;
     uint32_t exit_code;
     char text[MSG_TEXT_MAX]; /* for the node */
 };
@@ -30,6 +34,12 @@ void finished_release(struct finished *f);
 
 /* In place of what is known of an earlier job of the same id. `job` is over. */
 void finished_note(struct finished *f, const struct job *job, uint64_t now_ms);
+
+/* True for a node that has seen nothing of the job, comes soon after its end, and was
+ * never in it though there was room: it is late, not the first of the job begun anew.
+ * `key` as of members. */
+bool finished_is_late(const struct finished_job *past, const struct msg_hello *hello,
+                      uint64_t key, uint64_t now_ms);
 
 /* NULL: there was none, or it is too long ago. Valid until the next call. */
 const struct finished_job *finished_find(struct finished *f, const char *id,

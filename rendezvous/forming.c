@@ -83,6 +83,7 @@ static void admit(struct job *j, struct job_node *node, uint32_t group_rank)
     node->standby_told = false;
     node->ranked_in = j->generation;
     node->group_rank = (int32_t)group_rank;
+    members_add(&j->members, members_key(&node->hello, node->peer_addr, j->seed));
 }
 
 static uint32_t count_ranks(const struct round *r)
@@ -174,6 +175,7 @@ static void seal(struct job *j)
     table = encode_nodes(&r, &storage);
     job_move(j, JOB_RUNNING);
     begin_generation(j, r.largest_world);
+    j->n_members = r.n;
     job_note(j, (struct job_event){
                     .kind = JOB_HAS_FORMED, .nodes = r.n, .ranks = count_ranks(&r)});
     send_round(j, &r, &table);

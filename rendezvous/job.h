@@ -9,6 +9,7 @@
 #include "rendezvous/event.h"
 #include "rendezvous/fence.h"
 #include "rendezvous/keyspace.h"
+#include "rendezvous/members.h"
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -88,15 +89,17 @@ struct job {
     size_t table_bytes; /* of a round with all nodes */
     uint64_t n_arrivals;
 
-    uint64_t generation;   /* the current one, or the last; 0: none was formed here */
-    uint64_t highest;      /* that any node has seen */
-    bool knows_living;     /* the nodes here are what lives of the last generation */
-    uint64_t known_world;  /* largest usable one, as known when it was formed */
-    bool has_lost;         /* one of its nodes went without LEAVE: it may come back */
-    uint64_t join_ms;      /* last join, or the last generation's end */
-    bool has_enough;       /* MIN nodes are in … */
-    uint64_t enough_ms;    /* … since then */
-    struct keyspace *keys; /* owned; of the current generation, NULL between two */
+    uint64_t generation;    /* the current one, or the last; 0: none was formed here */
+    uint64_t highest;       /* that any node has seen */
+    bool knows_living;      /* the nodes here are what lives of the last generation */
+    uint64_t known_world;   /* largest usable one, as known when it was formed */
+    struct members members; /* of its generations here … */
+    size_t n_members;       /* … of the last one */
+    bool has_lost;          /* one of its nodes went without LEAVE: it may come back */
+    uint64_t join_ms;       /* last join, or the last generation's end */
+    bool has_enough;        /* MIN nodes are in … */
+    uint64_t enough_ms;     /* … since then */
+    struct keyspace *keys;  /* owned; of the current generation, NULL between two */
 
     struct ending ending;
     struct cause cause; /* the ranks' ends */

@@ -352,6 +352,28 @@ static bool is_survivor(const struct service *s, const struct msg_hello *hello,
            hello->generation <= past->generation;
 }
 
+/* It comes when the job is over, and nobody has begun it anew. */
+static bool is_late(const struct service *s, const struct job_guest *guest,
+                    const struct finished_job *past, uint64_t now_ms)
+{
+    return past && !registry_find(&s->jobs, guest->hello->job) &&
+           finished_is_late(past, guest->hello,
+                            members_key(guest->hello, guest->peer_addr, s->config.seed),
+                            now_ms);
+}
+
+static void refuse_late(struct service *s, struct session *session,
+                        const struct finished_job *past, uint64_t now_ms)
+{
+    struct errmsg msg = {""};
+
+    (void)errmsg_set(&msg, ERR_REFUSED,
+                     "%.700s; this node came too late for it (to run it again, give it "
+                     "another --rdzv-id, or wait %d s)",
+                     past->text, FINISHED_LATE_MS / 1000);
+    refuse(s, session, past->exit_code, msg.text, now_ms);
+}
+
 static void on_hello(struct service *s, struct session *session,
                      const struct msg_hello *hello, uint64_t now_ms)
 {
@@ -374,6 +396,10 @@ static void on_hello(struct service *s, struct session *session,
     past = finished_find(&s->finished, hello->job, now_ms);
     if (is_survivor(s, hello, past)) {
         refuse(s, session, past->exit_code, past->text, now_ms);
+        return;
+    }
+    if (is_late(s, &guest, past, now_ms)) {
+        refuse_late(s, session, past, now_ms);
         return;
     }
     entry = take_job(s, hello->job);

@@ -556,3 +556,16 @@ def test_service_of_its_own_serves_agents(start, bin_dir, node, free_port, wait_
     agents = [node("print=hi") for _ in range(2)]
     assert [a.wait() for a in agents] == [0, 0]
     assert server.popen.poll() is None
+
+
+def test_node_that_comes_late_is_told_how_its_job_ended(start_server, launch):
+    port = start_server().ports[0]
+    agents = []
+    for rank in range(2):
+        agents.append(launch("exit=3", options=[
+            "--nnodes=1:2", f"--node-rank={rank}", f"--rdzv-endpoint=127.0.0.1:{port}",
+            "--rdzv-conf=last_call_timeout=0"]))
+        assert agents[rank].wait() == 3
+    assert "Root Cause" in agents[0].err()
+    assert len(agents[1].err().splitlines()) == 1
+    assert "job none is over: it ended with exit code 3" in agents[1].err()

@@ -5,6 +5,20 @@
 
 #include "common/check.h"
 
+/* It had room for one more node. */
+#define ELASTIC_JOB_ENDS                                                         \
+    "shape nodes=1:2\n"                                                          \
+    "a enters\n"                                                                 \
+    "wait 3000\n"                                                                \
+    "> a ROUND g=1 a failures=0\n"                                               \
+    "a ended code=3\n"                                                           \
+    "> a STOP g=1 abort: rank 0 on a failed\n"                                   \
+    "a stopped\n"                                                                \
+    "> a REPORT g=1 final failures=1/0 exit=3 rank 0 on a code=3 signal=0: not " \
+    "restarting: --max-restarts is 0\n"                                          \
+    "> a CLOSED 3\n"                                                             \
+    "a gone\n"
+
 static const struct scene scenes[] = {
     /* --- sessions --- */
 
@@ -229,6 +243,28 @@ static const struct scene scenes[] = {
      "d join after=2\n"
      "> d STANDBY generation 2 runs with 1 node and can use no more; standing by to "
      "take over\n"},
+
+    {"a_node_that_an_elastic_job_had_room_for_is_told_that_it_comes_late", NULL,
+     ELASTIC_JOB_ENDS
+     "wait 59999\n"
+     "b hello\n"
+     "> b REFUSED 3: job job is over: it ended with exit code 3; this node came too late "
+     "for it (to run it again, give it another --rdzv-id, or wait 60 s)\n"
+     "> b (closed)\n"
+     "wait 1\n"
+     "b enters\n"
+     "wait 3000\n"
+     "> b ROUND g=2 b failures=0\n"},
+
+    {"a_node_that_was_in_an_ended_job_begins_it_anew_and_others_may_join", NULL,
+     ELASTIC_JOB_ENDS "a enters gen=0 after=0\n" /* by the same command */
+                      "b enters\n"
+                      "> a,b ROUND g=2 a b failures=0\n"},
+
+    {"a_node_with_another_command_does_not_come_late", NULL,
+     ELASTIC_JOB_ENDS "b enters restarts=1\n"
+                      "wait 3000\n"
+                      "> b ROUND g=2 b failures=0\n"},
 
     {"a_node_of_another_service_is_none_of_the_ended_job", NULL,
      "shape nodes=1\n"

@@ -1,0 +1,43 @@
+#include "rendezvous/members.h"
+
+#include "rendezvous/admission.h"
+
+#include "common/table.h"
+
+#include <string.h>
+
+uint64_t members_key(const struct msg_hello *hello, const char *peer_addr,
+                     uint64_t seed)
+{
+    char name[ADMISSION_NAME_MAX];
+
+    admission_name_node(hello, peer_addr, name, sizeof(name));
+    return table_hash(name, strlen(name), seed);
+}
+
+static bool has(const struct members *m, uint64_t key)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        if (m->key[i] == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void members_add(struct members *m, uint64_t key)
+{
+    if (m->has_more || has(m, key)) {
+        return;
+    }
+    if (m->n == MEMBERS_MAX) {
+        m->has_more = true;
+    } else {
+        m->key[m->n++] = key;
+    }
+}
+
+bool members_may_have(const struct members *m, uint64_t key)
+{
+    return m->has_more || has(m, key);
+}
