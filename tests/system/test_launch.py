@@ -564,7 +564,7 @@ def test_node_that_comes_late_is_told_how_its_job_ended(start_server, launch):
     for rank in range(2):
         agents.append(launch("exit=3", options=[
             "--nnodes=1:2", f"--node-rank={rank}", f"--rdzv-endpoint=127.0.0.1:{port}",
-            "--rdzv-conf=last_call_timeout=0"]))
+            "--rdzv-conf=last_call_timeout=1"]))
         assert agents[rank].wait() == 3
     assert "Root Cause" in agents[0].err()
     assert len(agents[1].err().splitlines()) == 1
