@@ -58,10 +58,11 @@ static const struct option_spec specs[] = {
      .help =
          "Where the rendezvous is, the same on all nodes. The node that owns the "
          "address serves it, unless ctrun-rendezvous does (default: localhost:29400 "
-         "with "
-         "c10d, --master-addr and --master-port with static; a free port with one "
+         "with c10d, --master-addr and --master-port with static; a free port with one "
          "node).",
-     .more = "29400 is also the port of a host without one."},
+     .more =
+         "29400 is also the port of a host without one. A job of one node that has no "
+         "--rdzv-id takes a free port, too, where another job's ctrun has this one."},
     {.name = "master-addr",
      .value = "HOST",
      .set = option_set_any_text,
@@ -103,8 +104,12 @@ static const struct option_spec specs[] = {
      .max = MSG_MAX_NODES - 1,
      FIELD(node_rank),
      .help =
-         "This node's place among the nodes (default: in the order of joining; 0 with "
-         "the static backend)."},
+         "This node's place among the nodes (default: behind those that have one, by host "
+         "name; 0 with the static backend).",
+     .more =
+         "Nodes without one follow those that have one: first those that had ranks, in "
+         "their order, then new ones in the natural order of their host names (node2 "
+         "before node10), then in that of joining."},
     {.name = "role",
      .value = "ROLE",
      .set = launch_on_role,
