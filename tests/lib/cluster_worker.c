@@ -42,7 +42,7 @@ static uint64_t wall_ms(const struct sim_worker *w)
 
     return c->config.wall_seed == 0
                ? right_ms
-               : right_ms - HOUR_MS + sim_random(&c->wall, 2 * HOUR_MS);
+               : right_ms - HOUR_MS + sim_random(&c->wall, UINT64_C(2) * HOUR_MS);
 }
 
 static void on_drained(void *arg, uint64_t tag)
