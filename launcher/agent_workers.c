@@ -46,12 +46,20 @@ static void send_start(struct agent *a, uint32_t slot)
     a->config.actions.control(a->config.actions.arg, slot, &c);
 }
 
-/* Of several nodes most are silent otherwise: rank 0 speaks for all. */
+/* Of several nodes most are silent otherwise: rank 0 speaks for all. One that is alone
+ * may have named itself as the endpoint, as others may have themselves. */
 static void say_place(struct agent *a, const struct topology *t)
 {
+    const struct agent_config *c = &a->config;
     char ranks[32] = "";
 
     if (t->group_world < 2) {
+        if (c->max_nodes > 1) {
+            agent_say(a, LOG_LEVEL_INFO,
+                      "runs on this node alone, of %u to %u; others may join job %s "
+                      "at %s",
+                      c->min_nodes, c->max_nodes, c->job, c->endpoint);
+        }
         return;
     }
     if (t->nproc > 1) {

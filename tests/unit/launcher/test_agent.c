@@ -75,7 +75,8 @@ static void failed_worker_takes_its_siblings_with_it_at_once(void **state)
         "send rank_ended rank=1 code=0 signal=15 stopped=1; send rank_ended rank=1 tail; "
         "send stopped g=1 done=0; send join after=1 port=1002");
     agent_rig_round(&rig, 2, 0, 1);
-    agent_rig_expect(&rig, "spawn g=2 first=0 world=2; start 0 step=0; start 1 step=0");
+    agent_rig_expect(&rig, "say runs on this node alone,; "
+                           "spawn g=2 first=0 world=2; start 0 step=0; start 1 step=0");
     agent_rig_release(&rig);
 }
 
@@ -115,9 +116,11 @@ static void stop_that_no_report_follows_is_explained_at_the_next_round(void **st
         agent_rig_skip(&rig);
         agent_rig_round(&rig, g + 1, 0, 1);
         agent_rig_expect(
-            &rig, g == 1 ? "say generation 1 ends here: ; "
-                           "spawn g=2 first=0 world=2; start 0 step=0; start 1 step=0"
-                         : "spawn g=3 first=0 world=2; start 0 step=0; start 1 step=0");
+            &rig, g == 1
+                      ? "say generation 1 ends here: ; say runs on this node alone,; "
+                        "spawn g=2 first=0 world=2; start 0 step=0; start 1 step=0"
+                      : "say runs on this node alone,; "
+                        "spawn g=3 first=0 world=2; start 0 step=0; start 1 step=0");
     }
     agent_rig_release(&rig);
 }

@@ -123,6 +123,25 @@ static void a_lost_service_is_awaited_by_a_node_that_had_joined(void **state)
     agent_rig_release(&rig);
 }
 
+static void a_node_that_runs_alone_says_where_others_may_join(void **state)
+{
+    WITH_RIG(2, false);
+
+    join(&rig, 1, "");
+    agent_rig_round(&rig, 1, 0, 1);
+    agent_rig_expect_said(&rig,
+                          "runs on this node alone, of 1 to 2; others may join job "
+                          "job at there:1");
+    agent_rig_release(&rig);
+
+    agent_rig_init(&rig, 2, false);
+    rig.agent->config.max_nodes = 1;
+    join(&rig, 1, "");
+    agent_rig_round(&rig, 1, 0, 1);
+    agent_rig_expect(&rig, "spawn g=1 first=0 world=2; start 0 step=0; start 1 step=0");
+    agent_rig_release(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +152,7 @@ int main(void)
         cmocka_unit_test(
             what_is_no_rendezvous_is_told_from_one_that_closes_and_one_that_is_mute),
         cmocka_unit_test(a_lost_service_is_awaited_by_a_node_that_had_joined),
+        cmocka_unit_test(a_node_that_runs_alone_says_where_others_may_join),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
