@@ -427,21 +427,6 @@ def test_taken_port_where_nobody_listens_ends_within_seconds(launch, holder):
     assert holder == "bound" or f"pid {os.getpid()}" in ctrun.err()
 
 
-def test_jobs_of_one_node_without_a_name_share_no_endpoint(launch, free_port, wait_for, tmp_path):
-    """The second one stood by, to take over what the first does."""
-    go = tmp_path / "go"
-    options = [f"--rdzv-endpoint=127.0.0.1:{free_port}"]
-    first = launch("print=one", f"wait={go}", options=options)
-    wait_for(lambda: "one" in first.out())
-    second = launch("print=two", f"wait={go}", options=options)
-    wait_for(lambda: "two" in second.out())
-    assert f"127.0.0.1:{free_port} serves another job, of pid {first.pid} (ctrun)" in second.err()
-    go.touch()
-    assert first.wait() == 0
-    assert second.wait() == 0
-    assert len(second.err().splitlines()) == 1
-
-
 def test_loopback_that_is_down_is_said_at_once(bin_dir, start):
     ctrun = start("unshare", "-n", bin_dir / "ctrun", "--no-python", "/bin/true")
     assert ctrun.wait() == 2
@@ -556,16 +541,3 @@ def test_service_of_its_own_serves_agents(start, bin_dir, node, free_port, wait_
     agents = [node("print=hi") for _ in range(2)]
     assert [a.wait() for a in agents] == [0, 0]
     assert server.popen.poll() is None
-
-
-def test_node_that_comes_late_is_told_how_its_job_ended(start_server, launch):
-    port = start_server().ports[0]
-    agents = []
-    for rank in range(2):
-        agents.append(launch("exit=3", options=[
-            "--nnodes=1:2", f"--node-rank={rank}", f"--rdzv-endpoint=127.0.0.1:{port}",
-            "--rdzv-conf=last_call_timeout=1"]))
-        assert agents[rank].wait() == 3
-    assert "Root Cause" in agents[0].err()
-    assert len(agents[1].err().splitlines()) == 1
-    assert "job none is over: it ended with exit code 3" in agents[1].err()
