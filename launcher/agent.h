@@ -152,7 +152,7 @@ void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *
 
 /* The worker has ended: the service is told at once, and once more with its last words,
  * when they are read. */
-void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *end,
+void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *exited,
                   uint64_t now_ms);
 void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms);

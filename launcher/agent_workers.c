@@ -335,13 +335,13 @@ static bool has_failed_by_itself(const struct worker *w)
     return w->is_told && (w->ended_ms < w->told_ms || is_foreign_kill);
 }
 
-void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *exit,
+void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *exited,
                   uint64_t now_ms)
 {
     struct agent_end end = {
-        .message = "", .tail = "", .log_path = "", .wall_ms = exit->wall_ms};
+        .message = "", .tail = "", .log_path = "", .wall_ms = exited->wall_ms};
     struct worker *w = &a->workers[slot];
-    int status = exit->status;
+    int status = exited->status;
 
     ASSERT(slot < a->config.nproc);
     a->now_ms = now_ms;
@@ -350,7 +350,7 @@ void agent_exited(struct agent *a, uint32_t slot, const struct agent_exit *exit,
     }
     w->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     w->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    w->ended_ms = MIN(exit->ended_ms, now_ms);
+    w->ended_ms = MIN(exited->ended_ms, now_ms);
     w->has_failed = has_failed_by_itself(w);
     ended(a, slot, &end);
 }

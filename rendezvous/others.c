@@ -351,7 +351,7 @@ static uint64_t begin_of(const struct outcome *out)
 static void put_outcomes(const struct others *o, const struct msg_rank_ended *first,
                          struct lines *l)
 {
-    size_t order[OTHERS_OUTCOMES];
+    size_t order[OTHERS_OUTCOMES] = {0};
 
     for (size_t i = 0; i < o->n_outcomes; i++) {
         uint64_t ended_ms = begin_of(&o->outcome[i]);
