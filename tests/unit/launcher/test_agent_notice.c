@@ -134,7 +134,7 @@ static void a_node_that_runs_alone_says_where_others_may_join(void **state)
                           "job at there:1");
     agent_rig_release(&rig);
 
-    agent_rig_init(&rig, 2, false);
+    agent_rig_init(&rig, &rig_config);
     rig.agent->config.max_nodes = 1;
     join(&rig, 1, "");
     agent_rig_round(&rig, 1, 0, 1);
