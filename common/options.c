@@ -211,27 +211,48 @@ static int parse_letters(struct cursor *c, const char *arg, struct errmsg *msg)
     return rv;
 }
 
-int options_parse(const struct options *options, int argc, char *const *argv,
-                  void *target, bool *given, int *ret_next, struct errmsg *msg)
+static int parse(struct cursor *c, int *ret_next, struct errmsg *msg)
 {
-    struct cursor c = {options, argc, argv, 1, target, given};
     int rv = 0;
 
-    while (c.next < argc && rv == 0) {
-        const char *arg = argv[c.next];
+    while (c->next < c->argc && rv == 0) {
+        const char *arg = c->argv[c->next];
 
         if (arg[0] != '-' || arg[1] == '\0') {
             break;
         }
-        c.next++;
+        c->next++;
         if (strcmp(arg, "--") == 0) {
             break;
         }
-        rv = arg[1] == '-' ? parse_long(&c, arg, msg) : parse_letters(&c, arg, msg);
+        rv = arg[1] == '-' ? parse_long(c, arg, msg) : parse_letters(c, arg, msg);
     }
     if (rv >= 0) {
-        *ret_next = c.next;
+        *ret_next = c->next;
     }
+    return rv;
+}
+
+int options_parse(const struct options *options, int argc, char *const *argv,
+                  void *target, int *ret_next, struct errmsg *msg)
+{
+    struct cursor c = {options, argc, argv, 1, target, NULL};
+
+    return parse(&c, ret_next, msg);
+}
+
+int options_parse_with_env(const struct options *options,
+                           const struct options_source *source, void *target,
+                           int *ret_next, struct errmsg *msg)
+{
+    bool *given = mem_array(options->n, sizeof(*given));
+    struct cursor c = {options, source->argc, source->argv, 1, target, given};
+    int rv = parse(&c, ret_next, msg);
+
+    if (rv == 0) {
+        rv = options_parse_env(options, source, given, target, msg);
+    }
+    mem_free(given);
     return rv;
 }
 

@@ -39,7 +39,7 @@ struct option_spec {
     const char *remedy;    /* with `set` NULL: not there yet, and what to do instead */
     const char *elsewhere; /* with both NULL: whose it is, and where to put it */
     option_cb set;
-    bool no_variable;  /* options_parse_env leaves it out */
+    bool no_variable;  /* none in the environment stands for it */
     size_t offset;     /* for the setters below: of the field in `target` … */
     size_t size;       /* … and its size (option_set_text) */
     uint32_t min, max; /* option_set_u32 */
@@ -52,19 +52,30 @@ struct options {
 };
 
 /* Parses argv[1 …]. 0, or OPTION_STOP when a callback ended it; *ret_next is the index
- * of the first argument behind the options (argc: none). `given` (NULL, or one for each
- * option) is set true where the option is there. ERR_INVALID with one line. */
+ * of the first argument behind the options (argc: none). ERR_INVALID with one line. */
 int options_parse(const struct options *options, int argc, char *const *argv,
-                  void *target, bool *given, int *ret_next,
-                  struct errmsg *msg) MUST_CHECK;
+                  void *target, int *ret_next, struct errmsg *msg) MUST_CHECK;
 
-/* What stands for options in the environment: `prefix` and the name in capitals with
- * underscores (PET_MAX_RESTARTS), for each option that is not `given`. As argparse takes
- * a default: set but empty counts. A flag is on when its number is not 0. ERR_INVALID
- * with one line that names the variable. */
-int options_parse_env(const struct options *options, const char *prefix,
-                      char *const *env, const bool *given, void *target,
-                      struct errmsg *msg) MUST_CHECK;
+/* A command line, and what stands for options in the environment: `prefix` and the name
+ * in capitals with underscores (PET_MAX_RESTARTS). */
+struct options_source {
+    int argc;
+    char *const *argv;
+    const char *prefix;
+    char *const *env;
+};
+
+/* … and then the variables of options that the command line has not, as argparse takes
+ * a default: set but empty counts. A flag is on when its number is not 0. The line of
+ * ERR_INVALID names the variable. */
+int options_parse_with_env(const struct options *options,
+                           const struct options_source *source, void *target,
+                           int *ret_next, struct errmsg *msg) MUST_CHECK;
+
+/* The second half of it: of the options that are not `given`. */
+int options_parse_env(const struct options *options,
+                      const struct options_source *source, const bool *given,
+                      void *target, struct errmsg *msg) MUST_CHECK;
 
 /* The options' part of --help, mem_alloc'ed: name, value and help in two columns.
  * Options that are not there yet are left out. */

@@ -2,7 +2,6 @@
 #include "common/options.h"
 #include "common/str.h"
 
-#include <ctype.h>
 #include <string.h>
 
 enum { VARIABLE_MAX_LEN = 96 };
@@ -14,7 +13,11 @@ static void name_variable(const char *prefix, const struct option_spec *spec,
 
     ASSERT(fits);
     for (char *c = name + strlen(prefix); *c != '\0'; c++) {
-        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        if (*c == '-') {
+            *c = '_';
+        } else if (*c >= 'a' && *c <= 'z') {
+            *c = (char)(*c - 'a' + 'A');
+        }
     }
 }
 
@@ -56,9 +59,9 @@ static int apply_variable(const struct option_spec *spec, const char *name,
     return rv < 0 ? errmsg_wrap(msg, rv, "%s", name) : 0;
 }
 
-int options_parse_env(const struct options *options, const char *prefix,
-                      char *const *env, const bool *given, void *target,
-                      struct errmsg *msg)
+int options_parse_env(const struct options *options,
+                      const struct options_source *source, const bool *given,
+                      void *target, struct errmsg *msg)
 {
     char name[VARIABLE_MAX_LEN];
     int rv = 0;
@@ -70,8 +73,8 @@ int options_parse_env(const struct options *options, const char *prefix,
         if (given[i] || spec->no_variable || (!spec->set && spec->elsewhere)) {
             continue;
         }
-        name_variable(prefix, spec, name);
-        value = find_value(env, name);
+        name_variable(source->prefix, spec, name);
+        value = find_value(source->env, name);
         rv = value ? apply_variable(spec, name, value, target, msg) : 0;
     }
     return rv;

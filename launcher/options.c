@@ -60,8 +60,7 @@ static int finish(struct parse *p, struct errmsg *msg)
 static int parse_launch(int argc, char *const *argv, char *const *env,
                         struct launch_options *ret, struct errmsg *msg)
 {
-    const struct options *table = &launch_options_table;
-    bool *given = mem_array(table->n, sizeof(*given));
+    const struct options_source source = {argc, argv, "PET_", env};
     struct parse p = {.o = {.min_nodes = 1,
                             .max_nodes = 1,
                             .nproc = 1,
@@ -73,11 +72,7 @@ static int parse_launch(int argc, char *const *argv, char *const *env,
     int rv;
 
     signals_parse(SIGNALS_DEFAULT, &p.o.signals);
-    rv = options_parse(table, argc, argv, &p, given, &next, msg);
-    if (rv == 0) {
-        rv = options_parse_env(table, "PET_", env, given, &p, msg);
-    }
-    mem_free(given);
+    rv = options_parse_with_env(&launch_options_table, &source, &p, &next, msg);
     if (rv == 0) {
         if (next >= argc) {
             return errmsg_set(msg, ERR_INVALID,

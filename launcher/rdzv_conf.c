@@ -63,15 +63,13 @@ static int ignore_backoff(const struct conf_key *key, struct rdzv_conf *conf,
 static int parse_bool(const struct conf_key *key, const char *value, bool *ret,
                       struct errmsg *msg)
 {
-    static const char *const words[][2] = {
-        {"0", "1"}, {"false", "true"}, {"f", "t"}, {"no", "yes"}, {"n", "y"}};
+    static const char *const words[] = {"0", "1",  "false", "true", "f",
+                                        "t", "no", "yes",   "n",    "y"};
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        for (size_t k = 0; k < 2; k++) {
-            if (strcasecmp(value, words[i][k]) == 0) {
-                *ret = k == 1;
-                return 0;
-            }
+        if (strcasecmp(value, words[i]) == 0) {
+            *ret = i % 2 == 1;
+            return 0;
         }
     }
     return errmsg_set(msg, ERR_INVALID, "%s expects 1 or 0, not '%.60s'", key->name,

@@ -301,7 +301,7 @@ static int read_command_line(struct rendezvous_options *o, int argc, char *const
     int rv;
 
     o->is_command_line = true;
-    rv = options_parse(&table, argc, argv, o, NULL, &next, msg);
+    rv = options_parse(&table, argc, argv, o, &next, msg);
     o->is_command_line = false;
     if (rv == 0 && next < argc) {
         return errmsg_set(msg, ERR_INVALID,

@@ -82,7 +82,7 @@ static int parse(const struct line *line, struct values *v, int *ret_next,
     }
     *v = (struct values){.level = 0};
     msg->text[0] = '\0';
-    return options_parse(&table, argc, argv, v, NULL, ret_next, msg);
+    return options_parse(&table, argc, argv, v, ret_next, msg);
 }
 
 static void letters_stand_together_and_take_values_in_three_ways(void **state)
