@@ -484,7 +484,7 @@ const char *output_keep(struct output *o, uint32_t slot, const char *name,
     const struct slot *s = slot < o->n_slots ? o->slots[slot] : NULL;
     struct writer_file *file;
 
-    if (!s || s->mode != MODE_FOREIGN || s->path[0] == '\0' ||
+    if (!s || s->mode != MODE_FOREIGN || s->path[0] == '\0' || size > OUTPUT_KEPT_MAX ||
         !str_format(o->kept, sizeof(o->kept), "%s/%s", s->path, name)) {
         return "";
     }

@@ -23,6 +23,8 @@ struct uv_loop_s;
 struct output;
 struct redirects;
 
+enum { OUTPUT_KEPT_MAX = 64 * 1024 };
+
 struct output_config {
     struct uv_loop_s *loop;
     bool maybe_engine;    /* the program's base name is ctrun-worker */
@@ -74,7 +76,8 @@ const char *output_log_path(const struct output *o, uint32_t slot);
 
 /* What the rank has left beside its output is put into its folder, under this name, by
  * the thread that writes files. Its path; "", and not put anywhere, where the rank has
- * no folder. Valid until the next call. */
+ * no folder, or it is larger than OUTPUT_KEPT_MAX: what waits for a slow disk must stay
+ * small, with all ranks failing at once. Valid until the next call. */
 const char *output_keep(struct output *o, uint32_t slot, const char *name,
                         const void *data, size_t size);
 

@@ -48,6 +48,7 @@ static void remove_error_file(struct slot *slot)
 static void tell_failed_spawn(struct slot *slot)
 {
     struct agent_end end = {.message = slot->trouble,
+                            .error = slot->trouble,
                             .tail = "",
                             .log_path = "",
                             .wall_ms = clock_wall_ms()};

@@ -52,6 +52,35 @@ static void other_programs_speak_from_all_ranks_and_have_a_file_per_stream(void 
     output_rig_run(foreign);
 }
 
+static void keep(void)
+{
+    static char large[OUTPUT_KEPT_MAX + 1];
+    struct output_rig r;
+
+    output_rig_open(&r, false, output_rig_path("logs"));
+    output_rig_start(&r, 0, 4, 7);
+    output_rig_end(&r, 0);
+    CHECK(strcmp(output_keep(r.output, 0, "error.json", "why\n", 4),
+                 output_rig_path("logs/attempt_7/0/error.json")) == 0);
+    CHECK(*output_keep(r.output, 0, "large", large, sizeof(large)) == '\0');
+    CHECK(*output_keep(r.output, 9, "error.json", "why\n", 4) ==
+          '\0'); /* no such slot */
+    output_rig_close(&r);
+    CHECK_FILE("logs/attempt_7/0/error.json", "why\n");
+    CHECK(output_rig_file_size("logs/attempt_7/0/large") == 0);
+    output_rig_open(&r, false, NULL);
+    output_rig_start(&r, 0, 4, 7);
+    output_rig_end(&r, 0);
+    CHECK(*output_keep(r.output, 0, "error.json", "why\n", 4) == '\0'); /* no folder */
+    output_rig_close(&r);
+}
+
+static void what_a_rank_leaves_is_put_beside_its_output(void **state)
+{
+    (void)state;
+    output_rig_run(keep);
+}
+
 static void prompt(void)
 {
     struct output_rig r;
@@ -416,6 +445,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(other_programs_speak_from_all_ranks_and_have_a_file_per_stream),
+        CASE(what_a_rank_leaves_is_put_beside_its_output),
         CASE(lone_programs_prompt_is_seen_at_once),
         CASE(binary_bytes_arrive_as_they_are),
         CASE(every_line_is_whole_under_floods_from_several_ranks),
