@@ -39,6 +39,9 @@ enum {
     OOM_STEP = 200, /* by how much rather a worker is killed than the agent */
     OOM_MAX = 1000,
     N_FIXED = 2, /* poll entries that are always there */
+    /* Of one turn. Each fork copies, and its exec closes, the pipes of all workers that
+     * are still starting: those that have started are seen in between. */
+    REQUESTS = 8,
 };
 
 enum worker_state { STARTING, RUNNING, ENDING, OVER };
@@ -292,17 +295,14 @@ static void on_leader_died(struct worker *w, const siginfo_t *info)
     kill_group(w, SIGKILL);
 }
 
-static void look_at_leaders(struct process *p)
+static void look_at_leader(struct worker *w)
 {
-    for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
-        siginfo_t info = {0};
+    siginfo_t info = {0};
 
-        if (w->state == RUNNING &&
-            waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-            info.si_pid != 0) {
-            on_leader_died(w, &info);
-        }
+    if (w->state == RUNNING &&
+        waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid != 0) {
+        on_leader_died(w, &info);
     }
 }
 
@@ -344,8 +344,8 @@ static void finish_ending(struct process *p)
 
 static void on_children(struct process *p)
 {
-    look_at_leaders(p);
     for (size_t i = 0; i < p->n_workers; i++) {
+        look_at_leader(&p->workers[i]);
         p->workers[i].has_members = false;
     }
     keeper_each_child(false, on_child, p);
@@ -432,11 +432,15 @@ static bool receive_requests(struct process *p)
     int fds[KEEPER_MAX_FDS];
     int rv;
 
-    while ((rv = keeper_recv(p->fd, &request, sizeof(request), fds)) == 0) {
+    for (int i = 0; i < REQUESTS; i++) {
+        rv = keeper_recv(p->fd, &request, sizeof(request), fds);
+        if (rv < 0) {
+            return rv == -EAGAIN || rv == -EINTR;
+        }
         on_request(p, &request, fds);
         close_received(fds);
     }
-    return rv == -EAGAIN || rv == -EINTR;
+    return true; /* poll tells of the others */
 }
 
 /* True when a child has died. */
@@ -481,7 +485,8 @@ static bool turn(struct process *p)
     for (size_t i = 0; i < n; i++) {
         if (p->polls[N_FIXED + i].revents != 0) {
             on_exec(&p->workers[i]);
-            looks = true; /* it may have died before it ran */
+            look_at_leader(&p->workers[i]); /* it may have died before it ran */
+            looks = looks || p->workers[i].state == ENDING;
         }
     }
     if (drain_signals(p) || looks) {
