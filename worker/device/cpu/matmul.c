@@ -8,11 +8,11 @@
  * multiple of 4 KiB apart. The rest is oneDNN's packing of B.
  *
  * Tried, with what it saves of a step on one Zen 4 core: tiles of 128 to 256 × 192 to
- * 1,536, 1 %, and wide ones leave threads without a tile; rows 16 floats longer, 1 %, in
- * c_fc alone; transposing an operand beforehand, nothing; oneDNN's matmul primitive where
- * B is transposed, 2 %, and nothing with its packed weights, which a step uses once; a
- * kernel of our own that packs B on its way and prefetches the next, 3 %. None of them is
- * worth a second way to multiply.
+ * 1,536, 1 %, and wide ones leave threads without a tile; rows 16 floats longer, 1 %,
+ * in c_fc alone; transposing an operand beforehand, nothing; oneDNN's matmul primitive
+ * where B is transposed, 2 %, and nothing with its packed weights, which a step uses
+ * once; a kernel of our own that packs B on its way and prefetches the next, 3 %. None
+ * of them is worth a second way to multiply.
  */
 
 #include "worker/device/cpu/cpu.h"
