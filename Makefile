@@ -181,9 +181,10 @@ headers: ## every header compiles alone
 	  $(CC) $(CPPFLAGS) -std=c17 -Wall -Wextra -Werror -fsyntax-only -x c $$h || exit 255; done' sh
 symbols: all ## global symbols are unique in the tree
 	$(Q)tests/lint/symbols $(O)
-words: ## spelling; shell scripts
+words: ## spelling; shell scripts; tests that READMEs name
 	$(Q)codespell -q 3 -L ans,nd,te,numer,fo,hist,dout,inout,ore,ba,clen,wit -S '*.safetensors,build,.git' . && \
-	  shellcheck .ci/run tests/run-units tests/demo/demo.sh tests/lint/layers tests/lint/symbols
+	  shellcheck .ci/run tests/run-units tests/demo/demo.sh tests/lint/layers tests/lint/symbols tests/lint/named-tests && \
+	  tests/lint/named-tests
 # clang's path-sensitive analysis: nodes of its graph, for each function; its own default is 225000
 ANALYZER_NODES ?= 25000
 tidy: ## clang-tidy, and gcc's analyzer
