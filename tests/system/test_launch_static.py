@@ -46,6 +46,22 @@ def test_workers_find_each_generations_store_at_master_port(launch, tmp_path, fr
     assert "restarting (1 of 1)" in agents[0].err()
 
 
+def test_node_0_may_take_its_own_name_for_a_loopback_address(two_hosts, bin_dir, start, tmp_path):
+    """As Debian has it: 127.0.1.1. The other host knows the name's address; both tell it their workers."""
+    script = tmp_path / "meet.py"
+    script.write_text(MEET)
+    agents = []
+    for rank, (name, _) in enumerate(two_hosts):
+        hosts = tmp_path / f"hosts{rank}"
+        hosts.write_text(f"{'127.0.1.1' if rank == 0 else two_hosts[0][1]} node0\n")
+        agents.append(start(
+            "ip", "netns", "exec", name, "unshare", "-m", "sh", "-c", 'mount --bind "$1" /etc/hosts && shift && exec "$@"',
+            "sh", hosts, bin_dir / "ctrun", "--nnodes=2", f"--node-rank={rank}", "--master-addr=node0",
+            "--max-restarts=1", script, Path(__file__).parent))
+    assert [a.wait() for a in agents] == [0, 0], [a.err() for a in agents]
+    assert [a.out() for a in agents] == ["0 node0 29500\n", "1 node0 29500\n"]
+
+
 def test_port_that_is_taken_is_named_with_its_holder(launch, bin_dir, free_port):
     with socket.socket() as s:
         s.bind(("127.0.0.1", free_port))
