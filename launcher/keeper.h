@@ -10,7 +10,8 @@
  *     kill(id, signal) ─►        to the worker's process group
  *     folder(path) ─►            to be removed at the end
  *                    ◄─ spawned(id, pid) | failed(id, errno)
- *                    ◄─ exited(id, status)   once its group is killed and reaped
+ *                    ◄─ exited(id, status)   once its session is killed and reaped; of
+ *                                            the last one: once nobody is left at all
  *
  * The socket's end: KILL all groups, then every adopted descendant until none is left;
  * then the folder is removed. argv and env travel in a memfd, so they have no size limit

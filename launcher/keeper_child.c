@@ -12,12 +12,47 @@
 #include <linux/close_range.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 enum {
     SCRATCH_FD = 16, /* above all that is moved */
+    OOM_STEP = 200,  /* by how much rather a worker is killed than the agent */
+    OOM_MAX = 1000,
 };
+
+static void note_differences(struct keeper_origin *origin)
+{
+    for (int i = 1; i < _NSIG; i++) {
+        struct sigaction now;
+
+        origin->differs[i] = sigaction(i, NULL, &now) == 0 &&
+                             (now.sa_handler == SIG_IGN) != origin->is_ignored[i];
+    }
+}
+
+static void choose_oom_score(struct keeper_origin *origin)
+{
+    int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+    char text[sizeof(origin->oom_score)] = "";
+    long score;
+
+    if (fd >= 0) {
+        (void)!read(fd, text, sizeof(text) - 1); /* "": 0, as most often */
+        (void)close(fd);
+    }
+    score = MIN(strtol(text, NULL, 10) + OOM_STEP, OOM_MAX);
+    origin->oom_size =
+        (size_t)snprintf(origin->oom_score, sizeof(origin->oom_score), "%ld", score);
+}
+
+void keeper_child_prepare(struct keeper_origin *origin)
+{
+    note_differences(origin);
+    choose_oom_score(origin);
+}
 
 _Noreturn static void fail(const struct keeper_child *c, int error)
 {

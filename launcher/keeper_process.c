@@ -8,7 +8,9 @@
  *
  * ENDING: the leader is a zombie, kept so that its number stays taken; its group and
  * session have been sent KILL. The end is told once the keeper has no other child of
- * that session, or after ENDING_MS, when something there hangs in the kernel. Replies
+ * that session, or after ENDING_MS, when something there hangs in the kernel. With the
+ * last worker go all whom the keeper has adopted, whatever their session: the next
+ * generation finds its devices and ports free. Replies
  * that the socket does not take now wait in the struct: nothing here blocks but poll.
  */
 
@@ -24,8 +26,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -35,10 +35,8 @@
 
 enum {
     ENDING_MS = 1000,
-    RETRY_MS = 10,  /* while a reply waits or a session empties */
-    OOM_STEP = 200, /* by how much rather a worker is killed than the agent */
-    OOM_MAX = 1000,
-    N_FIXED = 2, /* poll entries that are always there */
+    RETRY_MS = 10, /* while a reply waits or a session empties */
+    N_FIXED = 2,   /* poll entries that are always there */
     /* Of one turn. Each fork copies, and its exec closes, the pipes of all workers that
      * are still starting: those that have started are seen in between. */
     REQUESTS = 8,
@@ -69,6 +67,7 @@ struct process {
     char *image;          /* owned: argv's and env's texts of the spawn at hand … */
     char **texts;         /* … and both arrays; owned */
     char *folder;         /* owned: to be removed at the end; NULL: none */
+    bool is_emptying;     /* no worker starts or runs any more */
 };
 
 /* To the leader's group; to the leader alone before it has one. */
@@ -307,23 +306,27 @@ static void look_at_leader(struct worker *w)
 }
 
 /* A child of the keeper: a leader is left alone, a dead orphan is reaped, a living one
- * is killed when it belongs to a session whose leader has died. */
+ * is killed when it belongs to a session whose leader has died, or when nobody lives
+ * any more to whom it could belong. */
 static void on_child(pid_t pid, void *arg)
 {
     struct process *p = arg;
     siginfo_t info = {0};
-    struct worker *w = worker_of_pid(p, pid);
+    struct worker *leader;
 
-    if (w) {
+    if (worker_of_pid(p, pid) ||
+        (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 &&
+         info.si_pid == pid)) {
         return;
     }
-    if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid == pid) {
-        return;
-    }
-    w = worker_of_pid(p, getsid(pid));
-    if (w && w->state == ENDING) {
-        w->has_members = true;
-        (void)kill(pid, SIGKILL); /* not permitted: ENDING_MS is the bound */
+    leader = worker_of_pid(p, getsid(pid));
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->state == ENDING && (w == leader || p->is_emptying)) {
+            w->has_members = true;
+            (void)kill(pid, SIGKILL); /* not permitted: ENDING_MS is the bound */
+        }
     }
 }
 
@@ -344,9 +347,13 @@ static void finish_ending(struct process *p)
 
 static void on_children(struct process *p)
 {
+    p->is_emptying = true;
     for (size_t i = 0; i < p->n_workers; i++) {
-        look_at_leader(&p->workers[i]);
-        p->workers[i].has_members = false;
+        struct worker *w = &p->workers[i];
+
+        look_at_leader(w);
+        w->has_members = false;
+        p->is_emptying = p->is_emptying && (w->state == ENDING || w->state == OVER);
     }
     keeper_each_child(false, on_child, p);
     finish_ending(p);
@@ -549,31 +556,6 @@ static void ignore_signals(void)
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would reap by itself */
 }
 
-static void note_differences(struct keeper_origin *origin)
-{
-    for (int i = 1; i < _NSIG; i++) {
-        struct sigaction now;
-
-        origin->differs[i] = sigaction(i, NULL, &now) == 0 &&
-                             (now.sa_handler == SIG_IGN) != origin->is_ignored[i];
-    }
-}
-
-static void choose_oom_score(struct keeper_origin *origin)
-{
-    int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
-    char text[sizeof(origin->oom_score)] = "";
-    long score;
-
-    if (fd >= 0) {
-        (void)!read(fd, text, sizeof(text) - 1); /* "": 0, as most often */
-        (void)close(fd);
-    }
-    score = MIN(strtol(text, NULL, 10) + OOM_STEP, OOM_MAX);
-    origin->oom_size =
-        (size_t)snprintf(origin->oom_score, sizeof(origin->oom_score), "%ld", score);
-}
-
 _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
 {
     struct process p = {.fd = fd, .origin = origin};
@@ -586,8 +568,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
     (void)sigaddset(&mask, SIGCHLD);
     (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
     ignore_signals();
-    note_differences(origin);
-    choose_oom_score(origin);
+    keeper_child_prepare(origin);
     raise_file_limit();
     p.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     p.polls = mem_array(N_FIXED, sizeof(*p.polls));

@@ -68,6 +68,9 @@ struct keeper_origin {
 /* The keeper's life; never returns. `fd` is its end of the socket. */
 _Noreturn void keeper_run(int fd, struct keeper_origin *origin);
 
+/* In the keeper, once: what its children will need of `origin`. */
+void keeper_child_prepare(struct keeper_origin *origin);
+
 /* In the forked child: becomes the worker. `fds[i]` becomes i where it is not -1; what
  * fails is told by its errno through `error_fd`. */
 struct keeper_child {

@@ -92,6 +92,20 @@ def test_keeper_is_not_found_by_the_words_of_the_command(launch_ready):
     assert ctrun.wait() == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("kind", ["setsid", "double"])
+def test_next_generation_starts_when_all_of_the_last_one_is_gone(launch_ready, tmp_path, kind):
+    """Whatever a worker has started, in whichever session: it may hold a GPU, or a port."""
+    pids = tmp_path / "pids"
+    ctrun = launch_ready("--on", "restart=0", f"child={kind}", "--on", "restart=0", f"pid={pids}",
+                         "--on", "restart=0,rank=1", "exit=1", "--on", "restart=0", "hang",
+                         options=["--max-restarts=1"])
+    found = pids_in(pids)
+    assert len(found) >= 4
+    assert not any(alive(pid) for pid in found)
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM
+
+
 # --- as PID 1 ---
 
 

@@ -283,6 +283,8 @@ static void group_killed(void)
     struct keeper k = keeper_rig_start();
     pid_t pids[KEEPER_RIG_PIDS];
 
+    SPAWN(&k, 2, "hang");
+    (void)keeper_rig_receive_spawned(&k, 2);
     SPAWN(&k, 1, "child=plain", "child=group", "child=setsid",
           keeper_rig_pid_action("ends"), "exit=5");
     (void)keeper_rig_receive_spawned(&k, 1);
@@ -291,9 +293,11 @@ static void group_killed(void)
     CHECK(!keeper_rig_is_alive(pids[0])); /* all of them reaped when the end is told */
     CHECK(!keeper_rig_is_alive(pids[1]));
     CHECK(!keeper_rig_is_alive(pids[2]));
-    CHECK(keeper_rig_is_alive(pids[3])); /* torchrun, too, lets a daemon be */
+    CHECK(keeper_rig_is_alive(pids[3])); /* torchrun, too, lets a daemon be … */
+    CHECK(keeper_kill(&k, 2, SIGKILL) == 0);
+    CHECK(WTERMSIG(keeper_rig_receive_exited(&k, 2)) == SIGKILL);
+    CHECK(!keeper_rig_is_alive(pids[3])); /* but here it goes with the last worker */
     keeper_stop(&k);
-    CHECK(!keeper_rig_is_alive(pids[3])); /* but it does not survive ctrun */
 }
 
 static void end_is_told_when_group_and_session_are_dead_and_reaped(void **state)

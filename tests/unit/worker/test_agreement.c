@@ -95,6 +95,7 @@ static void rig_open(struct rig *r, const struct rank *self)
     *r = (struct rig){.launch = {.rank = self->rank,
                                  .world_size = self->world_size,
                                  .local_world_size = 1,
+                                 .cpu_ranks = 1,
                                  .node = self->rank,
                                  .master_addr = "127.0.0.1",
                                  .master_port = self->store_port,
