@@ -39,6 +39,7 @@ import saving  # noqa: E402
 import sharding  # noqa: E402
 import storing  # noqa: E402
 import strategies  # noqa: E402
+import talking  # noqa: E402
 import training  # noqa: E402
 from measure import ROOT, Context, Failed, Gap  # noqa: E402
 
@@ -50,6 +51,7 @@ BENCHES = {
     "memory": launching.agent,
     "restart": launching.restart,
     "elastic": elastic.elastic,
+    "output": talking.output,
     "store": storing.store,
     "all-reduce": training.all_reduce,
     "tcp": networking.tcp,
@@ -72,6 +74,7 @@ SCALES = {
     "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s")),
     "1/s": ((1e3, "k/s"), (1, "/s")),
     "share": ((1e-2, "%"),),
+    "1": ((1, "×"),),
 }
 LINE = "{:57} {:>9}  {:22} {:>9}  {:>8} {:>12}  {:28} {}"
 

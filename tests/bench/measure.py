@@ -31,7 +31,7 @@ class Row:
     """Our figure and, from the same run, what it is measured against."""
 
     what: str
-    unit: str  # s, bytes, bytes/s or 1/s
+    unit: str  # s, bytes, bytes/s, 1/s or 1 (how many times)
     better: str  # "lower" or "higher"
     ours: float
     ours_command: str
