@@ -226,6 +226,10 @@ static void put_traceback(struct buf *out, const struct msg_report *r)
         (void)snprintf(value, sizeof(value), "Signal %d (%s) received by PID %u",
                        r->signal, name, r->pid);
         put_field(out, "traceback", value, NULL);
+    } else { /* scripts look for the word */
+        put_field(out, "traceback",
+                  strstr(r->tail, traceback_head) ? "in the last lines" : "<N/A>",
+                  NULL);
     }
     put_kill_hint(out, r);
     put_tail(out, r);

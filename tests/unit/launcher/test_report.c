@@ -191,6 +191,41 @@ static void what_nobody_reported_stays(void **state)
     }
 }
 
+static void every_report_has_a_line_for_the_traceback(void **state)
+{
+    static const char *const tails[][2] = {
+        {"step 7\n", "\n  traceback : <N/A>\n  last lines:\n    step 7\n"},
+        {"Traceback (most recent call last):\nE: x\n",
+         "\n  traceback : in the last lines\n  last lines:\n    Traceback"},
+        {"", "\n  traceback : <N/A>\n---"},
+    };
+    struct msg_report r = sample();
+
+    (void)state;
+    r.signal = 0;
+    r.code = 3;
+    for (size_t i = 0; i < ARRAY_LEN(tails); i++) {
+        char *text;
+
+        (void)snprintf(r.tail, sizeof(r.tail), "%s", tails[i][0]);
+        text = report_format(&r, "t");
+        assert_non_null(strstr(text, tails[i][1]));
+        mem_free(text);
+    }
+}
+
+static void error_file_is_named_where_there_is_one(void **state)
+{
+    struct msg_report r = sample();
+    char *text;
+
+    (void)state;
+    (void)snprintf(r.error_file, sizeof(r.error_file), "/l/attempt_1/0/error.json");
+    text = report_format(&r, "t");
+    assert_non_null(strstr(text, ")\n  error_file: /l/attempt_1/0/error.json\n  log "));
+    mem_free(text);
+}
+
 static void job_without_a_guilty_rank_says_why_and_no_more(void **state)
 {
     struct msg_report r = {.final = 1, .rank = -1, .exit_code = 2, .max_restarts = 1};
@@ -285,6 +320,7 @@ static void largest_report_fits(void **state)
     memset(r.program, '\033', sizeof(r.program) - 1);
     memset(r.log_path, '\n', sizeof(r.log_path) - 1);
     memset(r.host, '\033', sizeof(r.host) - 1);
+    memset(r.error_file, '\033', sizeof(r.error_file) - 1);
     text = report_format(&r, "2023-11-14_22:13:20");
     assert_non_null(strstr(text, "exit code 137\n"));
     mem_free(text);
@@ -297,6 +333,8 @@ int main(void)
         cmocka_unit_test(traceback_and_other_failures_are_indented),
         cmocka_unit_test(exception_is_told_once),
         cmocka_unit_test(what_nobody_reported_stays),
+        cmocka_unit_test(every_report_has_a_line_for_the_traceback),
+        cmocka_unit_test(error_file_is_named_where_there_is_one),
         cmocka_unit_test(ranks_that_only_reacted_are_listed_without_a_first_cause),
         cmocka_unit_test(restarts_are_those_that_took_place),
         cmocka_unit_test(job_without_a_guilty_rank_says_why_and_no_more),
