@@ -7,7 +7,6 @@
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"
-#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -217,13 +216,13 @@ static void act_end(void *arg, int exit_code)
     supervisor_end(arg, exit_code);
 }
 
-/* Whoever told us to end knows why. */
+/* NULL: whoever told us to end knows why. */
 static char *make_error(const struct supervisor *s)
 {
     if (s->report) {
         return own_error_of_report(s->report);
     }
-    return s->exit_code != 0 && s->exit_code < EXIT_SIGNAL && s->trouble[0] != '\0'
+    return s->exit_code != 0 && s->trouble[0] != '\0'
                ? own_error_of_text(s->trouble, s->exit_code, clock_wall_ms())
                : NULL;
 }

@@ -1,11 +1,12 @@
 """A service of its own outlives its jobs: nodes that were away when theirs ended."""
 
+import os
 import signal
 
 import pytest
 
 
-@pytest.mark.parametrize("code", [0, 7])
+@pytest.mark.parametrize("code", [0, 137])
 def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
     start, bin_dir, start_server, wait_for, tmp_path, code
 ):
@@ -22,6 +23,7 @@ def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
             f"--rdzv-endpoint=127.0.0.1:{server.port}",
             f"--rdzv-conf=join_timeout=60,last_call_timeout={last_call_s}",
             "--no-python", "/bin/sh", "-c", script,
+            env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(tmp_path / f"error-{rank}.json")},
         )
 
     stays, away = node(0), node(1)
@@ -34,6 +36,9 @@ def test_node_that_was_away_when_its_job_ended_does_not_begin_it_again(
     assert away.wait() == code
     assert f"job z is over: it ended with exit code {code}" in away.err()
     assert away.out().count("run") == 1
+    errors = [tmp_path / f"error-{rank}.json" for rank in (0, 1)]
+    assert [e.exists() for e in errors] == [code != 0] * 2
+    assert code == 0 or f"ended with exit code {code}" in errors[1].read_text()
 
     fresh = [node(rank, last_call_s=60) for rank in (0, 1)]  # a user's new start is none of that
     assert [f.wait() for f in fresh] == [code, code]
