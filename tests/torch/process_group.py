@@ -68,8 +68,8 @@ def check_store_is_new():
     store = dist.distributed_c10d._get_default_store()
     assert store.add(f"generation of {RANK}", 1) == 1
     if IS_MODERN:
-        assert not store.check([f"left by {r} in {g}"
-                                for r in range(WORLD) for g in range(GENERATION)])
+        assert not any(store.check([f"left by {r} in {g}"])
+                       for r in range(WORLD) for g in range(GENERATION))
     dist.barrier()
     keys = [store.add(f"generation of {r}", 0) for r in range(WORLD)]
     assert keys == [1] * WORLD, keys

@@ -113,6 +113,32 @@ def test_legacy_torch_does_what_it_can(run_checks, nodes, per_node, kills):
     assert set(told["ran"]) == set(CHECKS) - ABSENT_FROM_LEGACY
 
 
+@pytest.mark.soak
+def test_torchruns_own_agents_meet_in_our_service(tmp_path):
+    """Their rendezvous is a value of theirs in our store, which nobody here reads."""
+    service = subprocess.Popen([BIN / "ctrun-rendezvous", "--listen=127.0.0.1:0"], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    agents = []
+    try:
+        port = re.search(r":(\d+)\n", service.stdout.readline())[1]
+        for _ in range(2):
+            agents.append(subprocess.Popen(
+                [PYTHON, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1",
+                 "--rdzv-backend=c10d", "--rdzv-id=x", f"--rdzv-endpoint=127.0.0.1:{port}",
+                 "--local-addr=127.0.0.1", "--rdzv-conf=is_host=false",
+                 HERE / "process_group.py", tmp_path],
+                env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        results = [(*a.communicate(timeout=300), a.returncode) for a in agents]
+    finally:
+        for process in [service, *agents]:
+            process.kill()
+            process.wait()
+    assert [code for _, _, code in results] == [0, 0], "".join(err for _, err, _ in results)
+    [told] = [json.loads(out) for out, _, _ in results if out]
+    assert told["ran"] == CHECKS and told["world"] == 2
+
+
 def test_exception_of_a_recorded_main_is_in_the_report(run, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent("""
