@@ -288,7 +288,8 @@ static const struct option_spec specs[] = {
     {.name = "start-method",
      .value = "spawn|fork|forkserver",
      .set = launch_on_start_method,
-     .help = "spawn, fork or forkserver: accepted for torchrun's sake, no effect."},
+     .help =
+         "Accepted for torchrun's sake, no effect: workers are always new processes."},
     {.name = "numa-binding",
      .no_variable = true,
      .value = "node|socket|exclusive|core-complex",
