@@ -44,6 +44,6 @@ void buf_consume(struct buf *b, size_t size);
 
 /* Appends formatted text, without its terminator. */
 int buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-int buf_vprintf(struct buf *b, const char *fmt, va_list args);
+int buf_vprintf(struct buf *b, const char *fmt, va_list args) PRINTF_LIKE(2, 0);
 
 #endif
