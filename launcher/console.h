@@ -22,6 +22,18 @@ struct console {
 const char *console_join(struct console *c, const void *owner, const char *data,
                          size_t size);
 
+/* What a stream's bar shows, so that it can be drawn once more where another has taken
+ * its place before its line's end comes. */
+enum { CONSOLE_BAR_MAX = 512 };
+
+struct console_bar {
+    size_t size; /* 0: the stream has no bar */
+    char text[CONSOLE_BAR_MAX];
+};
+
+/* The stream's next text, in any pieces. */
+void console_bar_note(struct console_bar *b, const char *data, size_t size);
+
 /* Has this owner begun the line that has no end yet? */
 bool console_is_mid_line(const struct console *c, const void *owner);
 

@@ -57,7 +57,7 @@ static void make_prefix(struct slot *s)
 
 /* ---- the console ---- */
 
-static void write_console(struct stream *st, const char *data, size_t size)
+static void put(struct stream *st, const char *data, size_t size)
 {
     struct output *o = st->slot->output;
     unsigned i = number_of(st);
@@ -67,6 +67,18 @@ static void write_console(struct stream *st, const char *data, size_t size)
     writer_append(o->writers[WRITER_CONSOLE], st->console, data, size);
     own_lines_console(i == 0 ? STDOUT_FILENO : STDERR_FILENO,
                       o->console[i]->rest != CONSOLE_FRESH);
+}
+
+/* A bar whose place another has taken is drawn once more for its line's end. */
+static void write_console(struct stream *st, const char *data, size_t size)
+{
+    const struct console *console = st->slot->output->console[number_of(st)];
+
+    if (data[0] == '\n' && st->bar.size > 0 && !console_is_mid_line(console, st)) {
+        put(st, st->bar.text, st->bar.size);
+    }
+    put(st, data, size);
+    console_bar_note(&st->bar, data, size);
 }
 
 void lines_to_console(struct stream *st, const char *data, size_t size)

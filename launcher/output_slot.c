@@ -143,6 +143,7 @@ void slot_begin(struct slot *s)
     for (size_t i = 0; i < 2; i++) {
         buf_init(&s->streams[i].part, OUTPUT_LINE_MAX);
         s->streams[i].is_bar = false;
+        s->streams[i].bar.size = 0;
         s->streams[i].is_pty = false;
         s->streams[i].is_silent = false;
         s->streams[i].place = LINE_START;

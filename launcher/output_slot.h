@@ -47,6 +47,7 @@ struct stream {
     bool is_silent;  /* its part has been there for a while */
     struct buf part; /* a line without its end so far */
     bool is_bar;     /* it is begun again and again: passed on as it comes */
+    struct console_bar bar;
     struct redirects_route route;
     enum line_place place;       /* teed: of the lines that have the prefix */
     struct writer_file *console; /* its own part of the console's queue */

@@ -78,6 +78,44 @@ static void owner_of_a_line_is_known(void **state)
     assert_false(console_is_mid_line(&c, &b));
 }
 
+/* What the bar shows after these pieces. */
+static void check_bar(const char *const *pieces, const char *expected)
+{
+    struct console_bar b = {.size = 0};
+
+    for (; *pieces; pieces++) {
+        console_bar_note(&b, *pieces, strlen(*pieces));
+    }
+    assert_int_equal(b.size, strlen(expected));
+    assert_memory_equal(b.text, expected, b.size);
+}
+
+#define BAR(expected, ...) check_bar((const char *const[]){__VA_ARGS__, NULL}, expected)
+
+static void bar_is_what_was_drawn_last(void **state)
+{
+    char large[2 * CONSOLE_BAR_MAX + 1];
+    struct console_bar b = {.size = 0};
+
+    (void)state;
+    BAR("20%", "\r10%", "\r20%");
+    BAR("20%", "10%\r", "20%\r");
+    BAR("20%", "\r10%\r20%");
+    BAR("10%\033[K", "\r10%", "\033[K");
+    BAR("", "text");
+    BAR("", "\r10%", "\n");
+    BAR("", "\r10%\nnext");
+    BAR("5%", "\r10%\n\r5%");
+    BAR("10%", "\r10%", "\r"); /* it will be drawn over */
+    memset(large, 'x', sizeof(large) - 1);
+    large[0] = '\r';
+    large[sizeof(large) - 1] = '\0';
+    console_bar_note(&b, large, sizeof(large) - 1);
+    assert_int_equal(b.size, CONSOLE_BAR_MAX);
+    console_bar_note(&b, "more", 4);
+    assert_int_equal(b.size, CONSOLE_BAR_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -85,6 +123,7 @@ int main(void)
         cmocka_unit_test(line_without_its_end_gets_one_before_anothers),
         cmocka_unit_test(bar_is_taken_away_from_a_terminal_for_anothers_text),
         cmocka_unit_test(elsewhere_anothers_text_begins_a_line),
+        cmocka_unit_test(bar_is_what_was_drawn_last),
         cmocka_unit_test(owner_of_a_line_is_known),
     };
 

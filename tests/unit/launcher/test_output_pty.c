@@ -248,13 +248,17 @@ static void bar(void)
     turn_until_shown(&r, 16);
     output_rig_say(r.out[0], "\r 20%");
     turn_until_shown(&r, 21);
-    check_shown("\r 10%\r\033[Ka line\n\r 20%", 21);
+    output_rig_say(r.out[1], "\r other");
+    turn_until_shown(&r, 32);
+    output_rig_say(r.out[0], "\n"); /* tqdm's end */
+    turn_until_shown(&r, 41);
+    check_shown("\r 10%\r\033[Ka line\n\r 20%\r\033[K\r other\r\033[K 20%\n", 41);
     output_rig_end(&r, 0);
     output_rig_end(&r, 1);
     output_rig_close(&r);
 }
 
-static void line_takes_the_place_of_anothers_bar(void **state)
+static void bar_gives_its_place_to_a_line_and_is_whole_at_its_end(void **state)
 {
     (void)state;
     output_rig_run(bar);
@@ -272,7 +276,7 @@ int main(void)
         CASE(last_words_of_a_killed_worker_are_read_from_its_terminal),
         CASE(grandchild_that_keeps_the_terminal_does_not_keep_the_slot),
         CASE(prompt_is_shown_though_there_are_more_ranks),
-        CASE(line_takes_the_place_of_anothers_bar),
+        CASE(bar_gives_its_place_to_a_line_and_is_whole_at_its_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
