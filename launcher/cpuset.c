@@ -49,19 +49,19 @@ bool cpuset_equal(const struct cpuset *a, const struct cpuset *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-int cpuset_next(const struct cpuset *set, unsigned cpu)
+int cpuset_next(const struct cpuset *set, int cpu)
 {
-    uint64_t rest;
+    uint64_t mask;
 
-    if (cpu >= CPUSET_MAX) {
-        return -1;
-    }
-    rest = set->word[cpu / 64] & (~UINT64_C(0) << (cpu % 64));
-    for (size_t i = cpu / 64; i < ARRAY_LEN(set->word); i++) {
-        rest = i > cpu / 64 ? set->word[i] : rest;
+    ASSERT(cpu >= 0);
+    mask = ~UINT64_C(0) << (cpu % 64); /* of the first word */
+    for (int i = cpu / 64; i < CPUSET_MAX / 64; i++) {
+        uint64_t rest = set->word[i] & mask;
+
         if (rest != 0) {
-            return (int)(i * 64) + __builtin_ctzll(rest);
+            return i * 64 + __builtin_ctzll(rest);
         }
+        mask = ~UINT64_C(0);
     }
     return -1;
 }
@@ -121,7 +121,7 @@ char *cpuset_format(const struct cpuset *set)
         }
         rv = last > first ? buf_printf(&text, "%s%d-%d", comma, first, last)
                           : buf_printf(&text, "%s%d", comma, first);
-        first = cpuset_next(set, (unsigned)last + 1);
+        first = cpuset_next(set, last + 1);
     }
     ASSERT(rv == 0); /* there is room for all */
     copy = mem_printf("%.*s", (int)buf_len(&text), (const char *)buf_bytes(&text));

@@ -22,12 +22,8 @@ void cpuset_join(struct cpuset *set, const struct cpuset *others); /* those in e
 unsigned cpuset_count(const struct cpuset *set);
 bool cpuset_equal(const struct cpuset *a, const struct cpuset *b);
 
-/* The lowest from `cpu` on; -1: none. */
-int cpuset_next(const struct cpuset *set, unsigned cpu);
-
-#define cpuset_foreach(cpu, set)                    \
-    for (int cpu = cpuset_next(set, 0); (cpu) >= 0; \
-         (cpu) = cpuset_next(set, (unsigned)(cpu) + 1))
+/* The lowest from `cpu` on, which is not negative; -1: none. */
+int cpuset_next(const struct cpuset *set, int cpu);
 
 /* The kernel's lists: "0-3,8"; "" is the empty set. ERR_INVALID. */
 int cpuset_parse(const char *text, struct cpuset *ret) MUST_CHECK;

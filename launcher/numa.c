@@ -19,7 +19,7 @@ struct device {
 struct devices {
     struct device *device; /* owned */
     size_t n;
-    const struct numa_gpu **gpu; /* owned; n of them, NULL: they are workers */
+    size_t *gpu; /* owned; n indices of the machine's, NULL: they are workers */
 };
 
 void numa_machine_release(struct numa_machine *m)
@@ -30,39 +30,36 @@ void numa_machine_release(struct numa_machine *m)
 
 /* --- which GPUs --- */
 
-/* The one whose UUID begins so, as CUDA has it; NULL: none, or several. */
-static const struct numa_gpu *find_uuid(const struct numa_machine *m, const char *text)
+/* The one whose UUID begins so, as CUDA has it; n_gpus: none, or several. */
+static size_t find_uuid(const struct numa_machine *m, const char *text)
 {
-    const struct numa_gpu *found = NULL;
+    size_t found = m->n_gpus;
+    size_t n = 0;
 
     for (size_t i = 0; i < m->n_gpus; i++) {
         if (str_starts_with(m->gpus[i].uuid, text)) {
-            if (found) {
-                return NULL;
-            }
-            found = &m->gpus[i];
+            found = i;
+            n++;
         }
     }
-    return found;
+    return n == 1 ? found : m->n_gpus;
 }
 
-static int find_gpu(const struct numa_machine *m, const char *text,
-                    const struct numa_gpu **ret, struct errmsg *msg)
+static int find_gpu(const struct numa_machine *m, const char *text, size_t *ret,
+                    struct errmsg *msg)
 {
-    uint64_t number;
+    uint64_t number = m->n_gpus;
 
-    *ret = NULL;
-    if (str_parse_u64(text, &number) == 0) {
-        *ret = number < m->n_gpus ? &m->gpus[number] : NULL;
-    } else if (str_starts_with(text, "GPU-")) {
-        *ret = find_uuid(m, text);
+    if (str_parse_u64(text, &number) < 0 && str_starts_with(text, "GPU-")) {
+        number = find_uuid(m, text);
     }
-    if (!*ret) {
+    if (number >= m->n_gpus) {
         return errmsg_set(msg, ERR_INVALID,
                           "--numa-binding: which GPU '%.80s' in CUDA_VISIBLE_DEVICES "
                           "is cannot be told (%zu found); name GPUs by their numbers",
                           text, m->n_gpus);
     }
+    *ret = number;
     return 0;
 }
 
@@ -103,7 +100,7 @@ static int list_gpus(const struct numa_machine *m, const char *visible,
     }
     ds->gpu = mem_array(m->n_gpus, sizeof(*ds->gpu));
     for (; ds->n < m->n_gpus; ds->n++) {
-        ds->gpu[ds->n] = &m->gpus[ds->n];
+        ds->gpu[ds->n] = ds->n;
     }
     return 0;
 }
@@ -140,7 +137,7 @@ static void place_gpus(const struct numa_machine *m, struct devices *ds)
 {
     ds->device = mem_array(ds->n, sizeof(*ds->device));
     for (size_t i = 0; i < ds->n; i++) {
-        ds->device[i] = (struct device){.node = find_node(m, ds->gpu[i]->node)};
+        ds->device[i] = (struct device){.node = find_node(m, m->gpus[ds->gpu[i]].node)};
     }
 }
 
@@ -156,7 +153,8 @@ static void place_workers(const struct numa_machine *m, uint32_t nproc,
 }
 
 /* Each of the workers' devices has CPUs. */
-static int check_devices(const struct devices *ds, uint32_t nproc, struct errmsg *msg)
+static int check_devices(const struct numa_machine *m, const struct devices *ds,
+                         uint32_t nproc, struct errmsg *msg)
 {
     if (ds->n < nproc) {
         return errmsg_set(
@@ -171,7 +169,7 @@ static int check_devices(const struct devices *ds, uint32_t nproc, struct errmsg
                 msg, ERR_INVALID,
                 "--numa-binding: ctrun may use no CPU of NUMA node %u, where GPU %u "
                 "(%s) is; widen its CPU affinity (taskset, the cgroup's cpuset)",
-                ds->gpu[i]->node, i, ds->gpu[i]->addr);
+                m->gpus[ds->gpu[i]].node, i, m->gpus[ds->gpu[i]].addr);
         }
     }
     return 0;
@@ -194,8 +192,8 @@ static void list_groups(const struct numa_machine *m, const struct numa_node *no
                         struct cpuset *ret)
 {
     *ret = (struct cpuset){{0}};
-    cpuset_foreach(cpu, &node->cpus)
-    {
+    for (int cpu = cpuset_next(&node->cpus, 0); cpu >= 0;
+         cpu = cpuset_next(&node->cpus, cpu + 1)) {
         cpuset_add(ret, m->group[cpu]);
     }
 }
@@ -204,8 +202,8 @@ static void list_groups(const struct numa_machine *m, const struct numa_node *no
 static void take_groups(const struct numa_machine *m, const struct numa_node *node,
                         const struct cpuset *groups, struct cpuset *ret)
 {
-    cpuset_foreach(cpu, &node->cpus)
-    {
+    for (int cpu = cpuset_next(&node->cpus, 0); cpu >= 0;
+         cpu = cpuset_next(&node->cpus, cpu + 1)) {
         if (cpuset_has(groups, m->group[cpu])) {
             cpuset_add(ret, (unsigned)cpu);
         }
@@ -234,8 +232,8 @@ static int bind_exclusive(const struct numa_machine *m, const struct device *d,
     }
     first = d->place * (n / d->n) + MIN(d->place, n % d->n);
     end = first + n / d->n + (d->place < n % d->n);
-    cpuset_foreach(core, &cores)
-    {
+    for (int core = cpuset_next(&cores, 0); core >= 0;
+         core = cpuset_next(&cores, core + 1)) {
         if (i >= first && i < end) {
             cpuset_add(&mine, (unsigned)core);
         }
@@ -272,15 +270,16 @@ static void bind_core_complex(const struct numa_machine *m, const struct device 
 
     list_groups(m, node, &groups);
     caches = mem_array(cpuset_count(&groups), sizeof(*caches));
-    cpuset_foreach(first, &groups)
-    {
+    for (int first = cpuset_next(&groups, 0); first >= 0;
+         first = cpuset_next(&groups, first + 1)) {
         caches[n] = (struct cache){.first = first};
-        cpuset_foreach(cpu, &node->cpus)
-        {
+        for (int cpu = cpuset_next(&node->cpus, 0); cpu >= 0;
+             cpu = cpuset_next(&node->cpus, cpu + 1)) {
             caches[n].n_cpus += m->group[cpu] == first;
         }
         n++;
     }
+    ASSERT(n > 0); /* the node has a CPU */
     qsort(caches, n, sizeof(*caches), compare_caches);
     cpuset_add(&mine, (unsigned)caches[d->place % n].first);
     take_groups(m, node, &mine, ret);
@@ -319,7 +318,7 @@ int numa_plan(const struct numa_machine *m, enum numa_binding binding,
     ASSERT(m->n_nodes > 0 && nproc > 0);
     if (rv == 0 && ds.n > 0) {
         place_gpus(m, &ds);
-        rv = check_devices(&ds, nproc, msg);
+        rv = check_devices(m, &ds, nproc, msg);
     } else if (rv == 0) {
         place_workers(m, nproc, &ds);
     }

@@ -99,7 +99,24 @@ static void add_node(struct numa_machine *m, uint32_t id, const struct cpuset *c
     m->nodes[m->n_nodes++] = (struct numa_node){.id = id, .cpus = *cpus};
 }
 
-/* Those with a CPU that ctrun may use. */
+/* Where it has a CPU that ctrun may use. */
+static int read_node(struct reader *r, int id, const struct cpuset *allowed,
+                     struct numa_machine *m)
+{
+    struct cpuset cpus;
+    int rv =
+        take_list(r, read_text(r, "sys/devices/system/node/node%d/cpulist", id), &cpus);
+
+    if (rv < 0) {
+        return rv;
+    }
+    cpuset_keep(&cpus, allowed);
+    if (cpuset_next(&cpus, 0) >= 0) {
+        add_node(m, (uint32_t)id, &cpus);
+    }
+    return 0;
+}
+
 static int read_nodes(struct reader *r, const struct cpuset *allowed,
                       struct numa_machine *m)
 {
@@ -112,17 +129,8 @@ static int read_nodes(struct reader *r, const struct cpuset *allowed,
     }
     rv = take_list(r, rv, &ids);
     for (int id = cpuset_next(&ids, 0); id >= 0 && rv == 0;
-         id = cpuset_next(&ids, (unsigned)id + 1)) {
-        struct cpuset cpus;
-
-        rv = take_list(r, read_text(r, "sys/devices/system/node/node%d/cpulist", id),
-                       &cpus);
-        if (rv == 0) {
-            cpuset_keep(&cpus, allowed);
-            if (cpuset_count(&cpus) > 0) {
-                add_node(m, (uint32_t)id, &cpus);
-            }
-        }
+         id = cpuset_next(&ids, id + 1)) {
+        rv = read_node(r, id, allowed, m);
     }
     if (rv == 0 && m->n_nodes == 0) {
         return errmsg_set(r->msg, ERR_INVALID,
@@ -154,7 +162,7 @@ static int read_core(struct reader *r, int cpu, struct cpuset *ret)
  * cache. */
 static int read_cache_level(struct reader *r, int cpu, int index)
 {
-    uint64_t level;
+    uint64_t level = 0;
     int rv =
         read_text(r, "sys/devices/system/cpu/cpu%d/cache/index%d/type", cpu, index);
 
@@ -215,7 +223,7 @@ static int read_group(struct reader *r, enum numa_binding binding, int cpu,
         rv = fail(r, -EINVAL); /* it shares with itself, at least */
     }
     for (int i = cpuset_next(&members, 0); i >= 0 && rv == 0;
-         i = cpuset_next(&members, (unsigned)i + 1)) {
+         i = cpuset_next(&members, i + 1)) {
         m->group[i] = (uint16_t)cpuset_next(&members, 0);
     }
     return rv;
@@ -227,7 +235,7 @@ static int read_groups(struct reader *r, enum numa_binding binding,
     int rv = 0;
 
     for (int cpu = cpuset_next(&node->cpus, 0); cpu >= 0 && rv == 0;
-         cpu = cpuset_next(&node->cpus, (unsigned)cpu + 1)) {
+         cpu = cpuset_next(&node->cpus, cpu + 1)) {
         rv = read_group(r, binding, cpu, m);
     }
     return rv;
