@@ -1,5 +1,7 @@
 #include "launcher/devices.h"
 
+#include "launcher/cpuset.h"
+
 #include "common/str.h"
 
 #include <dirent.h>
@@ -49,12 +51,13 @@ static uint32_t count_gpus(const char *visible)
 
 static uint32_t count_cpus(void)
 {
-    cpu_set_t set;
+    struct cpuset set;
+    void *mask = &set;
 
-    if (sched_getaffinity(0, sizeof(set), &set) < 0) {
-        return 1; /* more than 1024: the user knows how many */
+    if (sched_getaffinity(0, sizeof(set), mask) < 0) {
+        return 1; /* more than CPUSET_MAX: the user knows how many */
     }
-    return (uint32_t)CPU_COUNT(&set);
+    return cpuset_count(&set);
 }
 
 int devices_count(const struct launch_options *o, const char *visible, uint32_t *ret,

@@ -64,6 +64,11 @@ int launch_on_nproc(void *target, const struct option_spec *spec, const char *va
             return 0;
         }
     }
+    if (strcmp(value, "xpu") == 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "xpu: Intel's GPUs cannot be counted here; give the number "
+                          "of workers");
+    }
     if (str_parse_u64(value, &v) < 0 || v < 1 || v > MAX_NPROC) {
         return errmsg_set(
             msg, ERR_INVALID,

@@ -382,6 +382,18 @@ static void make_slots(struct supervisor *s)
     }
 }
 
+/* As torchrun does: several workers with a thread for every core each would be slow, and
+ * one thread may be too few. ctrun-worker has its own rule. */
+static void say_threads(const struct supervisor *s)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
+    if (s->nproc > 1 && !s->is_engine && !getenv("OMP_NUM_THREADS")) {
+        log_info("OMP_NUM_THREADS is not set: it is 1 in each of the workers here; set "
+                 "it to the threads that suit them",
+                 "workers=%u", s->nproc);
+    }
+}
+
 static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
 {
     int rv = open_handles(s, msg);
@@ -392,6 +404,7 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
     }
     own_lines_start(); /* no failure from here on */
     s->started_ms = clock_ms();
+    say_threads(s);
     make_slots(s);
     make_agent(s, agent_id);
     agent_start(s->agent, clock_ms());

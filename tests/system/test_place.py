@@ -109,3 +109,18 @@ def test_numa_binding_that_cannot_be_is_one_line_and_exit_2(bin_dir):
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("ctrun: error: --numa-binding=exclusive: 1 core of ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("nproc, given, seen, says", [
+    (2, None, "1", True), (2, "3", "3", False), (1, None, "", False),
+])
+def test_omp_num_threads_is_1_where_it_is_unset_and_several_workers_are_here(
+    start, bin_dir, nproc, given, seen, says
+):
+    env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    ctrun = start(bin_dir / "ctrun", f"--nproc-per-node={nproc}", "--no-python", "/bin/sh", "-c",
+                  "echo t$OMP_NUM_THREADS",
+                  env={**env, **({"OMP_NUM_THREADS": given} if given else {})})
+    assert ctrun.wait() == 0, ctrun.err()
+    assert ctrun.out().split() == ["t" + seen] * nproc
+    assert ctrun.err().count("OMP_NUM_THREADS is not set") == says

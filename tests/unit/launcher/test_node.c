@@ -44,6 +44,25 @@ static void visible_devices_count_up_to_the_first_bad_one(void **state)
     }
 }
 
+/* The affinity mask counts, not the machine. */
+static void one_cpu_is_allowed(void)
+{
+    struct launch_options o = {.nproc_kind = NPROC_CPU};
+    uint32_t n = 0;
+    cpu_set_t set;
+    int last = CPU_SETSIZE - 1;
+
+    CHECK(sched_getaffinity(0, sizeof(set), &set) == 0);
+    while (!CPU_ISSET((size_t)last, &set)) {
+        last--;
+    }
+    CPU_ZERO(&set);
+    CPU_SET((size_t)last, &set);
+    CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
+    CHECK(devices_count(&o, NULL, &n, NULL) == 0);
+    CHECK(n == 1);
+}
+
 static void nproc_words_become_numbers(void **state)
 {
     struct launch_options o = {.nproc_kind = NPROC_NUMBER, .nproc = 5};
@@ -64,6 +83,7 @@ static void nproc_words_become_numbers(void **state)
     o.nproc_kind = NPROC_CPU;
     assert_int_equal(devices_count(&o, "0", &n, &msg), 0);
     assert_true(n >= 1);
+    child_run(one_cpu_is_allowed);
 }
 
 static struct sockaddr_in v4(const char *text, uint16_t port)

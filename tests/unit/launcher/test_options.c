@@ -356,7 +356,11 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
            "--nnodes=0", "a");
     REFUSE("--nnodes: MIN 3 is above MAX 2", "--nnodes=3:2", "a");
     REFUSE(
-        "--nproc-per-node: expects a number from 1 to 16384, auto, cpu or gpu, not 'xpu'",
+        "--nproc-per-node: expects a number from 1 to 16384, auto, cpu or gpu, not 'hpu'",
+        "--nproc-per-node=hpu", "a");
+    REFUSE(
+        "--nproc-per-node: xpu: Intel's GPUs cannot be counted here; give the number "
+        "of workers",
         "--nproc-per-node=xpu", "a");
     REFUSE("--max-restarts: expects a number from 0 to 1000000, not '-1'",
            "--max-restarts=-1", "a");
