@@ -22,8 +22,8 @@ static void put_metadata(struct buf *out, const struct event *e)
     json_put_text(&md, e->program);
     if (w && t) {
         json_put(&md, ", \"local_rank\": [%u], \"role_rank\": [%u]", w->local_rank,
-                 t->first_rank + w->local_rank);
-        json_put(&md, ", \"role_world_size\": [%u]", t->world_size);
+                 t->role_first_rank + w->local_rank);
+        json_put(&md, ", \"role_world_size\": [%u]", t->role_world_size);
     }
     if (w && w->pid != 0) {
         json_put(&md, ", \"exit_code\": [%d], \"worker_pid\": [%u]", w->exit_code,

@@ -14,7 +14,7 @@ static void put(const struct supervisor *s, struct event *e)
 
     e->topology = s->topology.world_size > 0 ? &s->topology : NULL;
     e->run_id = o->rdzv_id;
-    e->role = "default";
+    e->role = o->role;
     e->host = s->host;
     e->program = o->program[0];
     e->backend = o->is_static ? "static" : "c10d";

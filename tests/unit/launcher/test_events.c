@@ -8,8 +8,13 @@
 
 #include <string.h>
 
-static const struct topology topology = {
-    .group_rank = 1, .group_world = 2, .first_rank = 4, .nproc = 4, .world_size = 8};
+static const struct topology topology = {.group_rank = 1,
+                                         .group_world = 2,
+                                         .first_rank = 4,
+                                         .nproc = 4,
+                                         .world_size = 8,
+                                         .role_first_rank = 0,
+                                         .role_world_size = 4};
 
 static void event_of_a_worker_has_torchruns_fields(void **state)
 {
@@ -19,7 +24,7 @@ static void event_of_a_worker_has_torchruns_fields(void **state)
                       .topology = &topology,
                       .worker = &worker,
                       .run_id = "job7",
-                      .role = "default",
+                      .role = "actor",
                       .host = "n\"1",
                       .program = "train.py",
                       .backend = "c10d",
@@ -33,11 +38,11 @@ static void event_of_a_worker_has_torchruns_fields(void **state)
         "{\"name\": \"torchelastic.worker.status.FAILED\", \"source\": \"WORKER\", "
         "\"timestamp\": 1700000000123, \"metadata\": {\"run_id\": \"job7\", "
         "\"global_rank\": 6, \"group_rank\": 1, \"worker_id\": \"2\", \"role\": "
-        "\"default\", \"hostname\": \"n\\\"1\", \"state\": \"FAILED\", "
+        "\"actor\", \"hostname\": \"n\\\"1\", \"state\": \"FAILED\", "
         "\"total_run_time\": 0, \"rdzv_backend\": \"c10d\", \"raw_error\": \"boom\", "
         "\"metadata\": \"{\\\"group_world_size\\\": 2, \\\"entry_point\\\": "
-        "\\\"train.py\\\", \\\"local_rank\\\": [2], \\\"role_rank\\\": [6], "
-        "\\\"role_world_size\\\": [8], \\\"exit_code\\\": [-9], \\\"worker_pid\\\": "
+        "\\\"train.py\\\", \\\"local_rank\\\": [2], \\\"role_rank\\\": [2], "
+        "\\\"role_world_size\\\": [4], \\\"exit_code\\\": [-9], \\\"worker_pid\\\": "
         "[77]}\", \"agent_restarts\": 3, \"duration_ms\": null}}\n");
     mem_free(text);
 }
