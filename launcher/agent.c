@@ -4,7 +4,7 @@
 #include "launcher/agent.h"
 
 #include "launcher/agent_core.h"
-#include "launcher/signals.h"
+#include "launcher/options/signals.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"

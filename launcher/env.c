@@ -1,6 +1,6 @@
 #include "launcher/env.h"
 
-#include "launcher/device_list.h"
+#include "launcher/place/device_list.h"
 #include "launcher/texts.h"
 
 #include "common/control.h"

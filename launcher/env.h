@@ -3,7 +3,7 @@
 
 /* PURE. The environment of one worker: torchrun's contract and CTRUN_*. */
 
-#include "launcher/numa.h"
+#include "launcher/place/numa.h"
 #include "launcher/topology.h"
 
 struct worker_env {

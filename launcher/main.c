@@ -1,11 +1,11 @@
 /* ctrun: torchrun's command line in front of the rendezvous and the workers of one
  * node. */
 
-#include "launcher/keeper.h"
-#include "launcher/options.h"
+#include "launcher/keeper/keeper.h"
+#include "launcher/options/options.h"
+#include "launcher/output/terminal.h"
 #include "launcher/path.h"
 #include "launcher/supervisor.h"
-#include "launcher/terminal.h"
 
 #include "common/exit_code.h"
 #include "common/log.h"

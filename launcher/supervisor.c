@@ -5,10 +5,10 @@
 
 #include "launcher/supervisor.h"
 
-#include "launcher/devices.h"
-#include "launcher/local_addr.h"
-#include "launcher/own_lines.h"
+#include "launcher/output/own_lines.h"
 #include "launcher/path.h"
+#include "launcher/place/devices.h"
+#include "launcher/rdzv/local_addr.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"

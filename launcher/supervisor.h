@@ -5,8 +5,8 @@
  * and the keeper's messages into the agent's events, and carries out its actions. No
  * policy. */
 
-#include "launcher/keeper.h"
-#include "launcher/options.h"
+#include "launcher/keeper/keeper.h"
+#include "launcher/options/options.h"
 
 /* Runs the node's part of the job to its end; returns ctrun's exit code. `env` is the
  * environment the workers inherit. Errors have been said. */

@@ -1,8 +1,8 @@
 /* The agent's actions, one function each. None calls back into the agent. */
 
-#include "launcher/netaddr.h"
+#include "launcher/output/own_lines.h"
 #include "launcher/own_error.h"
-#include "launcher/own_lines.h"
+#include "launcher/rdzv/netaddr.h"
 #include "launcher/report.h"
 #include "launcher/supervisor_core.h"
 

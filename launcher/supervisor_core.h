@@ -7,16 +7,16 @@
  * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers).
  */
 
-#include "launcher/access.h"
 #include "launcher/agent.h"
 #include "launcher/channel.h"
 #include "launcher/command.h"
 #include "launcher/env.h"
-#include "launcher/log_folder.h"
-#include "launcher/output.h"
-#include "launcher/placement.h"
-#include "launcher/rdzv_client.h"
-#include "launcher/relay.h"
+#include "launcher/output/log_folder.h"
+#include "launcher/output/output.h"
+#include "launcher/place/placement.h"
+#include "launcher/rdzv/rdzv_client.h"
+#include "launcher/store/access.h"
+#include "launcher/store/relay.h"
 #include "launcher/supervisor.h"
 #include "launcher/timers.h"
 #include "launcher/wall_watch.h"

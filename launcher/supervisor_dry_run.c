@@ -1,9 +1,9 @@
 /* What would be started, as far as it is known without the other nodes: each of them is
  * taken to be like this one, and with MIN:MAX all to be there. */
 
-#include "launcher/devices.h"
 #include "launcher/dry_run.h"
 #include "launcher/json_text.h"
+#include "launcher/place/devices.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/exit_code.h"

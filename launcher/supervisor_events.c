@@ -1,5 +1,5 @@
 #include "launcher/events.h"
-#include "launcher/own_lines.h"
+#include "launcher/output/own_lines.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"

@@ -1,7 +1,7 @@
 /* Signals: those that stop the job go to the agent; of the children only the keeper is
  * awaited, all others are reaped here (as PID 1 ctrun inherits every orphan). */
 
-#include "launcher/own_lines.h"
+#include "launcher/output/own_lines.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"

@@ -3,7 +3,7 @@
  * output is read to the end → agent_drained with its last words. */
 
 #include "launcher/error_file.h"
-#include "launcher/private_dir.h"
+#include "launcher/keeper/private_dir.h"
 #include "launcher/supervisor_core.h"
 
 #include "common/clock.h"

@@ -2,7 +2,7 @@
 #define TESTS_LIB_CLUSTER_H
 
 /* A job in the simulation: the real service (rendezvous/service.h), real agents
- * (launcher/agent.h) and relays (launcher/relay_flow.h), on a network and processes
+ * (launcher/agent.h) and relays (launcher/store/relay_flow.h), on a network and processes
  * made of sim events. Workers follow a script: hello, resume, steps with store traffic
  * and commits, and an end.
  *
@@ -14,7 +14,7 @@
  * An invariant that does not hold stops the run: cluster_result.violation names it. */
 
 #include "launcher/agent.h"
-#include "launcher/relay_flow.h"
+#include "launcher/store/relay_flow.h"
 #include "rendezvous/service.h"
 #include "tests/lib/sim.h"
 

@@ -4,7 +4,7 @@
 /* A keeper with fake workers, for cases in a child (child.h). Everything that may wait
  * has a bound; what does not hold ends the child. */
 
-#include "launcher/keeper.h"
+#include "launcher/keeper/keeper.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * stdout and stderr, the console, are files in the rig's folder. The test plays the
  * workers: it writes into `out` and `err`. */
 
-#include "launcher/output.h"
+#include "launcher/output/output.h"
 
 #include <stddef.h>
 #include <uv.h>

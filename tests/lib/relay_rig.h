@@ -4,7 +4,7 @@
 /* A relay on real sockets: the test is the workers, and the service that they reach.
  * For the bodies of child_run: checks with CHECK. */
 
-#include "launcher/relay.h"
+#include "launcher/store/relay.h"
 #include "tests/lib/child.h"
 
 #include "common/buf.h"

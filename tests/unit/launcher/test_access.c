@@ -1,6 +1,6 @@
 /* Where workers find their store. */
 
-#include "launcher/access.h"
+#include "launcher/store/access.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/check.h"

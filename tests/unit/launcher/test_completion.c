@@ -1,6 +1,6 @@
 /* What is made of the options' table for shells and for the man page. */
 
-#include "launcher/completion.h"
+#include "launcher/options/completion.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/mem.h"

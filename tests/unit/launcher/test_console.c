@@ -1,6 +1,6 @@
 /* Lines and progress bars of several streams on one console. */
 
-#include "launcher/console.h"
+#include "launcher/output/console.h"
 #include "tests/lib/cmocka.h"
 
 #include <string.h>

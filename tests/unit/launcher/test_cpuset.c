@@ -1,6 +1,6 @@
 /* Sets of CPUs and the kernel's way to write them. */
 
-#include "launcher/cpuset.h"
+#include "launcher/place/cpuset.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/err.h"

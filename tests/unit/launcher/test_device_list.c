@@ -1,7 +1,7 @@
 /* --virtual-local-rank's devices, as torch 2.15 chooses them (local_elastic_agent):
  * what differs is that an entry which names nothing is refused. */
 
-#include "launcher/device_list.h"
+#include "launcher/place/device_list.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/mem.h"

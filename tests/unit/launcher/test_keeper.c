@@ -1,7 +1,7 @@
 /* The keeper with real processes. */
 
-#include "launcher/keeper.h"
-#include "launcher/keeper_wire.h"
+#include "launcher/keeper/keeper.h"
+#include "launcher/keeper/keeper_wire.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/keeper_rig.h"

@@ -1,6 +1,6 @@
 /* The death of agent or keeper: nothing survives. */
 
-#include "launcher/keeper.h"
+#include "launcher/keeper/keeper.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/keeper_rig.h"

@@ -1,6 +1,6 @@
 /* Lines that are written a second time. */
 
-#include "launcher/line_filter.h"
+#include "launcher/output/line_filter.h"
 #include "tests/lib/cmocka.h"
 
 #include <string.h>

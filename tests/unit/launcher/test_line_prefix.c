@@ -1,6 +1,6 @@
 /* The prefixes of lines. */
 
-#include "launcher/line_prefix.h"
+#include "launcher/output/line_prefix.h"
 #include "tests/lib/cmocka.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The folder of the workers' output: where it is, and when it goes. */
 
-#include "launcher/log_folder.h"
+#include "launcher/output/log_folder.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/mem.h"

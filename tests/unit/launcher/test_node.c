@@ -1,8 +1,8 @@
 /* What a node is: its devices, its addresses, who is at the other end of a connection.
  */
 
-#include "launcher/devices.h"
-#include "launcher/netaddr.h"
+#include "launcher/place/devices.h"
+#include "launcher/rdzv/netaddr.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/privilege.h"

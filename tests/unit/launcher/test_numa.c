@@ -1,7 +1,7 @@
 /* --numa-binding on made-up machines: a sysfs tree in a temporary folder → the CPUs of
  * each worker. The rules are torch 2.15's (torch/numa/binding.py). */
 
-#include "launcher/sysfs.h"
+#include "launcher/place/sysfs.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/scratch.h"
 

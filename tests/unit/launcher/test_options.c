@@ -1,6 +1,6 @@
 /* ctrun's command line, case by case. */
 
-#include "launcher/options_core.h"
+#include "launcher/options/options_core.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/mem.h"

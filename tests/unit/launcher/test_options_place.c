@@ -1,6 +1,6 @@
 /* The command line's options about a worker's place: its role, its device, its CPUs. */
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 #include "tests/lib/cmocka.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The output of programs that are no engine of ours. */
 
-#include "launcher/output.h"
+#include "launcher/output/output.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/output_rig.h"

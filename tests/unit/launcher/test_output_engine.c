@@ -1,6 +1,6 @@
 /* The output of engines: who speaks, and when that is known. */
 
-#include "launcher/output.h"
+#include "launcher/output/output.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/output_rig.h"

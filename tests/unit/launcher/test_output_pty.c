@@ -1,7 +1,7 @@
 /* A program that runs on a terminal finds one in its output. */
 
-#include "launcher/output.h"
-#include "launcher/redirects.h"
+#include "launcher/output/output.h"
+#include "launcher/output/redirects.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/output_rig.h"

@@ -1,6 +1,6 @@
 /* ctrun's own lines, with stderr a pipe. */
 
-#include "launcher/own_lines.h"
+#include "launcher/output/own_lines.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 

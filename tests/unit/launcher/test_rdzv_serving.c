@@ -1,6 +1,6 @@
 /* Who serves the rendezvous, and where. */
 
-#include "launcher/rdzv_serving.h"
+#include "launcher/rdzv/rdzv_serving.h"
 #include "tests/lib/cmocka.h"
 
 enum reach { ELSEWHERE, OURS, OURS_LOOPBACK };

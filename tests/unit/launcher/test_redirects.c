@@ -1,6 +1,6 @@
 /* Which stream goes where. */
 
-#include "launcher/redirects.h"
+#include "launcher/output/redirects.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/check.h"

@@ -1,4 +1,4 @@
-#include "launcher/relay_flow.h"
+#include "launcher/store/relay_flow.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/err.h"

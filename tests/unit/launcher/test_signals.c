@@ -1,6 +1,6 @@
 /* The list of --signals-to-handle, word by word. */
 
-#include "launcher/signals.h"
+#include "launcher/options/signals.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/check.h"

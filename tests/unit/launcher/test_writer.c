@@ -1,6 +1,6 @@
 /* The writer's thread: when there is one, and what is done where there cannot be. */
 
-#include "launcher/writer.h"
+#include "launcher/output/writer.h"
 #include "tests/lib/child.h"
 #include "tests/lib/cmocka.h"
 

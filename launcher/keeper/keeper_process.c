@@ -1,0 +1,584 @@
+/* The keeper's own process (keeper.h): one thread, one poll loop, no libuv.
+ *
+ * A worker's life, one struct each:
+ *
+ *   STARTING ──exec worked──► RUNNING ──leader died──► ENDING ──group reaped──► over
+ *       │ exec failed
+ *       └──────────────────────────────────────────────► over
+ *
+ * ENDING: the leader is a zombie, kept so that its number stays taken; its group and
+ * session have been sent KILL. The end is told once the keeper has no other child of
+ * that session, or after ENDING_MS, when something there hangs in the kernel. With the
+ * last worker go all whom the keeper has adopted, whatever their session: the next
+ * generation finds its devices and ports free. Replies
+ * that the socket does not take now wait in the struct: nothing here blocks but poll.
+ */
+
+#include "launcher/keeper/keeper.h"
+#include "launcher/keeper/keeper_wire.h"
+#include "launcher/keeper/private_dir.h"
+
+#include "common/clock.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    ENDING_MS = 1000,
+    RETRY_MS = 10, /* while a reply waits or a session empties */
+    N_FIXED = 2,   /* poll entries that are always there */
+    /* Of one turn. Each fork copies, and its exec closes, the pipes of all workers that
+     * are still starting: those that have started are seen in between. */
+    REQUESTS = 8,
+};
+
+enum worker_state { STARTING, RUNNING, ENDING, OVER };
+
+struct worker {
+    uint32_t id;
+    pid_t pid;    /* of leader, group and session; not reaped, so nobody else's */
+    int error_fd; /* STARTING: exec's errno, or its end; else -1 */
+    enum worker_state state;
+    bool has_members;    /* ENDING: the session was seen not to be empty */
+    uint64_t ended_ms;   /* ENDING: since when */
+    int status;          /* ENDING, OVER: as of waitpid */
+    int error;           /* -errno of fork or exec; then nothing else is told */
+    bool spawned_is_due; /* replies that are still to be sent */
+    bool end_is_due;
+};
+
+struct process {
+    int fd;        /* to the agent */
+    int signal_fd; /* SIGCHLD */
+    const struct keeper_origin *origin;
+    struct worker *workers; /* owned */
+    size_t n_workers;
+    struct pollfd *polls; /* owned; for N_FIXED and all workers */
+    char *image;          /* owned: argv's and env's texts of the spawn at hand … */
+    char **texts;         /* … and both arrays; owned */
+    char *folder;         /* owned: to be removed at the end; NULL: none */
+    bool is_emptying;     /* no worker starts or runs any more */
+};
+
+/* To the leader's group; to the leader alone before it has one. */
+static void kill_group(const struct worker *w, int signal_number)
+{
+    if (kill(-w->pid, signal_number) < 0 && errno == ESRCH) {
+        (void)kill(w->pid, signal_number); /* may be over, too */
+    }
+}
+
+static struct worker *worker_of_pid(struct process *p, pid_t pid)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        if (p->workers[i].state != OVER && p->workers[i].pid == pid) {
+            return &p->workers[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- spawning ---- */
+
+static struct worker *add_worker(struct process *p, uint32_t id)
+{
+    struct worker *w;
+
+    p->workers = mem_grow(p->workers, p->n_workers + 1, sizeof(*p->workers));
+    p->polls = mem_grow(p->polls, N_FIXED + p->n_workers + 1, sizeof(*p->polls));
+    w = &p->workers[p->n_workers++];
+    *w = (struct worker){.id = id, .error_fd = -1};
+    return w;
+}
+
+static void fail_worker(struct worker *w, int error)
+{
+    w->state = OVER;
+    w->error = error;
+    w->end_is_due = true;
+}
+
+/* With all signals blocked: one that comes for the child before it has its
+ * dispositions back waits until then. */
+static pid_t fork_blocked(void)
+{
+    sigset_t all;
+    sigset_t before;
+    pid_t pid;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* fails for bad numbers only */
+    pid = fork();
+    if (pid != 0) {
+        int error = errno;
+
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        errno = error;
+    }
+    return pid;
+}
+
+static int fork_worker(struct worker *w, struct keeper_child *child)
+{
+    int ends[2];
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return -errno;
+    }
+    pid = fork_blocked();
+    if (pid == 0) {
+        child->error_fd = ends[1];
+        keeper_child_run(child);
+    }
+    (void)close(ends[1]);
+    if (pid < 0) {
+        int error = -errno;
+
+        (void)close(ends[0]);
+        return error;
+    }
+    w->pid = pid;
+    w->error_fd = ends[0];
+    return 0;
+}
+
+static int read_image(int fd, char *image, size_t size)
+{
+    size_t done = 0;
+
+    while (done < size) {
+        ssize_t n = pread(fd, image + done, size - done, (off_t)done);
+
+        if (n < 0 && errno != EINTR) {
+            return -errno;
+        }
+        if (n == 0) {
+            return -EIO; /* the agent has written less than it says */
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* The texts into p->texts, with a NULL behind argv's and env's. */
+static int split_image(struct process *p, const struct keeper_image *head, size_t size)
+{
+    size_t n = (size_t)head->argc + head->envc + 2;
+    char *at = p->image + sizeof(*head);
+
+    if (n - 2 > size - sizeof(*head)) {
+        return -EINVAL; /* each text has a terminator, at least */
+    }
+    p->texts = mem_grow(p->texts, n, sizeof(*p->texts));
+    for (size_t i = 0; i < n; i++) {
+        bool is_end = i == head->argc || i + 1 == n;
+
+        if (!is_end && at >= p->image + size) {
+            return -EINVAL; /* more texts than there are */
+        }
+        p->texts[i] = is_end ? NULL : at;
+        at += is_end ? 0 : strlen(at) + 1;
+    }
+    return 0;
+}
+
+/* Fills in argv and env, which are good until the next spawn. */
+static int take_image(struct process *p, int fd, struct keeper_child *child)
+{
+    struct keeper_image head;
+    struct stat st;
+    size_t size;
+    int rv;
+
+    if (fstat(fd, &st) < 0) {
+        return -errno;
+    }
+    size = (size_t)st.st_size;
+    if (size < sizeof(head)) {
+        return -EINVAL;
+    }
+    p->image = mem_grow(p->image, size + 1, 1);
+    rv = read_image(fd, p->image, size);
+    if (rv < 0) {
+        return rv;
+    }
+    p->image[size] = '\0'; /* whatever comes, the texts end */
+    memcpy(&head, p->image, sizeof(head));
+    rv = split_image(p, &head, size);
+    if (rv < 0) {
+        return rv;
+    }
+    child->argv = p->texts;
+    child->env = p->texts + head.argc + 1;
+    child->cpus = head.cpus;
+    return 0;
+}
+
+static void spawn(struct process *p, const struct keeper_request *request,
+                  const int *fds)
+{
+    struct keeper_child child = {.origin = p->origin};
+    struct worker *w = add_worker(p, request->id);
+    bool is_complete = fds[0] >= 0;
+    size_t next = 1;
+    int rv;
+
+    for (unsigned i = 0; i < KEEPER_FDS; i++) {
+        bool is_sent = (request->fd_mask >> i & 1) != 0;
+
+        child.fds[i] = is_sent ? fds[next++] : -1;
+        is_complete = is_complete && (!is_sent || child.fds[i] >= 0);
+    }
+    if (!is_complete || p->n_workers > KEEPER_MAX_WORKERS) {
+        fail_worker(w, -EMFILE); /* the kernel drops what does not fit in */
+        return;
+    }
+    rv = take_image(p, fds[0], &child);
+    rv = rv < 0 ? rv : fork_worker(w, &child);
+    if (rv < 0) {
+        fail_worker(w, rv);
+    }
+}
+
+static void take_folder(struct process *p, int fd)
+{
+    struct keeper_child image = {0};
+
+    if (fd >= 0 && take_image(p, fd, &image) == 0 && image.argv[0]) {
+        mem_free(p->folder);
+        p->folder = mem_strdup(image.argv[0]);
+    }
+}
+
+/* The pipe of a starting worker has its errno, or its end: exec closed it. */
+static void on_exec(struct worker *w)
+{
+    int error = 0;
+    ssize_t n = read(w->error_fd, &error, sizeof(error));
+
+    if (n < 0 && errno == EINTR) {
+        return;
+    }
+    (void)close(w->error_fd);
+    w->error_fd = -1;
+    if (n == (ssize_t)sizeof(error)) {
+        (void)waitpid(w->pid, NULL, 0); /* on its way out */
+        fail_worker(w, -error);
+        return;
+    }
+    w->state = RUNNING; /* or dead by a signal before exec: then its end follows */
+    w->spawned_is_due = true;
+}
+
+/* ---- ending ---- */
+
+static void on_leader_died(struct worker *w, const siginfo_t *info)
+{
+    /* Back from waitid's two numbers to waitpid's one. */
+    w->status = info->si_code == CLD_EXITED   ? (info->si_status & 0xff) << 8
+                : info->si_code == CLD_DUMPED ? info->si_status | 0x80
+                                              : info->si_status;
+    w->state = ENDING;
+    w->ended_ms = clock_ms();
+    kill_group(w, SIGKILL);
+}
+
+static void look_at_leader(struct worker *w)
+{
+    siginfo_t info = {0};
+
+    if (w->state == RUNNING &&
+        waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid != 0) {
+        on_leader_died(w, &info);
+    }
+}
+
+/* A child of the keeper: a leader is left alone, a dead orphan is reaped, a living one
+ * is killed when it belongs to a session whose leader has died, or when nobody lives
+ * any more to whom it could belong. */
+static void on_child(pid_t pid, void *arg)
+{
+    struct process *p = arg;
+    siginfo_t info = {0};
+    struct worker *leader;
+
+    if (worker_of_pid(p, pid) ||
+        (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 &&
+         info.si_pid == pid)) {
+        return;
+    }
+    leader = worker_of_pid(p, getsid(pid));
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->state == ENDING && (w == leader || p->is_emptying)) {
+            w->has_members = true;
+            (void)kill(pid, SIGKILL); /* not permitted: ENDING_MS is the bound */
+        }
+    }
+}
+
+static void finish_ending(struct process *p)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->state != ENDING ||
+            (w->has_members && clock_ms() - w->ended_ms < ENDING_MS)) {
+            continue;
+        }
+        (void)waitid(P_PID, (id_t)w->pid, NULL, WEXITED); /* a zombie: at once */
+        w->state = OVER;
+        w->end_is_due = true;
+    }
+}
+
+static void on_children(struct process *p)
+{
+    p->is_emptying = true;
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        look_at_leader(w);
+        w->has_members = false;
+        p->is_emptying = p->is_emptying && (w->state == ENDING || w->state == OVER);
+    }
+    keeper_each_child(false, on_child, p);
+    finish_ending(p);
+}
+
+/* ---- replies ---- */
+
+/* True when it left. */
+static bool reply(struct process *p, const struct worker *w,
+                  enum keeper_event_type type, int value)
+{
+    struct keeper_reply r = {type, w->id, w->pid, value, w->ended_ms};
+    int rv = keeper_send(p->fd, &r, sizeof(r), NULL, 0);
+
+    return rv == 0 || rv == -EPIPE; /* the agent is gone: the loop sees it next */
+}
+
+static void send_due(struct process *p)
+{
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->spawned_is_due) {
+            w->spawned_is_due = !reply(p, w, KEEPER_SPAWNED, 0);
+        }
+        if (w->end_is_due && !w->spawned_is_due) {
+            w->end_is_due = !reply(p, w, w->error < 0 ? KEEPER_FAILED : KEEPER_EXITED,
+                                   w->error < 0 ? w->error : w->status);
+        }
+    }
+}
+
+static void forget_over(struct process *p)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->state != OVER || w->end_is_due) {
+            p->workers[kept++] = *w;
+        }
+    }
+    p->n_workers = kept;
+}
+
+/* ---- the loop ---- */
+
+static void on_request(struct process *p, const struct keeper_request *request,
+                       const int *fds)
+{
+    if (request->type == KEEPER_REQUEST_SPAWN) {
+        spawn(p, request, fds);
+        return;
+    }
+    if (request->type == KEEPER_REQUEST_FOLDER) {
+        take_folder(p, fds[0]);
+        return;
+    }
+    for (size_t i = 0; i < p->n_workers; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (w->id == request->id && w->state != OVER) {
+            kill_group(w, request->signal);
+        }
+    }
+}
+
+/* The worker has its own copies. */
+static void close_received(const int fds[KEEPER_MAX_FDS])
+{
+    for (size_t i = 0; i < KEEPER_MAX_FDS; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+}
+
+/* False at the socket's end. */
+static bool receive_requests(struct process *p)
+{
+    struct keeper_request request;
+    int fds[KEEPER_MAX_FDS];
+    int rv;
+
+    for (int i = 0; i < REQUESTS; i++) {
+        rv = keeper_recv(p->fd, &request, sizeof(request), fds);
+        if (rv < 0) {
+            return rv == -EAGAIN || rv == -EINTR;
+        }
+        on_request(p, &request, fds);
+        close_received(fds);
+    }
+    return true; /* poll tells of the others */
+}
+
+/* True when a child has died. */
+static bool drain_signals(struct process *p)
+{
+    struct signalfd_siginfo info[16];
+    bool has_died = false;
+
+    while (read(p->signal_fd, info, sizeof(info)) > 0) {
+        has_died = true;
+    }
+    return has_died;
+}
+
+/* Fills the poll entries; returns poll's time-out. */
+static int prepare_polls(struct process *p)
+{
+    bool is_waiting = false;
+    bool has_due = false;
+
+    for (size_t i = 0; i < p->n_workers; i++) {
+        const struct worker *w = &p->workers[i];
+
+        p->polls[N_FIXED + i] = (struct pollfd){w->error_fd, POLLIN, 0};
+        has_due = has_due || w->spawned_is_due || w->end_is_due;
+        is_waiting = is_waiting || w->state == ENDING || has_due;
+    }
+    p->polls[0] = (struct pollfd){p->fd, has_due ? POLLIN | POLLOUT : POLLIN, 0};
+    p->polls[1] = (struct pollfd){p->signal_fd, POLLIN, 0};
+    return is_waiting ? RETRY_MS : -1;
+}
+
+static bool turn(struct process *p)
+{
+    size_t n = p->n_workers;
+    int timeout_ms = prepare_polls(p);
+    bool looks = timeout_ms >= 0;
+
+    if (poll(p->polls, N_FIXED + n, timeout_ms) < 0) {
+        return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (p->polls[N_FIXED + i].revents != 0) {
+            on_exec(&p->workers[i]);
+            look_at_leader(&p->workers[i]); /* it may have died before it ran */
+            looks = looks || p->workers[i].state == ENDING;
+        }
+    }
+    if (drain_signals(p) || looks) {
+        on_children(p);
+    }
+    if (p->polls[0].revents != 0 && !receive_requests(p)) {
+        return false;
+    }
+    send_due(p);
+    forget_over(p);
+    return true;
+}
+
+static void on_child_at_end(pid_t pid, void *arg)
+{
+    (void)arg;
+    (void)kill(-pid, SIGKILL); /* a leader's group; ESRCH for others */
+    (void)kill(pid, SIGKILL);
+}
+
+/* Whoever dies hands its children to the keeper: kill, reap one, look again. */
+static void kill_all(void)
+{
+    siginfo_t info;
+
+    do {
+        keeper_each_child(false, on_child_at_end, NULL);
+    } while (waitid(P_ALL, 0, &info, WEXITED) == 0 || errno == EINTR);
+}
+
+/* One descriptor for each worker that starts; the workers get back the limit that ctrun
+ * had. */
+static void raise_file_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* else fewer workers fit */
+    }
+}
+
+/* Whatever is sent to all processes of a job (a scheduler's XCPU, a user's USR1) is not
+ * for the keeper: the agent decides. Only its own faults end it. */
+static void ignore_signals(void)
+{
+    static const int kept[] = {SIGCONT, SIGSEGV, SIGBUS, SIGILL, SIGFPE,
+                               SIGTRAP, SIGABRT, SIGSYS, SIGCHLD};
+
+    for (int i = 1; i < _NSIG; i++) {
+        bool is_kept = false;
+
+        for (size_t k = 0; k < ARRAY_LEN(kept); k++) {
+            is_kept = is_kept || kept[k] == i;
+        }
+        if (!is_kept) {
+            (void)signal(i, SIG_IGN); /* fails for KILL, STOP and libc's own */
+        }
+    }
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would reap by itself */
+}
+
+_Noreturn void keeper_run(int fd, struct keeper_origin *origin)
+{
+    struct process p = {.fd = fd, .origin = origin};
+    sigset_t mask;
+
+    origin->keeper = getpid();
+    (void)prctl(PR_SET_NAME, KEEPER_NAME);
+    (void)setpgid(0, 0);
+    (void)sigemptyset(&mask);
+    (void)sigaddset(&mask, SIGCHLD);
+    (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    ignore_signals();
+    keeper_child_prepare(origin);
+    raise_file_limit();
+    p.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+    p.polls = mem_array(N_FIXED, sizeof(*p.polls));
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && p.signal_fd >= 0) {
+        while (turn(&p)) {
+        }
+    }
+    kill_all();
+    if (p.folder) {
+        private_dir_remove(p.folder);
+    }
+    _exit(0);
+}

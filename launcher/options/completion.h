@@ -1,0 +1,17 @@
+#ifndef LAUNCHER_OPTIONS_COMPLETION_H
+#define LAUNCHER_OPTIONS_COMPLETION_H
+
+/* PURE. What is made of the options' table besides --help: the completions of shells
+ * (--print-completion) and the man page's OPTIONS. */
+
+#include "common/options.h"
+
+/* A script for bash, to be sourced, or to lie in bash-completion's folder; one for zsh,
+ * to lie in $fpath as _ctrun. mem_alloc'ed. */
+char *completion_bash(const struct options *options);
+char *completion_zsh(const struct options *options);
+
+/* In scdoc's language: help and more of every option. mem_alloc'ed. */
+char *completion_man(const struct options *options);
+
+#endif

@@ -1,0 +1,49 @@
+/* PURE. The options that say how a job is stopped. */
+
+#include "launcher/options/options_core.h"
+
+#include "common/str.h"
+
+enum { MAX_SHUTDOWN_S = 31536000 }; /* a year */
+
+int launch_on_signals(void *target, const struct option_spec *spec, const char *value,
+                      struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    (void)spec;
+    (void)msg;
+    signals_parse(value, &p->o.signals);
+    return 0;
+}
+
+static int set_shutdown(struct launch_options *o, const char *value, struct errmsg *msg)
+{
+    uint64_t v;
+
+    if (str_parse_u64(value, &v) < 0 || v > MAX_SHUTDOWN_S) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects whole seconds from 0 to %d, not '%.80s'",
+                          MAX_SHUTDOWN_S, value);
+    }
+    o->shutdown_s = (uint32_t)v;
+    o->has_shutdown_s = true;
+    return 0;
+}
+
+int launch_on_shutdown_timeout(void *target, const struct option_spec *spec,
+                               const char *value, struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    (void)spec;
+    return set_shutdown(&p->o, value, msg);
+}
+
+int launch_options_shutdown_env(struct launch_options *o, const char *value,
+                                struct errmsg *msg)
+{
+    int rv = o->has_shutdown_s || !value ? 0 : set_shutdown(o, value, msg);
+
+    return rv < 0 ? errmsg_wrap(msg, rv, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT") : 0;
+}

@@ -1,0 +1,28 @@
+#ifndef LAUNCHER_PLACE_DEVICE_LIST_H
+#define LAUNCHER_PLACE_DEVICE_LIST_H
+
+/* PURE. --virtual-local-rank: every worker sees one device, its own, as number 0. Which
+ * one it is, CUDA_VISIBLE_DEVICES or, where that is not empty, HIP_VISIBLE_DEVICES says:
+ * its entry of the local rank's number. */
+
+#include "common/err.h"
+
+#include <stdint.h>
+
+struct device_list {
+    const char *name; /* of the variable that lists them */
+    const char *text; /* borrowed: its value; NULL: unset, then devices have numbers */
+};
+
+/* Either may be NULL: unset. */
+struct device_list device_list_choose(const char *cuda, const char *hip);
+
+/* ERR_INVALID with one line unless each of `nproc` workers has a device. A list that is
+ * empty on purpose will do for one worker, which then sees none. */
+int device_list_check(const struct device_list *list, uint32_t nproc,
+                      struct errmsg *msg) MUST_CHECK;
+
+/* What the worker's variables say; mem_alloc'ed. For a list that was checked. */
+char *device_list_entry(const struct device_list *list, uint32_t local_rank);
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef LAUNCHER_RDZV_LINK_CONN_H
+#define LAUNCHER_RDZV_LINK_CONN_H
+
+/* One TCP connection to the service: frames in, frames out. The workers' requests
+ * (STORE, STORE_CLOSE) wait until all else is with the socket, but for about 256 KiB of
+ * them, and go in turns of the workers (common/fairq.h). Owned by rdzv_client.c through
+ * link_conn_close or link_conn_finish, after which it frees itself. Loop thread only.
+ *
+ * What lies here is what the relay holds unacknowledged (its bounds), once more, and
+ * what the agent says for itself. */
+
+#include "common/msg.h"
+
+struct sockaddr;
+struct uv_loop_s;
+struct link_conn;
+
+struct link_conn_config {
+    struct uv_loop_s *loop;
+    void *arg;
+    void (*on_open)(void *arg);
+    int (*on_message)(void *arg, const struct msg *m); /* < 0: it ends */
+    /* Failed to open, or ended (-errno, ERR_PROTOCOL); the owner closes it. */
+    void (*on_end)(void *arg, int status);
+    void (*on_pause)(void *arg, bool is_paused); /* more than 8 MiB wait, or not */
+    void (*on_closed)(void *arg); /* after close or finish; always, and last */
+};
+
+int link_conn_open(const struct link_conn_config *config, const struct sockaddr *addr,
+                   struct link_conn **ret) MUST_CHECK;
+bool link_conn_is_open(const struct link_conn *c);
+void link_conn_send(struct link_conn *c, const struct msg *m); /* once it is open */
+void link_conn_local_addr(const struct link_conn *c, char *ret, size_t size);
+
+/* At once; what was not sent is lost. Only on_closed follows. */
+void link_conn_close(struct link_conn *c);
+
+/* Sends what is queued (for a second at most), then closes. Only on_closed follows. */
+void link_conn_finish(struct link_conn *c);
+
+#endif
