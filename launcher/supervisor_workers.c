@@ -374,15 +374,13 @@ void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
 /* Their terminal is not their controlling one: the kernel tells nobody. */
 void supervisor_on_resized(void *supervisor)
 {
-    struct supervisor *s = supervisor;
-    int rv;
+    const struct supervisor *s = supervisor;
+    int rv = 0;
 
-    for (uint32_t i = 0; i < s->nproc && !s->is_ending; i++) {
+    /* an error: the keeper is gone, which its socket tells too */
+    for (uint32_t i = 0; i < s->nproc && !s->is_ending && rv == 0; i++) {
         if (s->slots[i].is_open && !s->slots[i].is_closing) {
             rv = keeper_kill(s->keeper, i, SIGWINCH);
-            if (rv < 0) {
-                return; /* the keeper is gone, which its socket tells too */
-            }
         }
     }
 }
