@@ -229,7 +229,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .max_size = s->logs.max_size,
         .redirects = &o->redirects,
         .prefix = choose_prefix(o),
-        .role = "default",
+        .role = s->options->role,
         .host = s->host,
         .filters = {o->filters[0], o->filters[1]},
         .on_resized = supervisor_on_resized,

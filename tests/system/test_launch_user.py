@@ -183,9 +183,10 @@ def test_log_dir_of_the_engine_is_not_made(train, bin_dir, tmp_path):
 
 def test_ranks_that_timed_out_are_no_root_cause(train, tmp_path, wait_for):
     run = tmp_path / "run"
-    ctrun = train(run, "comm.timeout=1", "train.steps=1000000", "checkpoint.every=0",
+    # a loaded machine may stop a rank for a second or two
+    ctrun = train(run, "comm.timeout=4", "train.steps=1000000", "checkpoint.every=0",
                   options=["--max-restarts=0"])
-    wait_for(lambda: training.last_step(run) > 0)
+    wait_for(lambda: training.last_step(run) > 0 or ctrun.popen.poll() is not None)
     os.kill(training.workers(ctrun.pid)[1], signal.SIGSTOP)
     assert ctrun.wait() == 1
     report = ctrun.err()[ctrun.err().index("===="):]

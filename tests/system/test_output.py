@@ -18,7 +18,7 @@ def run(bin_dir, tmp_path):
         done = subprocess.run(
             [bin_dir / "ctrun", "--standalone", "--nproc-per-node=2", *options,
              bin_dir / "fake-worker", *actions],
-            env={**os.environ, "TMPDIR": str(tmp_path / "tmp"), **dict(env)},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path / "tmp"), **dict(env)},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=training.PATIENCE)
         return done.returncode, done.stdout, done.stderr
 
@@ -40,10 +40,11 @@ def test_masks_prefixes_and_filters_of_torchruns_command_line(run, tmp_path):
     assert run(options, *WORDS, env=prefix) == (0, "<0>out0\n", "err1\n")
     expected = {f"attempt_1/{r}/std{s}.log": f"{s}{r}\n" for r in (0, 1) for s in ("out", "err")}
     assert files_in(logs) == {**expected, "attempt_1/filtered_stdout.log": "<0>out0\n"}
-    options = ["-t3", "--local-ranks-filter=1", "--log-line-prefix-template=${role_name} $rank|"]
+    options = ["-t3", "--role=actor", "--local-ranks-filter=1",
+               "--log-line-prefix-template=${role_name} $rank|"]
     code, out, err = run(options, *WORDS, env=prefix)
-    assert (code, out) == (0, "default 1|out1\n")
-    assert err.endswith("default 1|err1\n") and "the workers' output is kept path=" in err
+    assert (code, out) == (0, "actor 1|out1\n")
+    assert err.endswith("actor 1|err1\n") and "the workers' output is kept path=" in err
     (kept,) = (tmp_path / "tmp").iterdir()
     assert files_in(kept.parent) == expected
 
