@@ -403,6 +403,9 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
         return rv;
     }
     own_lines_start(); /* no failure from here on */
+    if (s->logs.is_unasked && s->logs.path[0] != '\0') {
+        supervisor_give_folder(s, s->logs.path);
+    }
     s->started_ms = clock_ms();
     say_threads(s);
     make_slots(s);

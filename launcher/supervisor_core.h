@@ -115,6 +115,8 @@ void supervisor_on_resized(void *supervisor); /* our terminal, and so the worker
 void supervisor_on_keeper(struct supervisor *s);
 void supervisor_report_failed_spawns(struct supervisor *s);
 void supervisor_close_workers(struct supervisor *s);
+/* So that it goes where ctrun is killed, unless a folder is in it. */
+void supervisor_give_folder(struct supervisor *s, const char *path);
 bool supervisor_has_private_dir(struct supervisor *s); /* made at the first need */
 
 /* supervisor_signals.c */

@@ -138,6 +138,15 @@ static void close_slot(struct slot *slot)
 
 /* --- spawn --- */
 
+void supervisor_give_folder(struct supervisor *s, const char *path)
+{
+    int rv = keeper_give_folder(s->keeper, path);
+
+    if (rv < 0) { /* the keeper is gone: its socket tells, too */
+        log_debug("the keeper does not take the folder", "error=%s", err_name(rv));
+    }
+}
+
 bool supervisor_has_private_dir(struct supervisor *s)
 {
     int rv;
@@ -152,10 +161,7 @@ bool supervisor_has_private_dir(struct supervisor *s)
         s->private_dir[0] = '\0';
         return false;
     }
-    rv = keeper_give_folder(s->keeper, s->private_dir);
-    if (rv < 0) { /* the keeper is gone: its socket tells, too */
-        log_debug("the keeper does not take the folder", "error=%s", err_name(rv));
-    }
+    supervisor_give_folder(s, s->private_dir);
     return true;
 }
 

@@ -14,7 +14,7 @@
  *                                            the last one: once nobody is left at all
  *
  * The socket's end: KILL all groups, then every adopted descendant until none is left;
- * then the folder is removed. argv and env travel in a memfd, so they have no size limit
+ * then the folders are removed. argv and env travel in a memfd, so they have no size limit
  * but the kernel's. The keeper sits in its own process group and ignores every signal
  * that is no fault of its own; workers get back the signal dispositions and the mask that
  * ctrun started with. If the keeper alone dies, workers die by PDEATHSIG; the agent sees
@@ -71,7 +71,8 @@ int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
  * -errno: not sent. */
 int keeper_signal(const struct keeper *k, pid_t pid, int signal) MUST_CHECK;
 
-/* At its end the keeper removes this folder of ours, as private_dir_remove does. */
+/* At its end the keeper removes this folder of ours, as private_dir_remove does; of at
+ * most KEEPER_FOLDERS. */
 int keeper_give_folder(struct keeper *k, const char *path) MUST_CHECK;
 
 /* Never blocks: -EAGAIN when there is nothing; ERR_CLOSED: the keeper is gone. */

@@ -66,8 +66,9 @@ struct process {
     struct pollfd *polls; /* owned; for N_FIXED and all workers */
     char *image;          /* owned: argv's and env's texts of the spawn at hand … */
     char **texts;         /* … and both arrays; owned */
-    char *folder;         /* owned: to be removed at the end; NULL: none */
-    bool is_emptying;     /* no worker starts or runs any more */
+    char *folders[KEEPER_FOLDERS]; /* owned: to be removed at the end */
+    size_t n_folders;
+    bool is_emptying; /* no worker starts or runs any more */
 };
 
 /* To the leader's group; to the leader alone before it has one. */
@@ -255,9 +256,9 @@ static void take_folder(struct process *p, int fd)
 {
     struct keeper_child image = {0};
 
-    if (fd >= 0 && take_image(p, fd, &image) == 0 && image.argv[0]) {
-        mem_free(p->folder);
-        p->folder = mem_strdup(image.argv[0]);
+    if (fd >= 0 && take_image(p, fd, &image) == 0 && image.argv[0] &&
+        p->n_folders < KEEPER_FOLDERS) {
+        p->folders[p->n_folders++] = mem_strdup(image.argv[0]);
     }
 }
 
@@ -577,8 +578,8 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
         }
     }
     kill_all();
-    if (p.folder) {
-        private_dir_remove(p.folder);
+    for (size_t i = 0; i < p.n_folders; i++) {
+        private_dir_remove(p.folders[i]);
     }
     _exit(0);
 }

@@ -25,6 +25,7 @@ enum {
     KEEPER_FDS = 5,
     KEEPER_MAX_FDS = KEEPER_FDS + 1,
     KEEPER_MAX_WORKERS = 16384,
+    KEEPER_FOLDERS = 2,
 };
 
 enum keeper_request_type {
