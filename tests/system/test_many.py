@@ -30,7 +30,7 @@ def test_many_workers_start_and_end_without_a_lost_line_or_process(
     start, bin_dir, tmp_path, wait_for
 ):
     """Each has a child that would outlive it."""
-    env = {**os.environ, "TEST_MARK": str(tmp_path)}
+    env = {**os.environ, "TEST_MARK": str(tmp_path), "OMP_NUM_THREADS": "1"}  # or it is told
     ctrun = start(bin_dir / "ctrun", "--standalone", f"--nproc-per-node={WORKERS}",
                   bin_dir / "fake-worker", "child=setsid",
                   *(f"print=rank %r line {i}" for i in range(LINES)), env=env)

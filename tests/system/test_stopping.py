@@ -97,6 +97,8 @@ def test_next_generation_starts_when_all_of_the_last_one_is_gone(launch_ready, t
     """Whatever a worker has started, in whichever session: it may hold a GPU, or a port."""
     pids = tmp_path / "pids"
     ctrun = launch_ready("--on", "restart=0", f"child={kind}", "--on", "restart=0", f"pid={pids}",
+                         "--on", "restart=0,rank=0", f"touch={tmp_path}/first",
+                         "--on", "restart=0,rank=1", f"wait={tmp_path}/first",
                          "--on", "restart=0,rank=1", "exit=1", "--on", "restart=0", "hang",
                          options=["--max-restarts=1"])
     found = pids_in(pids)

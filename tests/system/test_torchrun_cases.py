@@ -192,10 +192,12 @@ def test_exception_ends_an_elastic_job(job, tmp_path):
     assert "RuntimeError: a worker that raises" in run.err()[run.err().index("Root Cause"):]
 
 
-def test_half_that_fails_uses_up_the_restarts(ctrun, bin_dir):
-    fails = [w for rank in (1, 3) for w in ("--on", f"rank={rank}", "exit=7")]
+def test_half_that_fails_uses_up_the_restarts(ctrun, bin_dir, tmp_path):
+    fails = [w for rank in (1, 3) for w in ("--on", f"rank={rank}", f"wait={tmp_path}/%g",
+                                            "--on", f"rank={rank}", "exit=7")]
     run = ctrun("--nproc-per-node=4", "--max-restarts=2", bin_dir / "fake-worker",
-                "--on", "rank=0", "print=start %g", *fails, "hang")
+                "--on", "rank=0", "print=start %g", "--on", "rank=0", f"touch={tmp_path}/%g",
+                *fails, "hang")
     assert run.wait() == 7
     assert run.out().splitlines() == ["start 1", "start 2", "start 3"]
     assert "--max-restarts=2 is used up" in run.err()
