@@ -17,12 +17,24 @@ void json_put(struct buf *out, const char *fmt, ...)
     ASSERT(rv == 0);
 }
 
+/* Of the character that begins so, in bytes; 0: none does. */
+static size_t length_of(unsigned char first)
+{
+    if (first < 0x80) {
+        return 1;
+    }
+    if (first < 0xc0 || first >= 0xf8) {
+        return 0;
+    }
+    return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+}
+
 /* The character at `text` and how many bytes it takes. */
 static size_t decode(const char *text, uint32_t *ret)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *p = (const unsigned char *)text;
-    size_t len = *p < 0x80 ? 1 : *p >= 0xf0 ? 4 : *p >= 0xe0 ? 3 : *p >= 0xc0 ? 2 : 0;
+    size_t len = length_of(*p);
     uint32_t c = len == 1 ? *p : *p & (0x7fU >> len);
 
     *ret = REPLACEMENT;

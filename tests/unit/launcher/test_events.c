@@ -85,6 +85,7 @@ static void texts_of_any_bytes_become_json(void **state)
         {"\xc0\xaf", "\"\\ufffd\\ufffd\""},                       /* too long */
         {"\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\""},            /* a surrogate */
         {"\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""}, /* no plane */
+        {"\xf9\x80\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\""}, /* no first byte */
     };
     struct buf out;
 
