@@ -211,9 +211,8 @@ static void rejoin(struct agent *a, const void *detail)
 
 static void reattach_joining(struct agent *a, const void *detail)
 {
-    (void)detail;
     say_again(a);
-    send_join(a);
+    rejoin(a, detail);
 }
 
 static void start_round(struct agent *a, const void *detail)
@@ -442,7 +441,10 @@ static void give_up_connecting(struct agent *a, const void *detail)
 
 static void give_up_joining(struct agent *a, const void *detail)
 {
-    (void)detail;
+    if (a->link != LINK_UP) { /* lost since it joined */
+        give_up_connecting(a, detail);
+        return;
+    }
     agent_say(a, LOG_LEVEL_ERROR,
               "job %s did not get its %u nodes within %llu s (join_timeout of "
               "--rdzv-conf): %u came; --rdzv-id and --rdzv-endpoint must be the same "

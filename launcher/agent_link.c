@@ -228,6 +228,9 @@ void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms)
     (void)snprintf(a->trouble, sizeof(a->trouble), "%s",
                    is_silent ? "it does not answer" : "it closed the connection");
     go_down(a);
+    if (a->state == AGENT_JOINING && a->is_standby) {
+        notice_begin(a); /* it was told for what it waits; now it is for the service */
+    }
     if (a->is_ephemeral && !is_silent) {
         (void)snprintf(text, sizeof(text),
                        "the connection to the rendezvous at %s has ended (%s)",

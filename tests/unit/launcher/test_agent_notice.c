@@ -123,6 +123,57 @@ static void a_lost_service_is_awaited_by_a_node_that_had_joined(void **state)
     agent_rig_release(&rig);
 }
 
+static void a_standby_says_when_it_waits_for_a_service_or_nodes_instead(void **state)
+{
+    struct msg standby = {.type = MSG_STANDBY, .u.standby = {.text = "standing by"}};
+    WITH_RIG(1, false);
+
+    join(&rig, 1, "");
+    agent_rig_tell(&rig, &standby);
+    agent_rig_expect_said(&rig, "standing by");
+    agent_rig_pass(&rig, 30000);
+    hear_of(&rig, 1, "");
+    agent_rig_expect_said(&rig, "");
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_pass(&rig, 4000);
+    agent_rig_expect_said(&rig, "waiting for the rendezvous at there:1 (it closed the "
+                                "connection), for 56 s at most");
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_welcome(&rig, 9, true);
+    hear_of(&rig, 1, "");
+    agent_rig_pass(&rig, 5000);
+    agent_rig_expect_said(&rig, "joined job job at there:1; waiting for the others of "
+                                "1 to 2 nodes (1 are here), for 55 s at most");
+    agent_rig_tell(&rig, &standby);
+    agent_rig_expect_said(&rig, "standing by");
+    agent_rig_release(&rig);
+}
+
+static void a_node_that_gives_up_says_what_it_waited_for_at_last(void **state)
+{
+    WITH_RIG(1, false);
+
+    rig.agent->config.min_nodes = 2;
+    join(&rig, 1, "");
+    agent_rig_pass(&rig, 60000);
+    agent_rig_expect_said(&rig, "job job did not get its 2 nodes within 60 s "
+                                "(join_timeout of --rdzv-conf): 1 came; --rdzv-id and "
+                                "--rdzv-endpoint must be the same everywhere");
+    assert_int_equal(rig.exit_code, 94);
+    agent_rig_release(&rig);
+
+    agent_rig_init(&rig, &rig_config);
+    rig.agent->config.min_nodes = 2;
+    join(&rig, 1, "");
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_pass(&rig, 60000);
+    agent_rig_expect_said(&rig, "no rendezvous at there:1 within 60 s (it closed the "
+                                "connection); is the node that serves it up, and "
+                                "--rdzv-endpoint the same everywhere?");
+    assert_int_equal(rig.exit_code, 94);
+    agent_rig_release(&rig);
+}
+
 static void a_node_that_runs_alone_says_where_others_may_join(void **state)
 {
     WITH_RIG(2, false);
@@ -152,6 +203,8 @@ int main(void)
         cmocka_unit_test(
             what_is_no_rendezvous_is_told_from_one_that_closes_and_one_that_is_mute),
         cmocka_unit_test(a_lost_service_is_awaited_by_a_node_that_had_joined),
+        cmocka_unit_test(a_standby_says_when_it_waits_for_a_service_or_nodes_instead),
+        cmocka_unit_test(a_node_that_gives_up_says_what_it_waited_for_at_last),
         cmocka_unit_test(a_node_that_runs_alone_says_where_others_may_join),
     };
 
