@@ -88,7 +88,7 @@ struct agent {
     uint64_t session, cluster, boot;
     bool is_ephemeral;
     uint32_t lease_ms;
-    int64_t clock_offset; /* service - ours, from the quickest round trip */
+    uint64_t clock_offset; /* service - ours, from the quickest round trip; may wrap */
     uint64_t clock_trip_ms, clock_sample_ms;
     char trouble[512]; /* the last failure to connect, for people */
     char taken[256];

@@ -348,8 +348,7 @@ static int on_pong(struct agent *a, const struct msg_pong *pong)
         a->now_ms - a->clock_sample_ms > CLOCK_KEEP_MS) {
         a->clock_trip_ms = trip;
         a->clock_sample_ms = MAX(a->now_ms, 1);
-        a->clock_offset =
-            (int64_t)pong->service_ms - (int64_t)(pong->sent_ms + trip / 2);
+        a->clock_offset = pong->service_ms - (pong->sent_ms + trip / 2);
     }
     return 0;
 }
@@ -359,7 +358,7 @@ uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms)
     if (a->clock_sample_ms == 0) {
         return 0; /* nothing to compare with yet */
     }
-    return (uint64_t)((int64_t)ours_ms + a->clock_offset);
+    return ours_ms + a->clock_offset;
 }
 
 static int on_closing(struct agent *a, uint32_t exit_code, const char *text)

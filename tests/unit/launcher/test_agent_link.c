@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { CLOCK_KEPT_MS = 300001 }; /* longer than a sample of it is */
+
 static void end_of_an_ephemeral_server_aborts_the_generation(void **state)
 {
     WITH_RIG(2, true);
@@ -91,6 +93,23 @@ static void unknown_session_means_that_the_generation_is_over(void **state)
     agent_rig_expect(&rig,
                      "say the rendezvous at there:; say generation 1 ends here: ; "
                      "relay close; abort 0; abort 1");
+    agent_rig_release(&rig);
+}
+
+static void a_service_may_have_any_clock(void **state)
+{
+    struct msg pong = {.type = MSG_PONG, .u.pong = {.service_ms = UINT64_MAX - 5}};
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, false);
+    pong.u.pong.sent_ms = rig.now_ms;
+    agent_rig_tell(&rig, &pong);
+    assert_int_equal(link_service_ms(rig.agent, rig.now_ms + 5), UINT64_MAX);
+    rig.now_ms += CLOCK_KEPT_MS;
+    pong.u.pong =
+        (struct msg_pong){.sent_ms = rig.now_ms, .service_ms = UINT64_C(1) << 63U};
+    agent_rig_tell(&rig, &pong);
+    assert_int_equal(link_service_ms(rig.agent, rig.now_ms), UINT64_C(1) << 63U);
     agent_rig_release(&rig);
 }
 
@@ -325,6 +344,7 @@ int main(void)
         cmocka_unit_test(silence_leaves_the_workers_alone),
         cmocka_unit_test(durable_service_that_returns_hears_everything_again),
         cmocka_unit_test(unknown_session_means_that_the_generation_is_over),
+        cmocka_unit_test(a_service_may_have_any_clock),
         cmocka_unit_test(foreign_or_older_durable_service_is_refused),
         cmocka_unit_test(foreign_service_does_not_keep_the_agent_waiting),
         cmocka_unit_test(nobody_answers_a_few_lines_then_exit_94),
