@@ -88,6 +88,14 @@ static const struct scene scenes[] = {
      "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: restarting (1 of "
      "3)\n"},
 
+    {"an_end_that_no_process_has_is_not_reckoned_with", two_nodes,
+     "a ended code=-2147483648\n"
+     "a ended code=256\n"
+     "a ended signal=-2147483648\n"
+     "a ended signal=65\n"
+     "a ended code=7\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"},
+
     {"an_engine_that_lost_its_peer_is_not_the_cause", two_nodes,
      "b ended code=80 engine\n"
      "> a,b STOP g=1 abort: rank 1 on b failed\n"
