@@ -1,7 +1,9 @@
 #include "launcher/place/device_list.h"
 
 #include "common/mem.h"
+#include "common/str.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
@@ -90,4 +92,24 @@ char *device_list_entry(const struct device_list *list, uint32_t local_rank)
     e = find(list->text, local_rank);
     ASSERT(e.text);
     return mem_printf("%.*s", (int)e.size, e.text);
+}
+
+static bool is_device(const struct entry *e)
+{
+    return e->size > 0 &&
+           (isdigit((unsigned char)*e->text) || str_starts_with(e->text, "GPU-") ||
+            str_starts_with(e->text, "MIG-"));
+}
+
+const char *device_list_next(const char **at, size_t *ret_size)
+{
+    struct entry e = find(*at, 0);
+
+    if (!is_device(&e)) {
+        return NULL;
+    }
+    *at += strcspn(*at, ",");
+    *at += **at == ',';
+    *ret_size = e.size;
+    return e.text;
 }

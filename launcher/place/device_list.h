@@ -1,12 +1,13 @@
 #ifndef LAUNCHER_PLACE_DEVICE_LIST_H
 #define LAUNCHER_PLACE_DEVICE_LIST_H
 
-/* PURE. --virtual-local-rank: every worker sees one device, its own, as number 0. Which
+/* PURE. The variables that list devices. --virtual-local-rank: every worker sees one device, its own, as number 0. Which
  * one it is, CUDA_VISIBLE_DEVICES or, where that is not empty, HIP_VISIBLE_DEVICES says:
  * its entry of the local rank's number. */
 
 #include "common/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct device_list {
@@ -24,5 +25,11 @@ int device_list_check(const struct device_list *list, uint32_t nproc,
 
 /* What the worker's variables say; mem_alloc'ed. For a list that was checked. */
 char *device_list_entry(const struct device_list *list, uint32_t local_rank);
+
+/* One after the other, the devices that CUDA takes from its variable: numbers and UUIDs
+ * (GPU-…, MIG-…), without the blanks around them. `*at` is what is left of the value and
+ * moves on. NULL: there is no more, or what stands there is no device, as -1 and Slurm's
+ * NoDevFiles, where CUDA reads no further. */
+const char *device_list_next(const char **at, size_t *ret_size);
 
 #endif

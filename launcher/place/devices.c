@@ -1,6 +1,7 @@
 #include "launcher/place/devices.h"
 
 #include "launcher/place/cpuset.h"
+#include "launcher/place/device_list.h"
 
 #include "common/str.h"
 
@@ -12,17 +13,10 @@
 uint32_t devices_count_visible(const char *visible)
 {
     uint32_t n = 0;
-    const char *at = visible;
+    size_t size;
 
-    while (*at != '\0') {
-        size_t len = strcspn(at, ",");
-
-        if (len == 0 || *at == '-') {
-            break;
-        }
+    while (device_list_next(&visible, &size)) {
         n++;
-        at += len;
-        at += *at == ',';
     }
     return n;
 }
@@ -83,17 +77,18 @@ int devices_count(const struct launch_options *o, const char *visible, uint32_t 
 
 void devices_name(const char *visible, uint32_t local_rank, char *ret, size_t size)
 {
-    const char *entry = visible;
+    const char *entry = NULL;
+    size_t len = 0;
 
     if (local_rank >= count_gpus(visible)) {
         (void)snprintf(ret, size, "cpu");
         return;
     }
-    for (uint32_t i = 0; entry && i < local_rank; i++) {
-        entry = strchr(entry, ',') + 1; /* there are that many */
+    for (uint32_t i = 0; visible && i <= local_rank; i++) {
+        entry = device_list_next(&visible, &len); /* there are that many */
     }
     if (entry) {
-        (void)snprintf(ret, size, "gpu %.*s", (int)strcspn(entry, ","), entry);
+        (void)snprintf(ret, size, "gpu %.*s", (int)len, entry);
     } else {
         (void)snprintf(ret, size, "gpu %u", local_rank);
     }

@@ -12,8 +12,7 @@
 int devices_count(const struct launch_options *o, const char *visible, uint32_t *ret,
                   struct errmsg *msg) MUST_CHECK;
 
-/* PURE. The entries of CUDA_VISIBLE_DEVICES (indices, UUIDs, MIG names): those before
- * the first that is empty or negative, as CUDA reads it. */
+/* PURE. How many CUDA_VISIBLE_DEVICES names (device_list_next). */
 uint32_t devices_count_visible(const char *visible);
 
 /* What LOCAL_RANK chooses on this node: "gpu 3" (as CUDA_VISIBLE_DEVICES has it), or

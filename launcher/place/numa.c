@@ -1,5 +1,7 @@
 #include "launcher/place/numa.h"
 
+#include "launcher/place/device_list.h"
+
 #include "common/mem.h"
 #include "common/str.h"
 
@@ -63,28 +65,19 @@ static int find_gpu(const struct numa_machine *m, const char *text, size_t *ret,
     return 0;
 }
 
-/* The entries up to the first that is empty or negative, as CUDA reads them. */
 static int choose_gpus(const struct numa_machine *m, const char *visible,
                        struct devices *ds, struct errmsg *msg)
 {
-    const char *at = visible;
+    const char *text;
     char entry[128];
+    size_t size;
     int rv = 0;
 
-    while (*at != '\0' && rv == 0) {
-        size_t size = strcspn(at, ",");
-        size_t blanks = strspn(at, " \t");
-
-        (void)snprintf(entry, sizeof(entry), "%.*s",
-                       blanks < size ? (int)(size - blanks) : 0, at + blanks);
-        entry[strcspn(entry, " \t")] = '\0';
-        if (entry[0] == '\0' || entry[0] == '-') {
-            break;
-        }
+    while (rv == 0 && (text = device_list_next(&visible, &size)) != NULL) {
+        (void)snprintf(entry, sizeof(entry), "%.*s", (int)size, text);
         ds->gpu = mem_grow(ds->gpu, ds->n + 1, sizeof(*ds->gpu));
         rv = find_gpu(m, entry, &ds->gpu[ds->n], msg);
         ds->n += rv == 0;
-        at += size + (at[size] == ',');
     }
     return rv;
 }
@@ -221,6 +214,7 @@ static int bind_exclusive(const struct numa_machine *m, const struct device *d,
     size_t end;
     size_t i = 0;
 
+    ASSERT(d->n > 0); /* itself */
     list_groups(m, node, &cores);
     n = cpuset_count(&cores);
     if (n < d->n) {

@@ -35,7 +35,10 @@ static void visible_devices_count_up_to_the_first_bad_one(void **state)
         {"0,,2", 1},
         {"GPU-8932f937,GPU-4", 2},
         {"MIG-a/1/0", 1},
-        {"NoDevFiles", 1},
+        {"NoDevFiles", 0}, /* Slurm's, for a step without GPUs */
+        {" ", 0},
+        {"0, -1", 1},
+        {" 0 ,\t1", 2},
     };
 
     (void)state;

@@ -226,8 +226,9 @@ static void cuda_visible_devices_says_which_gpu_is_which(void **state)
         {{NUMA_NODE, 1, "0-31", "MIG-8932f937"},
          "--numa-binding: which GPU 'MIG-8932f937' in CUDA_VISIBLE_DEVICES is cannot be "
          "told (4 found); name GPUs by their numbers"},
-        /* hidden on purpose: as on a machine without */
+        /* hidden on purpose, or by Slurm: as on a machine without */
         {{NUMA_NODE, 2, "0-31", ""}, "0-3,16-19 8-11,24-27"},
+        {{NUMA_NODE, 2, "0-31", "NoDevFiles"}, "0-3,16-19 8-11,24-27"},
     };
 
     (void)state;
