@@ -60,26 +60,32 @@ static void act_relay_close(void *arg)
     s->relay = NULL;
 }
 
+struct access_config supervisor_access(const struct supervisor *s, const char *own_addr)
+{
+    const struct launch_options *o = s->options;
+
+    return (struct access_config){.asked = o->store_access,
+                                  .is_engine = s->is_engine,
+                                  .max_nodes = o->max_nodes,
+                                  .local_addr = s->local_addr,
+                                  .own_addr = own_addr,
+                                  .public_addr = "",
+                                  .fixed_addr = o->is_static ? o->rdzv_host : NULL,
+                                  .fixed_port = o->rdzv_port};
+}
+
 static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg)
 {
     struct supervisor *s = arg;
     struct relay_config config = {.loop = &s->loop, .arg = s, .send = act_send};
     char own_addr[MSG_ADDR_MAX];
     char public_addr[MSG_ADDR_MAX] = "";
-    struct access_config access = {.asked = s->options->store_access,
-                                   .is_engine = s->is_engine,
-                                   .max_nodes = s->options->max_nodes,
-                                   .local_addr = s->local_addr,
-                                   .own_addr = own_addr,
-                                   .public_addr = public_addr};
+    struct access_config access = supervisor_access(s, own_addr);
     int rv;
 
-    if (s->options->is_static) {
-        access.fixed_addr = s->options->rdzv_host;
-        access.fixed_port = s->options->rdzv_port;
-    }
     act_relay_close(s);
     rdzv_client_local_addr(s->client, own_addr);
+    access.public_addr = public_addr;
     if (access_wants_public(&access)) {
         netaddr_public(public_addr, sizeof(public_addr));
     }

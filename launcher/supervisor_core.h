@@ -93,6 +93,9 @@ int supervisor_resolve(struct supervisor *s, uint32_t random,
 
 /* supervisor_actions.c */
 void supervisor_actions(struct supervisor *s, struct agent_actions *ret);
+/* But for public_addr: what the command line says. `own_addr` is borrowed. */
+struct access_config supervisor_access(const struct supervisor *s,
+                                       const char *own_addr);
 void supervisor_end(struct supervisor *s, int exit_code);
 /* After everything: may block. */
 void supervisor_leave_error(const struct supervisor *s);

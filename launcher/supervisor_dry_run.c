@@ -47,11 +47,11 @@ static void list_unknown(const struct supervisor *s, const char **ret)
         ret[n++] = "GROUP_RANK";
         ret[n++] = "ROLE_RANK";
     }
-    if (!o->is_static || s->is_engine) {
+    if (!s->access.fixed_addr) {
         ret[n++] = "MASTER_PORT";
-        if (!s->is_engine && o->max_nodes > 1) {
-            ret[n++] = "MASTER_ADDR";
-        }
+    }
+    if (s->access.is_shared) {
+        ret[n++] = "MASTER_ADDR";
     }
     if (o->rdzv_id[0] == '\0') {
         ret[n++] = "TORCHELASTIC_RUN_ID";
@@ -59,7 +59,7 @@ static void list_unknown(const struct supervisor *s, const char **ret)
     if (!s->is_engine) {
         ret[n++] = "TORCHELASTIC_ERROR_FILE";
     }
-    if (s->local_addr[0] == '\0' && !o->standalone) {
+    if (s->local_addr[0] == '\0' && (!o->standalone || s->access.is_shared)) {
         ret[n++] = "CTRUN_NODE_ADDR";
     }
     ASSERT(n < DRY_RUN_MAX_UNKNOWN);
@@ -94,10 +94,8 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     struct agent_round round = make_round(s);
-    struct access_master master =
-        s->options->is_static && !s->is_engine
-            ? (struct access_master){s->options->rdzv_host, s->options->rdzv_port}
-            : (struct access_master){"127.0.0.1", 0};
+    const struct msg_node nobody = {.addr = ""}; /* group rank 0's is not known yet */
+    struct access_master master = access_master(&s->access, &nobody, 0);
     struct worker_env values = supervisor_env(slot, &round, &master);
     struct dry_run_worker worker = {.local_rank = slot->number};
     char device[128];
@@ -164,14 +162,15 @@ static int print_all(struct supervisor *s, struct errmsg *msg)
 int supervisor_dry_run(struct launch_options *options, char *const *env)
 {
     struct supervisor *s = mem_zalloc(sizeof(*s));
+    struct access_config access;
     struct errmsg msg = {0};
     int rv;
 
     s->options = options;
     s->env = env;
     rv = supervisor_resolve(s, 0, &msg);
-    (void)snprintf(s->access.addr, sizeof(s->access.addr), "%s",
-                   s->local_addr[0] != '\0' ? s->local_addr : "127.0.0.1");
+    access = supervisor_access(s, "127.0.0.1");
+    access_make(&access, &s->access);
     rv = rv < 0 ? rv : print_all(s, &msg);
     if (rv < 0) {
         log_error(msg.text, "%s", "");

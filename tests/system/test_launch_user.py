@@ -260,6 +260,22 @@ def test_dry_run_says_what_only_the_start_can_tell(start, bin_dir):
     assert mistake.wait() == 2
 
 
+@pytest.mark.parametrize("options, unknown", [
+    (["--master-port=29877", "--store-access=local"], {"MASTER_PORT", "CTRUN_NODE_ADDR"}),
+    (["--store-access=direct"], {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "CTRUN_NODE_ADDR"}),
+    (["--store-access=direct", "--local-addr=127.0.0.1"], {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}),
+], ids=["local", "direct", "local-addr"])
+def test_dry_run_shows_no_other_store_than_there_will_be(start, bin_dir, options, unknown):
+    program = [bin_dir / "fake-worker", "env"]
+    dry = start(bin_dir / "ctrun", *options, "--dry-run", "--json", *program)
+    real = start(bin_dir / "ctrun", *options, *program)
+    assert (dry.wait(), real.wait()) == (0, 0)
+    shown = json.loads(dry.out())["workers"][0]["env"]
+    started = json.loads(real.out())
+    assert {n: v for n, v in shown.items() if v not in (None, started[n])} == {}
+    assert {n for n, v in shown.items() if v is None} == unknown | {"TORCHELASTIC_ERROR_FILE"}
+
+
 COMPLETE = """
 eval "$1"
 while read -ra COMP_WORDS; do
