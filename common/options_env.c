@@ -21,18 +21,6 @@ static void name_variable(const char *prefix, const struct option_spec *spec,
     }
 }
 
-static const char *find_value(char *const *env, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (size_t i = 0; env[i]; i++) {
-        if (strncmp(env[i], name, len) == 0 && env[i][len] == '=') {
-            return env[i] + len + 1;
-        }
-    }
-    return NULL;
-}
-
 static int apply_flag(const struct option_spec *spec, const char *value, void *target,
                       struct errmsg *msg)
 {
@@ -74,7 +62,7 @@ int options_parse_env(const struct options *options,
             continue;
         }
         name_variable(source->prefix, spec, name);
-        value = find_value(source->env, name);
+        value = str_find_variable(source->env, name);
         rv = value ? apply_variable(spec, name, value, target, msg) : 0;
     }
     return rv;

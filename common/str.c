@@ -164,6 +164,18 @@ const char *str_nearest(const char *text, const char *const *names, size_t n)
     return nearest;
 }
 
+const char *str_find_variable(char *const *env, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; env[i]; i++) {
+        if (strncmp(env[i], name, len) == 0 && env[i][len] == '=') {
+            return env[i] + len + 1;
+        }
+    }
+    return NULL;
+}
+
 bool str_format(char *text, size_t size, const char *fmt, ...)
 {
     va_list args;

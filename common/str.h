@@ -33,6 +33,9 @@ unsigned str_distance(const char *a, const char *b);
  */
 const char *str_nearest(const char *text, const char *const *names, size_t n);
 
+/* The value of NAME in texts "NAME=value" with NULL at their end; NULL: it has none. */
+const char *str_find_variable(char *const *env, const char *name);
+
 /* snprintf that says whether everything fit. */
 bool str_format(char *text, size_t size, const char *fmt, ...)
     PRINTF_LIKE(3, 4) MUST_CHECK;

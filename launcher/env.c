@@ -27,30 +27,12 @@ static void put_number(struct buf *texts, const char *name, uint64_t value)
     put_text(texts, name, text);
 }
 
-/* NULL: it is not set. */
-static const char *env_find(char *const *base, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (size_t i = 0; base[i]; i++) {
-        if (strncmp(base[i], name, len) == 0 && base[i][len] == '=') {
-            return base[i] + len + 1;
-        }
-    }
-    return NULL;
-}
-
-static bool env_has(char *const *base, const char *name)
-{
-    return env_find(base, name) != NULL;
-}
-
 /* CUDA's variable always: ROCm reads it, too. */
 static void put_device(struct buf *texts, char *const *base, uint32_t local_rank)
 {
-    const char *hip = env_find(base, "HIP_VISIBLE_DEVICES");
+    const char *hip = str_find_variable(base, "HIP_VISIBLE_DEVICES");
     struct device_list list =
-        device_list_choose(env_find(base, "CUDA_VISIBLE_DEVICES"), hip);
+        device_list_choose(str_find_variable(base, "CUDA_VISIBLE_DEVICES"), hip);
     char *entry = device_list_entry(&list, local_rank);
 
     put_text(texts, "CUDA_VISIBLE_DEVICES", entry);
@@ -102,10 +84,10 @@ static void put_contract(struct buf *texts, char *const *base,
     if (env->timer_file) {
         put_text(texts, "TORCHELASTIC_TIMER_FILE", env->timer_file);
     }
-    if (!env_has(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
+    if (!str_find_variable(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
         put_text(texts, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     }
-    if (env->topology->nproc > 1 && !env_has(base, "OMP_NUM_THREADS")) {
+    if (env->topology->nproc > 1 && !str_find_variable(base, "OMP_NUM_THREADS")) {
         put_text(texts, "OMP_NUM_THREADS", "1");
     }
     if (env->cpu_share) {

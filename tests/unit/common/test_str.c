@@ -43,11 +43,24 @@ static void host_that_was_written_is_read_again(void **state)
     }
 }
 
+static void variable_is_found_by_its_whole_name(void **state)
+{
+    char texts[][8] = {"AB=1", "A", "A=", "B=2=3", "B=4"};
+    char *const env[] = {texts[0], texts[1], texts[2], texts[3], texts[4], NULL};
+
+    (void)state;
+    assert_string_equal(str_find_variable(env, "A"), "");
+    assert_string_equal(str_find_variable(env, "B"), "2=3");
+    assert_null(str_find_variable(env, "C"));
+    assert_null(str_find_variable(&env[5], "A"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ipv6_addresses_stand_in_brackets_before_a_port),
         cmocka_unit_test(host_that_was_written_is_read_again),
+        cmocka_unit_test(variable_is_found_by_its_whole_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
