@@ -90,7 +90,8 @@ static void on_conn_pause(void *arg, bool is_paused)
     c->config.on_pause(c->config.arg, is_paused);
 }
 
-static void on_conn_closed(void *arg)
+/* The connection's end, or the embedded service's. */
+static void on_part_closed(void *arg)
 {
     struct rdzv_client *c = arg;
 
@@ -160,7 +161,7 @@ static void try_next(struct rdzv_client *c)
         .on_message = on_conn_message,
         .on_end = on_conn_end,
         .on_pause = on_conn_pause,
-        .on_closed = on_conn_closed,
+        .on_closed = on_part_closed,
     };
     int rv;
 
@@ -437,13 +438,12 @@ static void resolve_name(struct rdzv_client *c)
 static bool resolve_numeric(struct rdzv_client *c)
 {
     const char *host = c->config.host;
-    struct sockaddr_storage addr = {0};
+    struct sockaddr_storage addr;
 
     if (strcmp(host, "localhost") == 0) {
         host = "127.0.0.1"; /* what torchrun's users mean by it */
     }
-    if (uv_ip4_addr(host, c->config.port, (struct sockaddr_in *)&addr) < 0 &&
-        uv_ip6_addr(host, c->config.port, (struct sockaddr_in6 *)&addr) < 0) {
+    if (netaddr_parse(host, c->config.port, &addr) < 0) {
         return false;
     }
     add_addr(c, (const struct sockaddr *)&addr);
@@ -555,18 +555,11 @@ static void on_timer_closed(uv_handle_t *handle)
     closer_closed(&c->closer);
 }
 
-static void on_embed_stopped(void *arg)
-{
-    struct rdzv_client *c = arg;
-
-    closer_closed(&c->closer);
-}
-
 static void close_all(struct rdzv_client *c)
 {
     if (c->embed) {
         closer_opened(&c->closer);
-        embed_stop(c->embed, on_embed_stopped, c);
+        embed_stop(c->embed, on_part_closed, c);
         c->embed = NULL;
     }
     if (c->is_resolving) {
