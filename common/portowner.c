@@ -1,5 +1,6 @@
 /* 1. /proc/net/tcp and tcp6 give the inode of the listening socket, else of one that is
- * connected from the port; 2. the process that has it open is found in /proc/<pid>/fd, as far as they may be read. */
+ * connected from the port; 2. the process that has it open is found in /proc/<pid>/fd,
+ * as far as they may be read. */
 
 #include "common/portowner.h"
 

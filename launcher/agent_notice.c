@@ -6,10 +6,9 @@
 #include <stdio.h>
 
 enum {
-    NOTICE_MS = 1500, /* within 5 s people know for what it waits */
-    NOTICE_ROUND_MS =
-        4000,            /* a round with room to spare closes 3 s after the last join */
-    AGAIN_MIN_MS = 5000, /* an attempt to connect has ended by then */
+    NOTICE_MS = 1500,       /* within 5 s people know for what it waits */
+    NOTICE_ROUND_MS = 4000, /* a round with room closes 3 s after the last join */
+    AGAIN_MIN_MS = 5000,    /* an attempt to connect has ended by then */
     AGAIN_MAX_MS = 60000,
 };
 

@@ -378,15 +378,15 @@ void agent_drained(struct agent *a, uint32_t slot, const struct agent_end *end,
                    uint64_t now_ms)
 {
     struct worker *w = &a->workers[slot];
-    uint64_t ended_ms = w->ended_ms;
-    struct agent_end dated;
+    struct agent_end dated = *end;
+    uint64_t ended_ms;
 
     ASSERT(slot < a->config.nproc);
     a->now_ms = now_ms;
     if (a->state == AGENT_CLOSED || w->state != WORKER_EXITED) {
         return;
     }
-    dated = *end;
+    ended_ms = w->ended_ms;
     date_back(w, end->failed_ms);
     dated.wall_ms -= MIN(dated.wall_ms, ended_ms - w->ended_ms);
     send_ended(a, slot, &dated);

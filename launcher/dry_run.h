@@ -28,9 +28,8 @@ struct dry_run_worker {
     char *const *env;   /* what is put over the inherited one */
     const char *device; /* "cpu", "gpu 0" */
     const char *cpus;   /* it is bound to; "": it is not bound */
-    const char
-        *unknown[DRY_RUN_MAX_UNKNOWN]; /* variables whose values in `env` are only
-                                                 known at the start; NULL at the end */
+    /* Variables whose values in `env` are only known at the start; NULL at the end. */
+    const char *unknown[DRY_RUN_MAX_UNKNOWN];
 };
 
 /* Appends to `out`, which has room for any worker. */

@@ -4,8 +4,7 @@
 #include <string.h>
 
 enum {
-    FLAPS_FREE =
-        3, /* losses of one node without a commit between before it has to wait */
+    FLAPS_FREE = 3, /* a node's losses, no commit between, before it has to wait */
     FLAP_WAIT_MIN_MS = 1000,
     FLAP_WAIT_MAX_MS = 30000,
 };

@@ -3,8 +3,8 @@
 
 /* The service on sockets: one libuv loop, any number of listeners. First bytes decide:
  * the agents' magic (msg.h), a TCPStore client (from loopback unless `insecure`; one
- * key space that belongs to no job; or as on_store says), anything else is closed. Used by ctrun-rendezvous
- * and, embedded, by ctrun. All functions on the loop's thread. */
+ * key space that belongs to no job; or as on_store says), anything else is closed. Used
+ * by ctrun-rendezvous and, embedded, by ctrun. All functions on the loop's thread. */
 
 #include "common/err.h"
 

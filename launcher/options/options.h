@@ -50,8 +50,7 @@ struct launch_options {
                             called */
     char rdzv_host[256]; /* "" with standalone */
     int rdzv_port;       /* 0 (only with standalone): any free one */
-    bool
-        is_static; /* the workers' MASTER_ADDR and MASTER_PORT are rdzv_host and _port */
+    bool is_static; /* rdzv_host and _port are the workers' MASTER_ADDR and _PORT */
     enum rdzv_serving serving;
     uint64_t join_timeout_ms, last_call_timeout_ms;
     uint32_t max_restarts;
@@ -72,8 +71,8 @@ struct launch_options {
     bool has_shutdown_s;       /* … was given */
     bool virtual_local_rank;
     enum numa_binding numa_binding;
-    char *const
-        *program; /* borrowed from argv: program and its arguments, NULL at the end */
+    /* Borrowed from argv: program and its arguments, NULL at the end. */
+    char *const *program;
     const char *verb; /* "ckpt": the first argument, when it is exactly a verb; then
                          `program` is the verb and what follows */
 };

@@ -81,11 +81,9 @@ static const struct option_spec specs[] = {
      .help =
          "join_timeout (600): seconds to wait for nodes; last_call_timeout (30): the "
          "longest wait for more of them once there are MIN; is_host: 1 if this node is "
-         "to "
-         "serve the rendezvous whatever its addresses are, 0 if it is not to; timeout "
-         "(900): "
-         "the static backend's join_timeout. torchrun's "
-         "other keys have no effect, unknown ones are refused.",
+         "to serve the rendezvous whatever its addresses are, 0 if it is not to; "
+         "timeout (900): the static backend's join_timeout. torchrun's other keys have "
+         "no effect, unknown ones are refused.",
      .more = "Without effect, but checked, are close_timeout, heartbeat_timeout, "
              "keep_alive_interval, keep_alive_max_attempt, read_timeout, "
              "cas_backoff_max_seconds, use_libuv, rank and store_type=tcp: one service "
@@ -252,8 +250,7 @@ static const struct option_spec specs[] = {
          "The signals that stop the job: each is passed on to the workers, which are "
          "killed when their time is up (default " SIGNALS_DEFAULT "; add SIGUSR1 for "
          "Slurm's warning). One that is not in the list ends ctrun, and its workers, "
-         "at "
-         "once.",
+         "at once.",
      .more = "Names, with or without SIG, or numbers, with commas between. The list "
              "takes the place of the default; with SIGUSR1 added to it Slurm's warning "
              "(--signal=USR1@SECONDS) reaches the workers. What is unknown in it, or "

@@ -20,9 +20,7 @@ struct access_config {
     const char *local_addr;  /* --local-addr, "" for none */
     const char *own_addr;    /* by which the service sees us */
     const char *public_addr; /* by which others would, "" for none; looked at if … */
-    const char
-        *fixed_addr; /* the endpoint of a static world, as it was given (borrowed);
-                                NULL: none */
+    const char *fixed_addr;  /* a static world's endpoint, as given (borrowed); NULL */
     int fixed_port;
 };
 
