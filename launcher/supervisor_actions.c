@@ -78,7 +78,7 @@ static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg
 {
     struct supervisor *s = arg;
     struct relay_config config = {.loop = &s->loop, .arg = s, .send = act_send};
-    char own_addr[MSG_ADDR_MAX];
+    char own_addr[MSG_ADDR_MAX] = "";
     char public_addr[MSG_ADDR_MAX] = "";
     struct access_config access = supervisor_access(s, own_addr);
     int rv;
