@@ -53,8 +53,12 @@ static size_t decode(const char *text, uint32_t *ret)
 
 static void put_character(struct buf *out, uint32_t c)
 {
+    static const char letters[] = "btn?fr"; /* from 8 on; 11 has none */
+
     if (c == '"' || c == '\\') {
         json_put(out, "\\%c", (int)c);
+    } else if (c >= '\b' && c <= '\r' && c != '\v') {
+        json_put(out, "\\%c", letters[c - '\b']);
     } else if (c >= ' ' && c < MAX_ASCII) {
         json_put(out, "%c", (int)c);
     } else if (c < 0x10000) {

@@ -78,7 +78,8 @@ static void texts_of_any_bytes_become_json(void **state)
     } cases[] = {
         {NULL, "null"},
         {"", "\"\""},
-        {"a\"\\b\n\x7f", "\"a\\\"\\\\b\\u000a\\u007f\""},
+        {"a\"\\b\x7f", "\"a\\\"\\\\b\\u007f\""},
+        {"\a\b\t\n\v\f\r\033", "\"\\u0007\\b\\t\\n\\u000b\\f\\r\\u001b\""},
         {"\xc3\xa9 \xe2\x80\xa6 \xf0\x9f\x98\x80",
          "\"\\u00e9 \\u2026 \\ud83d\\ude00\""},
         {"\xff-\xc3", "\"\\ufffd-\\ufffd\""},                     /* no UTF-8 */
