@@ -1,105 +1,71 @@
 #include "launcher/own_error.h"
 
+#include "launcher/json_text.h"
+#include "launcher/options/signals.h"
+
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { ERROR_MAX = 1024 * 1024 };
+
 /* --- the text --- */
 
-/* Bytes that are no UTF-8 make all beyond ASCII '?'. */
-static json_t *make_text(const char *text)
+/* `of` NULL: no rank is to blame. */
+static char *format(const char *message, const char *stack, uint64_t wall_ms,
+                    const struct msg_report *of, int code)
 {
-    json_t *made = json_string(text);
-    char *plain;
+    struct buf out;
 
-    if (made) {
-        return made;
+    buf_init(&out, ERROR_MAX);
+    json_put(&out, "{\"message\": {\"message\": ");
+    json_put_text(&out, message);
+    json_put(&out, ", \"extraInfo\": {\"py_callstack\": ");
+    json_put_text(&out, stack);
+    json_put(&out, ", \"timestamp\": \"%" PRIu64 "\"", wall_ms / 1000);
+    if (of) {
+        json_put(&out, ", \"rank\": %d, \"local_rank\": %u, \"host\": ", of->rank,
+                 of->local_rank);
+        json_put_text(&out, of->host);
+        json_put(&out, ", \"generation\": %" PRIu64, of->generation);
     }
-    plain = mem_strdup(text);
-    for (char *c = plain; *c != '\0'; c++) {
-        *c = (char)((unsigned char)*c < 0x80 ? *c : '?');
-    }
-    made = json_string(plain);
-    mem_free(plain);
-    return made;
-}
-
-static json_t *make_extra(const char *stack, uint64_t wall_ms)
-{
-    json_t *extra = json_object();
-    char timestamp[24];
-    int rv;
-
-    (void)snprintf(timestamp, sizeof(timestamp), "%" PRIu64, wall_ms / 1000);
-    rv = json_object_set_new(extra, "py_callstack", make_text(stack));
-    rv |= json_object_set_new(extra, "timestamp", json_string(timestamp));
-    ASSERT(rv == 0); /* but for memory, as of everything small */
-    return extra;
-}
-
-/* Takes `extra`. */
-static char *finish(const char *message, json_t *extra, int code)
-{
-    json_t *root = json_object();
-    json_t *inner = json_object();
-    char *dumped;
-    char *text;
-    int rv;
-
-    rv = json_object_set_new(inner, "message", make_text(message));
-    rv |= json_object_set_new(inner, "extraInfo", extra);
-    rv |= json_object_set_new(inner, "errorCode", json_integer(code));
-    rv |= json_object_set_new(root, "message", inner);
-    dumped = json_dumps(root, JSON_ENSURE_ASCII);
-    ASSERT(rv == 0 && dumped);
-    text = mem_strdup(dumped);
-    free(dumped);
-    json_decref(root);
-    return text;
+    json_put(&out, "}, \"errorCode\": %d}}%c", code, 0);
+    return (char *)out.data; /* nothing was consumed: the text begins there */
 }
 
 /* "rank 5 (local_rank: 1) on b: exitcode -9 (pid: 4711) (SIGKILL)" */
 static void name_end(const struct msg_report *r, char *text, size_t size)
 {
-    const char *name = r->signal > 0 ? sigabbrev_np(r->signal) : NULL;
+    char name[SIGNALS_NAME_MAX] = "";
 
+    if (r->signal > 0) {
+        signals_name(r->signal, name);
+    }
     (void)snprintf(
         text, size, "rank %d (local_rank: %u) on %s: exitcode %d (pid: %u)%s%s%s",
         r->rank, r->local_rank, r->host, r->signal != 0 ? -r->signal : r->code, r->pid,
-        name ? " (SIG" : "", name ? name : "", name ? ")" : "");
+        name[0] != '\0' ? " (" : "", name, name[0] != '\0' ? ")" : "");
 }
 
 static char *of_rank(const struct msg_report *r)
 {
     char end[MSG_ID_MAX + 128];
     char *stack;
-    json_t *extra;
     char *text;
-    int rv;
 
     name_end(r, end, sizeof(end));
     stack = r->message[0] != '\0' ? mem_strdup(r->message)
             : r->tail[0] != '\0'  ? mem_printf("%s\nlast lines:\n%s", end, r->tail)
                                   : mem_strdup(end);
-    extra = make_extra(stack, r->wall_ms);
-    rv = json_object_set_new(extra, "rank", json_integer(r->rank));
-    rv |= json_object_set_new(extra, "local_rank", json_integer(r->local_rank));
-    rv |= json_object_set_new(extra, "host", make_text(r->host));
-    rv |= json_object_set_new(extra, "generation",
-                              json_integer((json_int_t)r->generation));
-    ASSERT(rv == 0);
-    text = finish(r->error[0] != '\0' ? r->error : end, extra,
+    text = format(r->error[0] != '\0' ? r->error : end, stack, r->wall_ms, r,
                   r->signal != 0 ? -r->signal : r->code);
     mem_free(stack);
     return text;
@@ -114,14 +80,14 @@ char *own_error_of_report(const struct msg_report *r)
         return of_rank(r);
     }
     stack = mem_printf("%s\n%s", r->text, r->others);
-    text = finish(r->text, make_extra(stack, r->wall_ms), (int)r->exit_code);
+    text = format(r->text, stack, r->wall_ms, NULL, (int)r->exit_code);
     mem_free(stack);
     return text;
 }
 
 char *own_error_of_text(const char *text, int exit_code, uint64_t wall_ms)
 {
-    return finish(text, make_extra(text, wall_ms), exit_code);
+    return format(text, text, wall_ms, NULL, exit_code);
 }
 
 /* --- the file --- */

@@ -49,8 +49,8 @@ static void exception_is_written_as_torch_does_and_says_whose_it_was(void **stat
     r.code = 1;
     (void)snprintf(r.message, sizeof(r.message), "Traceback:\nE: m\xc3\xbcsli\n");
     (void)snprintf(r.error, sizeof(r.error), "E: m\xc3\xbcsli");
-    assert_text(&r, "{\"message\": {\"message\": \"E: m\\u00FCsli\", \"extraInfo\": "
-                    "{\"py_callstack\": \"Traceback:\\nE: m\\u00FCsli\\n\", "
+    assert_text(&r, "{\"message\": {\"message\": \"E: m\\u00fcsli\", \"extraInfo\": "
+                    "{\"py_callstack\": \"Traceback:\\nE: m\\u00fcsli\\n\", "
                     "\"timestamp\": \"1796052603\", \"rank\": 5, \"local_rank\": 1, "
                     "\"host\": \"b\", \"generation\": 4}, \"errorCode\": 1}}");
 }
@@ -68,6 +68,18 @@ static void who_left_no_word_is_named_with_its_last_lines(void **state)
             "lines:\\nstep 7\\n\", \"timestamp\": \"1796052603\", \"rank\": 5, "
             "\"local_rank\": 1, \"host\": \"b\", \"generation\": 4}, \"errorCode\": "
             "-9}}");
+}
+
+static void signal_without_a_short_name_is_named_too(void **state)
+{
+    struct msg_report r = sample();
+    char *text;
+
+    (void)state;
+    r.signal = 37;
+    text = own_error_of_report(&r);
+    assert_non_null(strstr(text, "exitcode -37 (pid: 4711) (SIGRTMIN+3)"));
+    mem_free(text);
 }
 
 static void where_no_rank_is_to_blame_the_reason_stands(void **state)
@@ -98,6 +110,9 @@ static void what_is_written_can_be_read_whatever_the_bytes(void **state)
     scratch_open(&s);
     path = scratch_path(&s, "error.json");
     for (int c = 1; c < 256; c++) {
+        const char shown[] = {(char)c, '\0'};
+        const char *first = c < 0x80 ? shown : "\xef\xbf\xbd"; /* U+FFFD */
+        size_t n = strlen(first);
         struct errmsg msg = {0};
         char *text;
 
@@ -108,8 +123,8 @@ static void what_is_written_can_be_read_whatever_the_bytes(void **state)
         text = own_error_of_report(&r);
         assert_int_equal(own_error_write(path, text, &msg), 0);
         assert_true(error_file_read(path, &found));
-        assert_int_equal(strlen(found.message), sizeof(r.message) - 1);
-        assert_int_equal(found.error[0], c < 0x80 ? c : '?');
+        assert_int_equal(strlen(found.message), (sizeof(r.message) - 1) / n * n);
+        assert_memory_equal(found.error, first, n);
         mem_free(found.bytes);
         mem_free(text);
     }
@@ -208,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exception_is_written_as_torch_does_and_says_whose_it_was),
         cmocka_unit_test(who_left_no_word_is_named_with_its_last_lines),
+        cmocka_unit_test(signal_without_a_short_name_is_named_too),
         cmocka_unit_test(where_no_rank_is_to_blame_the_reason_stands),
         cmocka_unit_test(what_is_written_can_be_read_whatever_the_bytes),
         cmocka_unit_test(file_is_replaced_whole),
