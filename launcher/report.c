@@ -1,5 +1,7 @@
 #include "launcher/report.h"
 
+#include "launcher/options/signals.h"
+
 #include "common/buf.h"
 #include "common/mem.h"
 
@@ -16,8 +18,7 @@ static void put(struct buf *out, const char *text, size_t size)
 {
     int rv = buf_append(out, text, size);
 
-    ASSERT(rv ==
-           0); /* a report's fields are bounded, escaping makes at most four of one */
+    ASSERT(rv == 0); /* fields are bounded, and one byte becomes five at most */
 }
 
 static void put_text(struct buf *out, const char *text)
@@ -71,23 +72,11 @@ static void put_field(struct buf *out, const char *name, const char *value,
     put_text(out, "\n");
 }
 
-/* "SIGKILL"; a real-time signal has no name. */
-static void format_signal(int signal_number, char *text, size_t size)
-{
-    const char *name = sigabbrev_np(signal_number);
-
-    if (name) {
-        (void)snprintf(text, size, "SIG%s", name);
-    } else {
-        (void)snprintf(text, size, "signal %d", signal_number);
-    }
-}
-
 static void put_cause_fields(struct buf *out, const struct msg_report *r,
                              const char *time)
 {
+    char name[SIGNALS_NAME_MAX];
     char value[128];
-    char name[32];
 
     put_field(out, "time", time, NULL);
     put_field(out, "host", r->host, NULL);
@@ -96,7 +85,7 @@ static void put_cause_fields(struct buf *out, const struct msg_report *r,
     (void)snprintf(value, sizeof(value), "%llu", (unsigned long long)r->generation);
     put_field(out, "generation", value, NULL);
     if (r->signal > 0) { /* torchrun's way to write it, with its two blanks */
-        format_signal(r->signal, name, sizeof(name));
+        signals_name(r->signal, name);
         (void)snprintf(value, sizeof(value), "%d (pid: %u)  (%s)", -r->signal, r->pid,
                        name);
     } else {
@@ -216,13 +205,13 @@ static void put_kill_hint(struct buf *out, const struct msg_report *r)
 
 static void put_traceback(struct buf *out, const struct msg_report *r)
 {
+    char name[SIGNALS_NAME_MAX];
     char value[128];
-    char name[32];
 
     if (*r->message) {
         put_field(out, "traceback", r->message, "    ");
     } else if (r->signal > 0) {
-        format_signal(r->signal, name, sizeof(name));
+        signals_name(r->signal, name);
         (void)snprintf(value, sizeof(value), "Signal %d (%s) received by PID %u",
                        r->signal, name, r->pid);
         put_field(out, "traceback", value, NULL);

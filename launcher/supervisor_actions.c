@@ -10,7 +10,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,11 +155,11 @@ static void print_restart(const struct msg_report *r)
     char *log_path;
 
     if (r->rank >= 0 && r->signal != 0) {
-        const char *name = sigabbrev_np(r->signal);
+        char name[SIGNALS_NAME_MAX];
 
-        (void)snprintf(what, sizeof(what),
-                       "rank %d on %s was ended by signal %d (SIG%s)", r->rank, r->host,
-                       r->signal, name ? name : "?");
+        signals_name(r->signal, name);
+        (void)snprintf(what, sizeof(what), "rank %d on %s was ended by signal %d (%s)",
+                       r->rank, r->host, r->signal, name);
     } else if (r->rank >= 0) {
         (void)snprintf(what, sizeof(what), "rank %d on %s ended with exit code %d",
                        r->rank, r->host, r->code);

@@ -349,11 +349,13 @@ void supervisor_report_failed_spawns(struct supervisor *s)
 static void say_signal(struct slot *slot, int signal)
 {
     struct supervisor *s = slot->supervisor;
+    char name[SIGNALS_NAME_MAX];
     char words[96];
 
     if (signal != SIGKILL) {
-        (void)snprintf(words, sizeof(words), "Sending process %d closing signal SIG%s",
-                       (int)slot->pid, sigabbrev_np(signal));
+        signals_name(signal, name);
+        (void)snprintf(words, sizeof(words), "Sending process %d closing signal %s",
+                       (int)slot->pid, name);
         log_debug(words, "rank=%u", slot->rank);
     } else if (slot->last_signal != 0 && s->n_forced++ < MAX_FORCED_SAID) {
         (void)snprintf(words, sizeof(words),

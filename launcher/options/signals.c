@@ -88,10 +88,12 @@ void signals_name(int signal_number, char ret[SIGNALS_NAME_MAX])
 
     if (known) {
         (void)snprintf(ret, SIGNALS_NAME_MAX, "SIG%s", known);
-    } else if (signal_number > FIRST_RT) {
+    } else if (signal_number > FIRST_RT && signal_number <= SIGNALS_LAST) {
         (void)snprintf(ret, SIGNALS_NAME_MAX, "SIGRTMIN+%d", signal_number - FIRST_RT);
-    } else {
+    } else if (signal_number == FIRST_RT) {
         (void)snprintf(ret, SIGNALS_NAME_MAX, "SIGRTMIN");
+    } else {
+        (void)snprintf(ret, SIGNALS_NAME_MAX, "signal %d", signal_number);
     }
 }
 

@@ -30,7 +30,7 @@ bool signals_has(const struct signal_set *set, int signal_number);
  * default's four. */
 bool signals_is_notice(int signal_number);
 
-/* "SIGTERM", "SIGRTMIN+3". */
+/* "SIGTERM", "SIGRTMIN+3"; "signal 33" for what has no name. */
 void signals_name(int signal_number, char ret[SIGNALS_NAME_MAX]);
 
 #endif

@@ -27,14 +27,17 @@ def launch_ready(launch, wait_for, tmp_path):
     return run
 
 
-def test_listed_signal_reaches_the_workers_and_their_environment(launch_ready):
-    ctrun = launch_ready("env", f"on={int(signal.SIGUSR1)}:0",
-                         options=["--signals-to-handle=SIGTERM,usr1,SIGNOPE"])
-    ctrun.signal(signal.SIGUSR1)
-    assert ctrun.wait() == 128 + signal.SIGUSR1
+@pytest.mark.parametrize("number, word, name", [(signal.SIGUSR1, "usr1", "SIGUSR1"),
+                                                (37, "RTMIN+3", "SIGRTMIN+3")])
+def test_listed_signal_reaches_the_workers_and_their_environment(launch_ready, number, word, name):
+    ctrun = launch_ready("env", f"on={int(number)}:0", env={"CTRUN_LOG": "debug"},
+                         options=[f"--signals-to-handle=SIGTERM,{word},SIGNOPE"])
+    ctrun.signal(number)
+    assert ctrun.wait() == 128 + number
     env = json.loads(ctrun.out().splitlines()[0])
-    assert env["TORCHELASTIC_SIGNALS_TO_HANDLE"] == "SIGTERM,SIGUSR1"
-    assert "SIGUSR1: passed it on to the workers" in ctrun.err()
+    assert env["TORCHELASTIC_SIGNALS_TO_HANDLE"] == f"SIGTERM,{name}"
+    assert f"{name}: passed it on to the workers" in ctrun.err()
+    assert f"closing signal {name} " in ctrun.err()
     assert ctrun.err().count("left out: SIGNOPE") == 1
 
 

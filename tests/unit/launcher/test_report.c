@@ -214,6 +214,29 @@ static void every_report_has_a_line_for_the_traceback(void **state)
     }
 }
 
+static void every_signal_has_a_name(void **state)
+{
+    static const struct {
+        int signal;
+        const char *line;
+    } cases[] = {
+        {34, "\n  exitcode  : -34 (pid: 4711)  (SIGRTMIN)\n"},
+        {37, "\n  traceback : Signal 37 (SIGRTMIN+3) received by PID 4711\n"},
+        {33, "\n  exitcode  : -33 (pid: 4711)  (signal 33)\n"},
+    };
+    struct msg_report r = sample();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char *text;
+
+        r.signal = cases[i].signal;
+        text = report_format(&r, "t");
+        assert_non_null(strstr(text, cases[i].line));
+        mem_free(text);
+    }
+}
+
 static void error_file_is_named_where_there_is_one(void **state)
 {
     struct msg_report r = sample();
@@ -334,6 +357,7 @@ int main(void)
         cmocka_unit_test(exception_is_told_once),
         cmocka_unit_test(what_nobody_reported_stays),
         cmocka_unit_test(every_report_has_a_line_for_the_traceback),
+        cmocka_unit_test(every_signal_has_a_name),
         cmocka_unit_test(error_file_is_named_where_there_is_one),
         cmocka_unit_test(ranks_that_only_reacted_are_listed_without_a_first_cause),
         cmocka_unit_test(restarts_are_those_that_took_place),
