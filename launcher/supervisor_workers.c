@@ -171,7 +171,7 @@ static void choose_error_file(struct slot *slot, uint64_t generation)
     struct supervisor *s = slot->supervisor;
 
     slot->error_file[0] = '\0';
-    if (!s->is_engine && supervisor_has_private_dir(s) &&
+    if (!s->is_engine && s->private_dir[0] != '\0' &&
         !str_format(slot->error_file, sizeof(slot->error_file), "%s/%llu-%u.json",
                     s->private_dir, (unsigned long long)generation, slot->number)) {
         slot->error_file[0] = '\0';
@@ -313,6 +313,9 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
     s->failures = round->failures;
     s->has_first_failed = false;
     s->n_forced = 0;
+    if (!s->is_engine) {
+        (void)supervisor_has_private_dir(s); /* without one no rank has an error file */
+    }
     for (uint32_t i = 0; i < s->nproc; i++) {
         s->slots[i].rank = round->topology.first_rank + i;
         s->slots[i].pid = 0;

@@ -173,6 +173,16 @@ def test_stdout_that_takes_nothing_is_said_once_and_the_job_goes_on(bin_dir, tmp
     assert [f.read_text() for f in files] == ["one\ntwo\n"] * 2
 
 
+def test_folder_that_cannot_be_made_is_said_once(start, bin_dir, tmp_path):
+    """Not once for each of the ranks."""
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=3", bin_dir / "fake-worker", "print=up",
+                  env={**os.environ, "TMPDIR": str(tmp_path / "nowhere")})
+    assert ctrun.wait() == 0, ctrun.err()
+    assert ctrun.out() == "up\n" * 3
+    assert ctrun.err().count("no folder for the workers' error files") == 1
+    assert ctrun.err().count("no folder for the workers' output") == 1
+
+
 def test_log_dir_of_the_engine_is_not_made(train, bin_dir, tmp_path):
     logs = tmp_path / "logs"
     ctrun = train(tmp_path / "run", "train.steps=1", options=[f"--log-dir={logs}"])
