@@ -272,16 +272,22 @@ const char *supervisor_timers_path(const struct supervisor *s)
     return s->timers ? s->timers->path : NULL;
 }
 
+/* What the dead have written is read first: else it would be taken for news later, when
+ * their numbers may be others'. */
 void supervisor_timers_clear(struct supervisor *s)
 {
     if (s->timers) {
+        read_fifo(s->timers);
         timers_clear(&s->timers->timers);
+        arm(s->timers);
     }
 }
 
 void supervisor_timers_forget(struct supervisor *s, pid_t pid)
 {
     if (s->timers) {
+        read_fifo(s->timers);
         timers_forget(&s->timers->timers, pid);
+        arm(s->timers);
     }
 }

@@ -69,6 +69,30 @@ def test_timer_of_a_restarted_worker_is_a_new_one(run):
     assert ctrun.wait() == 0, ctrun.err()
 
 
+def test_timer_of_a_worker_that_has_ended_goes_with_it(run):
+    """Though its request is read later: after much the FIFO rests."""
+    ctrun = run("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+                "pid = os.path.join(sys.argv[1], 'pid')\n"
+                "if os.environ['RANK'] == '0':\n"
+                "    import fcntl, termios\n"
+                "    with open(pid + '.new', 'w') as f:\n"
+                "        f.write(str(os.getpid()))\n"
+                "    fd = os.open(os.environ['TORCHELASTIC_TIMER_FILE'], os.O_WRONLY)\n"
+                "    os.write(fd, request('none', -1, 0).encode() * 300)\n"
+                "    while fcntl.ioctl(fd, termios.FIONREAD, bytes(4)) != bytes(4):\n"
+                "        time.sleep(0.001)\n"
+                "    acquire('late', 1.5)\n"
+                "    os.rename(pid + '.new', pid)\n"
+                "    os._exit(0)\n"
+                "while not os.path.exists(pid) or os.path.exists('/proc/' + open(pid).read()):\n"
+                "    time.sleep(0.01)\n"
+                "acquire('own', 1.6, signal.SIGUSR1)\n"
+                "time.sleep(600)\n", "--nproc-per-node=2", env={"CTRUN_LOG": "debug"})
+    assert ctrun.wait() == 0, ctrun.err()
+    assert "'own' of process" in ctrun.err()
+    assert "its process is not there" not in ctrun.err()
+
+
 def test_hostile_writer_costs_nothing(run, start, tmp_path):
     """Neither memory, nor the lives of others: a stranger, ctrun, its keeper."""
     stranger = start("sleep", "600")
