@@ -227,7 +227,7 @@ static void on_silence(uv_timer_t *timer)
             slot_pass_part(st);
         }
         if (st) {
-            st->is_silent = st->fd >= 0 && buf_len(&st->part) > 0;
+            st->is_silent = st->fd >= 0 && st->is_pty && buf_len(&st->part) > 0;
             has_more = has_more || st->is_silent;
         }
     }

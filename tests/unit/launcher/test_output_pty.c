@@ -233,6 +233,32 @@ static void prompt_is_shown_though_there_are_more_ranks(void **state)
     output_rig_run(prompt);
 }
 
+static void halves(void)
+{
+    struct output_rig r;
+
+    open_terminal();
+    output_rig_open(&r, false, NULL);
+    output_rig_start(&r, 0, 0, 1);
+    output_rig_start(&r, 1, 1, 1);
+    output_rig_say(r.err[1], "half");
+    output_rig_say(r.out[0], "sure? ");
+    turn_until_shown(&r, 6); /* as long as a half line is waited for */
+    output_rig_say(r.err[0], "a line\n");
+    output_rig_turn_until_size(&r, "console.err", 7);
+    output_rig_say(r.err[1], " and half\n");
+    output_rig_end(&r, 1);
+    output_rig_end(&r, 0);
+    output_rig_close(&r);
+    CHECK_FILE("console.err", "a line\nhalf and half\n");
+}
+
+static void half_line_waits_for_its_end_where_there_is_no_terminal(void **state)
+{
+    (void)state;
+    output_rig_run(halves);
+}
+
 static void bar(void)
 {
     struct output_rig r;
@@ -276,6 +302,7 @@ int main(void)
         CASE(last_words_of_a_killed_worker_are_read_from_its_terminal),
         CASE(grandchild_that_keeps_the_terminal_does_not_keep_the_slot),
         CASE(prompt_is_shown_though_there_are_more_ranks),
+        CASE(half_line_waits_for_its_end_where_there_is_no_terminal),
         CASE(bar_gives_its_place_to_a_line_and_is_whole_at_its_end),
     };
 
