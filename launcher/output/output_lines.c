@@ -156,12 +156,19 @@ static void write_filtered(struct stream *st, const char *line, size_t size)
                   buf_len(lines));
 }
 
+bool lines_are_filtered(const struct stream *st)
+{
+    const struct output *o = st->slot->output;
+
+    return st->route.is_teed && o->log_base &&
+           !line_filter_is_empty(&o->filters[number_of(st)]);
+}
+
 void lines_to_filtered(struct stream *st, const char *data, size_t size)
 {
-    struct output *o = st->slot->output;
-    const struct line_filter *filter = &o->filters[number_of(st)];
+    const struct line_filter *filter = &st->slot->output->filters[number_of(st)];
 
-    if (!st->route.is_teed || !o->log_base || line_filter_is_empty(filter)) {
+    if (!lines_are_filtered(st)) {
         return;
     }
     while (size > 0) {

@@ -174,10 +174,12 @@ static void keep_part(struct stream *st, const char *data, size_t size)
 }
 
 /* A lone program's prompt must be seen though its line has no end: nobody else writes
- * there. (With more ranks, whole lines matter more.) */
-static bool is_alone(const struct slot *s)
+ * there. (With more ranks, or a filter, whole lines matter more.) */
+static bool is_shown_at_once(const struct stream *st)
 {
-    return s->mode == MODE_FOREIGN && s->output->n_open == 1;
+    const struct slot *s = st->slot;
+
+    return s->mode == MODE_FOREIGN && s->output->n_open == 1 && !lines_are_filtered(st);
 }
 
 /* Whole lines; and a progress bar, which goes back by a carriage return instead of
@@ -198,7 +200,7 @@ void slot_take(struct stream *st, const char *data, size_t size)
     }
     keep_part(st, data + whole, size - whole);
     st->is_bar = (st->is_bar && whole == 0) || memchr(data + whole, '\r', size - whole);
-    if (st->is_bar || is_alone(st->slot)) {
+    if (st->is_bar || is_shown_at_once(st)) {
         slot_pass_part(st);
     }
 }

@@ -130,6 +130,7 @@ int ends_make(struct slot *s, int out[2], int err[2]) MUST_CHECK;
 void lines_route(struct slot *s, bool is_engine);
 void lines_to_console(struct stream *st, const char *data, size_t size);
 void lines_to_filtered(struct stream *st, const char *data, size_t size);
+bool lines_are_filtered(const struct stream *st); /* then they should be whole */
 void lines_end(struct stream *st); /* on the console: of what has no line's end */
 void lines_close_filtered(struct output *o);
 

@@ -186,6 +186,33 @@ static void teed_lines_with_one_of_the_texts_are_written_a_second_time(void **st
     output_rig_run(filtered);
 }
 
+static void filtered_alone(void)
+{
+    const struct redirects redirects = {.tee = "3"};
+    struct output_config config = {.log_base = output_rig_path("logs"),
+                                   .redirects = &redirects,
+                                   .role = "w",
+                                   .filters = {"loss 1", NULL}};
+    struct output_rig r;
+
+    output_rig_open_with(&r, &config);
+    output_rig_start(&r, 0, 0, 1);
+    output_rig_say(r.out[0], "lo");
+    output_rig_say(r.err[0], "? ");
+    output_rig_turn_until_size(&r, "console.err", 7); /* what is not filtered */
+    output_rig_say(r.out[0], "ss 1\n");
+    output_rig_end(&r, 0);
+    output_rig_close(&r);
+    CHECK_FILE("logs/attempt_1/filtered_stdout.log", "[w0]:loss 1\n");
+    CHECK_FILE("console.out", "[w0]:loss 1\n");
+}
+
+static void line_of_a_lone_program_is_whole_where_it_is_looked_at(void **state)
+{
+    (void)state;
+    output_rig_run(filtered_alone);
+}
+
 static void rotated(void)
 {
     struct output_config config = {.log_base = output_rig_path("logs"), .max_size = 32};
@@ -308,6 +335,7 @@ int main(void)
         CASE(engine_speaks_from_the_ranks_that_are_asked_for),
         CASE(file_that_nobody_asked_for_comes_with_its_first_line),
         CASE(teed_lines_with_one_of_the_texts_are_written_a_second_time),
+        CASE(line_of_a_lone_program_is_whole_where_it_is_looked_at),
         CASE(file_that_is_full_becomes_the_older_one),
         CASE(progress_bar_is_seen_as_it_is_drawn),
         CASE(flood_of_a_rank_does_not_hold_up_another),
