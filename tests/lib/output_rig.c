@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -161,6 +162,17 @@ void output_rig_say(int fd, const char *text)
     size_t size = strlen(text);
 
     CHECK(write(fd, text, size) == (ssize_t)size);
+}
+
+pid_t output_rig_fork(void)
+{
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    }
+    return pid;
 }
 
 /* The worker is gone: its ends close, then the slot does. */

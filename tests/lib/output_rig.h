@@ -8,6 +8,7 @@
 #include "launcher/output/output.h"
 
 #include <stddef.h>
+#include <sys/types.h>
 #include <uv.h>
 
 enum { OUTPUT_RIG_BOUND_MS = 60000 };
@@ -46,6 +47,9 @@ void output_rig_close(struct output_rig *r); /* after output_stop has called bac
 void output_rig_start(struct output_rig *r, uint32_t slot, uint32_t rank,
                       uint64_t generation);
 void output_rig_say(int fd, const char *text);
+
+/* fork, of a worker that ends with the case, however that ends. */
+pid_t output_rig_fork(void);
 
 /* The worker is gone: its ends close, then the slot does. */
 void output_rig_end(struct output_rig *r, uint32_t slot);

@@ -36,8 +36,10 @@ static pid_t start_agent(const char *name, pid_t *pids, pid_t *ret_keeper)
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
     agent = fork();
     if (agent == 0) {
-        struct keeper k = keeper_rig_start();
+        struct keeper k;
 
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* whatever becomes of the case */
+        k = keeper_rig_start();
         CHECK(write(ends[1], &k.pid, sizeof(k.pid)) == (ssize_t)sizeof(k.pid));
         SPAWN(&k, 1, "ignore=15", "child=plain", "child=setsid", "child=double",
               "child=group", keeper_rig_pid_action(name), "hang");

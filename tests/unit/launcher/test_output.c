@@ -117,7 +117,7 @@ static void binary(void)
     }
     output_rig_open(&r, false, output_rig_path("logs"));
     output_rig_start(&r, 0, 0, 2);
-    pid = fork();
+    pid = output_rig_fork();
     if (pid == 0) {
         CHECK(write(r.out[0], data, SIZE) == SIZE);
         _exit(0);
@@ -195,7 +195,7 @@ static void start_flood(struct output_rig *r)
 {
     for (uint32_t i = 0; i < FLOOD_RANKS; i++) {
         output_rig_start(r, i, i, 3);
-        if (fork() == 0) {
+        if (output_rig_fork() == 0) {
             flood(i == 1 ? r->err[i] : r->out[i], (int)i);
         }
         CHECK(close(r->out[i]) == 0 && close(r->err[i]) == 0);
@@ -387,7 +387,7 @@ static void long_line(void)
     output_rig_open(&r, false, output_rig_path("logs"));
     output_rig_start(&r, 0, 0, 1);
     output_rig_start(&r, 1, 1, 1); /* not alone: lines are put together */
-    pid = fork();
+    pid = output_rig_fork();
     if (pid == 0) {
         CHECK(write(r.out[0], data, SIZE + 1) == SIZE + 1);
         _exit(0);

@@ -167,7 +167,7 @@ static void last_words(void)
 
         terminal.n = 0;
         output_rig_start(&r, 0, 0, (uint64_t)i + 1);
-        pid = fork();
+        pid = output_rig_fork();
         if (pid == 0) {
             CHECK(write(r.out[0], expected, (size_t)n) == n);
             (void)raise(SIGKILL);

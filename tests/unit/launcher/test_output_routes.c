@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -291,9 +290,8 @@ static void flooded(void)
     output_rig_open(&r, false, NULL);
     output_rig_start(&r, 0, 0, 1);
     output_rig_start(&r, 1, 1, 1);
-    flood = fork();
+    flood = output_rig_fork();
     if (flood == 0) {
-        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* whatever becomes of the case */
         while (write(r.out[0], line, LINE) == LINE) {
         }
         _exit(0);
@@ -302,7 +300,7 @@ static void flooded(void)
         (void)uv_run(&r.loop, UV_RUN_NOWAIT);
         (void)poll(NULL, 0, 1);
     }
-    sibling = fork();
+    sibling = output_rig_fork();
     if (sibling == 0) {
         for (int i = 0; i < LINES; i++) {
             CHECK(write(r.out[1], line, LINE) == LINE); /* more than a pipe holds */
