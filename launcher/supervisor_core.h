@@ -35,10 +35,10 @@ struct slot {
     bool is_closing;         /* … and reads it to the end */
     bool has_failed;         /* to be started; `trouble` says why */
     bool is_mistake;         /* … another start would end the same way */
-    bool was_stopped;        /* by us: with its generation, or at the end */
+    bool was_stopped;        /* by us: with its generation, or at the end … */
+    int last_signal;         /* … by this; 0: none */
     uint32_t rank;
     uint32_t pid;      /* 0: not known */
-    int last_signal;   /* … by this; 0: none */
     int status;        /* as of waitpid, once it has ended */
     int failed_code;   /* of the first to fail by itself, a signal's negative; else 0 */
     uint64_t wall_ms;  /* when it ended */
@@ -90,13 +90,14 @@ struct supervisor {
 /* supervisor.c: everything that may be the user's mistake, before anything starts. */
 int supervisor_resolve(struct supervisor *s, uint32_t random,
                        struct errmsg *msg) MUST_CHECK;
+void supervisor_watch_wall_clock(struct supervisor *s);
+void supervisor_end(struct supervisor *s, int exit_code);
 
 /* supervisor_actions.c */
 void supervisor_actions(struct supervisor *s, struct agent_actions *ret);
 /* But for public_addr: what the command line says. `own_addr` is borrowed. */
 struct access_config supervisor_access(const struct supervisor *s,
                                        const char *own_addr);
-void supervisor_end(struct supervisor *s, int exit_code);
 /* After everything: may block. */
 void supervisor_leave_error(const struct supervisor *s);
 
@@ -104,9 +105,6 @@ void supervisor_leave_error(const struct supervisor *s);
 void supervisor_event_start(const struct slot *slot);
 void supervisor_event_end(const struct slot *slot, const char *raw_error);
 void supervisor_event_over(const struct supervisor *s);
-
-/* supervisor.c */
-void supervisor_watch_wall_clock(struct supervisor *s);
 
 /* supervisor_workers.c: the environment of a slot's worker, as far as `round` tells. */
 struct worker_env supervisor_env(const struct slot *slot,

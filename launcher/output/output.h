@@ -46,9 +46,9 @@ struct output_config {
 int output_new(const struct output_config *config, struct output **ret,
                struct errmsg *msg) MUST_CHECK;
 
-/* A worker of generation g starts: makes its pipes, or pseudo-terminals. The returned descriptors are the
- * child's ends, stdout's and stderr's (CLOEXEC; the caller closes its copies after the
- * spawn). `slot` = local rank. */
+/* A worker of generation g starts: makes its pipes, or pseudo-terminals. The returned
+ * descriptors are the child's ends, stdout's and stderr's (CLOEXEC; the caller closes
+ * its copies after the spawn). `slot` = local rank. */
 int output_open_rank(struct output *o, uint32_t slot, uint32_t rank,
                      uint64_t generation, int ret_ends[2],
                      struct errmsg *msg) MUST_CHECK;

@@ -3,13 +3,13 @@
 
 /* A thread that writes, in order, what the loop hands it, so that a hung file system or
  * a stopped terminal never holds the loop. The queue is bounded by asking first: while
- * writer_is_full says so, nothing new should be appended to that file. All functions on one thread, the
- * owner's, but for writer_offer; `wake` (may be NULL) is called on the writer's thread
- * when a full queue has emptied by half, when a mark is reached, and at the end. The
- * thread is started for the first piece of work: most programs say little. Where the
- * system refuses it, whoever comes with a piece of work does it himself, and that of
- * the others who come meanwhile: then a call may wait, and `wake` comes from inside it.
- */
+ * writer_is_full says so, nothing new should be appended to that file. All functions on
+ * one thread, the owner's, but for writer_offer; `wake` (may be NULL) is called on the
+ * writer's thread when a full queue has emptied by half, when a mark is reached, and at
+ * the end. The thread is started for the first piece of work: most programs say little.
+ * Where the system refuses it, whoever comes with a piece of work does it himself, and
+ * that of the others who come meanwhile: then a call may wait, and `wake` comes from
+ * inside it. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
     output_peer.py FOLDER BYTES
 
 Rank 1 writes BYTES, in lines of 100, at a gigabyte a second or as fast as it may; the time of the
-first is in FOLDER/flooding. Rank 0 waits for that, then does its own work, a line after every tenth of a millisecond of it; how many
-seconds that took is in FOLDER/seconds.
+first is in FOLDER/flooding. Rank 0 waits for that, then does its own work, a line after every tenth
+of a millisecond of it; how many seconds that took is in FOLDER/seconds.
 """
 
 import os
