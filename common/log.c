@@ -92,7 +92,10 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
                  level == LOG_LEVEL_INFO ? "" : level_names[level],
                  level == LOG_LEVEL_INFO ? "" : ": ", sentence, *pairs ? " " : "",
                  pairs, *logger.context ? " " : "", logger.context);
-    n = MIN(n, (int)sizeof(line) - 1);
+    if (n > (int)sizeof(line) - 1) { /* cut, but a line */
+        n = (int)sizeof(line) - 1;
+        line[n - 1] = '\n';
+    }
     put_line(line, (size_t)n);
 }
 
