@@ -123,6 +123,7 @@ int main(int argc, char **argv)
         return run_verb(options.program);
     }
     if (options.dry_run) {
+        print_warnings(&options);
         return supervisor_dry_run(&options, environ);
     }
     if (keeper_start(&keeper, argv, &msg) < 0) {

@@ -126,6 +126,7 @@ void supervisor_hold_signals(const struct supervisor *s);
 int supervisor_watch_signals(struct supervisor *s) MUST_CHECK;
 
 /* supervisor_timers.c; what is off does nothing */
+bool supervisor_timers_are_on(void); /* by the environment */
 int supervisor_timers_make(struct supervisor *s, struct errmsg *msg) MUST_CHECK;
 int supervisor_timers_start(struct supervisor *s) MUST_CHECK;
 void supervisor_timers_close(struct supervisor *s);

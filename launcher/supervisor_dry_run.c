@@ -59,6 +59,9 @@ static void list_unknown(const struct supervisor *s, const char **ret)
     if (!s->is_engine) {
         ret[n++] = "TORCHELASTIC_ERROR_FILE";
     }
+    if (supervisor_timers_are_on()) {
+        ret[n++] = "TORCHELASTIC_TIMER_FILE";
+    }
     if (s->local_addr[0] == '\0' && (!o->standalone || s->access.is_shared)) {
         ret[n++] = "CTRUN_NODE_ADDR";
     }
@@ -108,6 +111,7 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
     if (rv < 0) {
         return rv;
     }
+    values.timer_file = supervisor_timers_are_on() ? "" : NULL;
     env = worker_env_own(s->env, &values);
     cpus = placement_format_cpus(&s->placement, slot->number);
     devices_name(visible, slot->number, device, sizeof(device));

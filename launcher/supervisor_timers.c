@@ -204,14 +204,20 @@ static int open_fifo(struct supervisor_timers *t, struct errmsg *msg)
                      : 0;
 }
 
-int supervisor_timers_make(struct supervisor *s, struct errmsg *msg)
+bool supervisor_timers_are_on(void)
 {
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
     const char *enabled = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
+
+    return enabled && strcmp(enabled, "1") == 0;
+}
+
+int supervisor_timers_make(struct supervisor *s, struct errmsg *msg)
+{
     struct supervisor_timers *t;
     int rv;
 
-    if (!enabled || strcmp(enabled, "1") != 0) {
+    if (!supervisor_timers_are_on()) {
         return 0;
     }
     t = mem_zalloc(sizeof(*t));

@@ -270,6 +270,15 @@ def test_dry_run_says_what_only_the_start_can_tell(start, bin_dir):
     assert mistake.wait() == 2
 
 
+def test_dry_run_leaves_out_neither_warnings_nor_the_timer_file(bin_dir):
+    dry = subprocess.run([bin_dir / "ctrun", "--signals-to-handle=TERM,FOO", "--dry-run", "--json", "/bin/true"],
+                         env={**os.environ, "TORCHELASTIC_ENABLE_FILE_TIMER": "1"},
+                         capture_output=True, text=True, timeout=training.PATIENCE)
+    assert dry.returncode == 0
+    assert "left out: FOO" in dry.stderr
+    assert json.loads(dry.stdout)["workers"][0]["env"]["TORCHELASTIC_TIMER_FILE"] is None
+
+
 @pytest.mark.parametrize("options, unknown", [
     (["--master-port=29877", "--store-access=local"], {"MASTER_PORT", "CTRUN_NODE_ADDR"}),
     (["--store-access=direct"], {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "CTRUN_NODE_ADDR"}),
