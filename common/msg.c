@@ -3,7 +3,10 @@
 #include "common/err.h"
 #include "common/wire.h"
 
+#include <signal.h>
 #include <string.h>
+
+enum { MAX_EXIT_CODE = 255 };
 
 static int put_i32(struct buf *b, int32_t v)
 {
@@ -134,6 +137,12 @@ const char *msg_name(enum msg_type type)
 #undef NAME_CASE
     }
     return "unknown";
+}
+
+bool msg_is_end(int32_t exit_code, int32_t signal)
+{
+    return exit_code >= 0 && exit_code <= MAX_EXIT_CODE && signal >= 0 &&
+           signal < _NSIG;
 }
 
 int msg_node_encode(const struct msg_node *node, struct buf *out)

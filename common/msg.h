@@ -321,6 +321,9 @@ int msg_encode(const struct msg *m, struct buf *out) MUST_CHECK;
  * nothing, though it may have been written. */
 int msg_decode(const uint8_t *data, size_t size, struct msg *ret) MUST_CHECK;
 
+/* Whether a process can end so; what else a peer tells of an end is made up. */
+bool msg_is_end(int32_t exit_code, int32_t signal);
+
 const char *msg_name(enum msg_type type);
 
 /* One entry of ROUND's node table: MSG_NODE_SIZE bytes, and its texts'. */

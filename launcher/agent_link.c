@@ -390,6 +390,16 @@ static void on_standby(struct agent *a, const struct msg_standby *standby)
     }
 }
 
+static int on_report(struct agent *a, const struct msg_report *report)
+{
+    if (!msg_is_end(report->code, report->signal)) {
+        return ERR_PROTOCOL;
+    }
+    a->why[0] = '\0'; /* the report has it */
+    a->config.actions.report(a->config.actions.arg, report);
+    return 0;
+}
+
 /* Once welcomed. */
 static int on_message(struct agent *a, const struct msg *m)
 {
@@ -410,9 +420,7 @@ static int on_message(struct agent *a, const struct msg *m)
         workers_decide(a, &m->u.decision);
         return 0;
     case MSG_REPORT:
-        a->why[0] = '\0'; /* the report has it */
-        a->config.actions.report(a->config.actions.arg, &m->u.report);
-        return 0;
+        return on_report(a, &m->u.report);
     case MSG_REFUSED:
         return on_closing(a, m->u.refused.exit_code, m->u.refused.text);
     case MSG_CLOSED:

@@ -9,11 +9,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { MAX_EXIT_CODE = 255 };
 
 static const char *const state_names[] = {
     [JOB_FORMING] = "forming", [JOB_RUNNING] = "running", [JOB_DRAINING] = "draining",
@@ -307,20 +304,14 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
 
 /* --- messages --- */
 
-/* As a process can end: what else a peer says is not reckoned with. */
-static bool is_end(const struct msg_rank_ended *m)
-{
-    return m->exit_code >= 0 && m->exit_code <= MAX_EXIT_CODE && m->signal >= 0 &&
-           m->signal < _NSIG;
-}
-
 static void on_rank_ended(struct job *j, const struct job_node *node,
                           const struct msg_rank_ended *m)
 {
     bool has_left = m->engine && m->signal == 0 && m->exit_code == EXIT_LEFT;
     struct msg_rank_ended end = *m;
 
-    if (!is_end(m) || (end.exit_code == 0 && end.signal == 0)) {
+    if (!msg_is_end(end.exit_code, end.signal) ||
+        (end.exit_code == 0 && end.signal == 0)) {
         return;
     }
     if (end.ended_ms == 0 || end.ended_ms > j->now_ms) {

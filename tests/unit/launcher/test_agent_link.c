@@ -113,6 +113,33 @@ static void a_service_may_have_any_clock(void **state)
     agent_rig_release(&rig);
 }
 
+static void a_report_of_an_end_that_no_process_has_breaks_the_protocol(void **state)
+{
+    static const struct {
+        int32_t code, signal;
+        int rv;
+    } cases[] = {
+        {0, 0, 0},
+        {255, 0, 0},
+        {0, 64, 0},
+        {256, 0, ERR_PROTOCOL},
+        {INT32_MIN, 0, ERR_PROTOCOL},
+        {0, 65, ERR_PROTOCOL},
+        {0, INT32_MIN, ERR_PROTOCOL},
+    };
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, false);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct msg m = {.type = MSG_REPORT,
+                        .u.report = {.code = cases[i].code, .signal = cases[i].signal}};
+
+        assert_int_equal(agent_message(rig.agent, &m, rig.now_ms), cases[i].rv);
+        agent_rig_expect(&rig, cases[i].rv == 0 ? "report " : "");
+    }
+    agent_rig_release(&rig);
+}
+
 static void foreign_or_older_durable_service_is_refused(void **state)
 {
     struct msg m = {.type = MSG_WELCOME,
@@ -345,6 +372,7 @@ int main(void)
         cmocka_unit_test(durable_service_that_returns_hears_everything_again),
         cmocka_unit_test(unknown_session_means_that_the_generation_is_over),
         cmocka_unit_test(a_service_may_have_any_clock),
+        cmocka_unit_test(a_report_of_an_end_that_no_process_has_breaks_the_protocol),
         cmocka_unit_test(foreign_or_older_durable_service_is_refused),
         cmocka_unit_test(foreign_service_does_not_keep_the_agent_waiting),
         cmocka_unit_test(nobody_answers_a_few_lines_then_exit_94),
