@@ -33,11 +33,23 @@ static int run_verb(char *const *words)
     return EXIT_MISTAKE;
 }
 
+/* The exit code of who only prints: half a man page is none. */
+static int end_printing(int code)
+{
+    bool is_whole = fflush(stdout) == 0 && !ferror(stdout);
+
+    if (code != EXIT_SUCCESS || is_whole) {
+        return code;
+    }
+    log_error("stdout does not take all of it", "%s", "");
+    return EXIT_MISTAKE;
+}
+
 static int print_text(char *text)
 {
-    (void)fputs(text, stdout); /* a closed pipe is the reader's choice */
+    (void)fputs(text, stdout); /* end_printing tells */
     mem_free(text);
-    return EXIT_SUCCESS;
+    return end_printing(EXIT_SUCCESS);
 }
 
 static int take_environment(struct launch_options *o, struct errmsg *msg)
@@ -114,7 +126,7 @@ int main(int argc, char **argv)
     }
     if (options.version) {
         (void)printf("ctrun %s\n", CTRUN_VERSION);
-        return EXIT_SUCCESS;
+        return end_printing(EXIT_SUCCESS);
     }
     if (options.print != TABLE_NOT) {
         return print_text(launch_options_print(options.print));
@@ -124,7 +136,7 @@ int main(int argc, char **argv)
     }
     if (options.dry_run) {
         print_warnings(&options);
-        return supervisor_dry_run(&options, environ);
+        return end_printing(supervisor_dry_run(&options, environ));
     }
     if (keeper_start(&keeper, argv, &msg) < 0) {
         log_error(msg.text, "%s", "");

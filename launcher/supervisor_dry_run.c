@@ -138,7 +138,8 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
 /* A worker at a time: there may be thousands, and their arguments long. */
 static void print(struct buf *out)
 {
-    (void)fwrite(buf_bytes(out), 1, buf_len(out), stdout); /* as --help */
+    (void)fwrite(buf_bytes(out), 1, buf_len(out),
+                 stdout); /* main.c looks whether it was whole */
     buf_consume(out, buf_len(out));
 }
 

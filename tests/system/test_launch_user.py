@@ -295,6 +295,16 @@ def test_dry_run_shows_no_other_store_than_there_will_be(start, bin_dir, options
     assert {n for n, v in shown.items() if v is None} == unknown | {"TORCHELASTIC_ERROR_FILE"}
 
 
+@pytest.mark.parametrize("options", [["--help"], ["--version"], ["--print-completion=scdoc"],
+                                     ["--dry-run", "--nproc-per-node=32", "--json", "/bin/true"]])
+def test_what_cannot_be_printed_is_a_failure(bin_dir, options):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([bin_dir / "ctrun", *options], stdout=full, stderr=subprocess.PIPE,
+                              text=True, timeout=training.PATIENCE)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and "stdout does not take all of it" in done.stderr
+
+
 COMPLETE = """
 eval "$1"
 while read -ra COMP_WORDS; do
