@@ -66,10 +66,10 @@ def test_worker_of_a_terminal_has_one_and_is_told_its_new_size(start, bin_dir, w
     ready = tmp_path / "ready"
     ours, slave = pty.openpty()
     for fd, code in ((0, 1), (1, 0), (2, 1)):  # stdin is /dev/null, stderr a file
-        process = subprocess.Popen([bin_dir / "ctrun", "--no-python", "test", "-t", str(fd)],
-                                   stdin=subprocess.DEVNULL, stdout=slave,
-                                   stderr=subprocess.DEVNULL)
-        assert process.wait(training.PATIENCE) == code
+        done = subprocess.run([bin_dir / "ctrun", "--no-python", "test", "-t", str(fd)],
+                              stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL,
+                              timeout=training.PATIENCE)
+        assert done.returncode == code
     ctrun = start(bin_dir / "ctrun", bin_dir / "fake-worker", f"on={int(signal.SIGWINCH)}:7",
                   f"touch={ready}", "hang", preexec_fn=lambda: os.dup2(slave, 1))
     wait_for(ready.exists)
