@@ -59,8 +59,8 @@ static int rotate(struct writer_file *file)
 
     ASSERT(file->path);
     older = mem_printf("%s.1", file->path);
-    rv = rename(file->path, older) < 0 ? -errno : 0;
-    mem_free(older);
+    rv = rename(file->path, older) < 0 && errno != ENOENT ? -errno : 0;
+    mem_free(older); /* ENOENT: it has been, and the new one could not be begun then */
     if (rv == 0) {
         fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
         rv = fd < 0 ? -errno : 0;

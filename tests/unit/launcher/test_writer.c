@@ -7,9 +7,13 @@
 #include "common/check.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { QUEUE_MAX = 64 * 1024, BOUND_S = 60 };
@@ -125,6 +129,55 @@ static void where_there_is_no_thread_left_lines_are_written_all_the_same(void **
     child_run(without_thread);
 }
 
+static bool holds(const char *path, const char *expected)
+{
+    char text[64] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+    (void)unlink(path);
+    return n >= 0 && strcmp(text, expected) == 0;
+}
+
+/* For as long as the second line is written. */
+static void without_descriptors(void)
+{
+    char path[] = "/tmp/ctrun-writer-XXXXXX";
+    char older[sizeof(path) + 2];
+    struct rlimit before;
+    struct rlimit none;
+    struct writer_file *file;
+    struct writer *w;
+    int fd = mkstemp(path);
+    bool older_is_whole;
+    bool newer_is_whole;
+
+    CHECK(fd >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = 0;
+    forbid_threads();
+    w = writer_new(QUEUE_MAX, NULL, NULL);
+    file = writer_open(w, path, 8);
+    writer_append(w, file, "first\n", 6);
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    writer_append(w, file, "lost\n", 5);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    writer_append(w, file, "again\n", 6);
+    writer_close(w, file);
+    writer_end(w);
+    writer_free(w);
+    (void)snprintf(older, sizeof(older), "%s.1", path);
+    older_is_whole = holds(older, "first\n");
+    newer_is_whole = holds(path, "again\n");
+    CHECK(older_is_whole && newer_is_whole);
+}
+
+static void file_that_could_not_be_begun_once_is_begun_later(void **state)
+{
+    (void)state;
+    child_run(without_descriptors);
+}
+
 struct hand {
     struct writer *writer;
     struct writer_file *file;
@@ -216,6 +269,7 @@ int main(void)
         cmocka_unit_test(who_has_nothing_to_write_needs_no_thread),
         cmocka_unit_test(a_line_is_written_by_a_thread_that_tells_of_marks_and_its_end),
         cmocka_unit_test(where_there_is_no_thread_left_lines_are_written_all_the_same),
+        cmocka_unit_test(file_that_could_not_be_begun_once_is_begun_later),
         cmocka_unit_test(who_works_in_the_threads_place_does_it_for_all_and_alone),
     };
 
