@@ -43,6 +43,7 @@
 #include <stdbool.h>
 
 #define MSG_MAGIC "ctrunA1\n" /* 8 bytes */
+#define MSG_NO_ID "none"      /* of a job that nobody has named, as torchrun has it */
 
 /* HELLO's first field, alike on both sides. It goes up with every change of what is on
  * the wire: a field, its width or limit, a message. HELLO and REFUSED keep their shape,

@@ -243,7 +243,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .max_nodes = s->options->max_nodes,
         .serving = s->options->serving,
         .is_static = s->options->is_static,
-        .is_anonymous = strcmp(s->options->rdzv_id, LAUNCH_NO_ID) == 0,
+        .is_anonymous = strcmp(s->options->rdzv_id, MSG_NO_ID) == 0,
         .arg = s,
         .on_connected = on_connected,
         .on_failed = on_connect_failed,

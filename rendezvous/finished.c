@@ -78,8 +78,8 @@ bool finished_is_late(const struct finished_job *past, const struct msg_hello *h
                            hello->max_nodes == past->max_nodes &&
                            hello->max_restarts == past->max_restarts;
 
-    return hello->generation == 0 && is_same_command &&
-           past->n_members < past->max_nodes &&
+    return strcmp(past->id, MSG_NO_ID) != 0 && hello->generation == 0 &&
+           is_same_command && past->n_members < past->max_nodes &&
            now_ms - past->noted_ms < FINISHED_LATE_MS &&
            !members_may_have(&past->members, key);
 }

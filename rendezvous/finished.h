@@ -37,6 +37,7 @@ void finished_note(struct finished *f, const struct job *job, uint64_t now_ms);
 
 /* True for a node that has seen nothing of the job, comes soon after its end, and was
  * never in it though there was room: it is late, not the first of the job begun anew.
+ * Not for jobs that nobody has named: any two of them have the same id.
  * `key` as of members. */
 bool finished_is_late(const struct finished_job *past, const struct msg_hello *hello,
                       uint64_t key, uint64_t now_ms);

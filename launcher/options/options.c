@@ -2,6 +2,7 @@
 #include "launcher/options/options_core.h"
 
 #include "common/mem.h"
+#include "common/msg.h"
 #include "common/str.h"
 
 #include <stdio.h>
@@ -64,7 +65,7 @@ static int parse_launch(int argc, char *const *argv, char *const *env,
     struct parse p = {.o = {.min_nodes = 1,
                             .max_nodes = 1,
                             .nproc = 1,
-                            .rdzv_id = LAUNCH_NO_ID,
+                            .rdzv_id = MSG_NO_ID,
                             .role = "default",
                             .node_rank = -1,
                             .shutdown_s = DEFAULT_SHUTDOWN_S}};

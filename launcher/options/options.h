@@ -15,8 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define LAUNCH_NO_ID "none" /* --rdzv-id where none was given, as torchrun has it */
-
 /* Who serves the rendezvous at the endpoint. */
 enum rdzv_serving {
     RDZV_SERVE_OWN_ADDRESS, /* this node, if it has the endpoint's address */

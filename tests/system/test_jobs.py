@@ -56,14 +56,19 @@ def test_jobs_of_different_names_share_an_endpoint(launch, free_port, wait_for, 
         assert sorted(a.out() for a in agents) == [f"{job} 0\n", f"{job} 1\n"]
 
 
-def test_node_that_comes_late_is_told_how_its_job_ended(start_server, launch):
+@pytest.mark.parametrize("name", ["job", None])
+def test_node_that_comes_late_is_told_how_its_job_ended(start_server, launch, name):
+    """A job without a name is begun anew: it may be any."""
     port = start_server().ports[0]
     agents = []
     for rank in range(2):
         agents.append(launch("exit=3", options=[
             "--nnodes=1:2", f"--node-rank={rank}", f"--rdzv-endpoint=127.0.0.1:{port}",
-            "--rdzv-conf=last_call_timeout=1"]))
+            "--rdzv-conf=last_call_timeout=1", *([f"--rdzv-id={name}"] if name else [])]))
         assert agents[rank].wait() == 3
     assert "Root Cause" in agents[0].err()
-    assert len(agents[1].err().splitlines()) == 1
-    assert "job none is over: it ended with exit code 3" in agents[1].err()
+    if name:
+        assert len(agents[1].err().splitlines()) == 1
+        assert "job job is over: it ended with exit code 3" in agents[1].err()
+    else:
+        assert "Root Cause" in agents[1].err()
