@@ -2,6 +2,7 @@
 
 #include "common/err.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -61,6 +62,21 @@ int str_parse_double(const char *text, double *ret)
     return 0;
 }
 
+/* A scope ("%eth0") behind it is its user's business. */
+static bool is_ipv6(const char *text)
+{
+    char copy[INET6_ADDRSTRLEN];
+    struct in6_addr addr;
+    size_t len = strcspn(text, "%");
+
+    if (len >= sizeof(copy)) {
+        return false;
+    }
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    return inet_pton(AF_INET6, copy, &addr) == 1;
+}
+
 /* Splits at the port's colon; an unbracketed address with two colons has no port. */
 static int split_host_port(const char *text, size_t *ret_skip, size_t *ret_len,
                            const char **ret_port)
@@ -81,6 +97,8 @@ static int split_host_port(const char *text, size_t *ret_skip, size_t *ret_len,
     } else if (colon && !strchr(colon + 1, ':')) {
         *ret_len = (size_t)(colon - text);
         *ret_port = colon + 1;
+    } else if (colon && !is_ipv6(text)) {
+        return ERR_INVALID;
     } else {
         *ret_len = strlen(text);
     }

@@ -218,6 +218,15 @@ static const char *choose_prefix(const struct launch_options *o)
     return o->prefix || !text || *text == '\0' ? o->prefix : text;
 }
 
+static void on_cut(void *arg)
+{
+    struct supervisor *s = arg;
+
+    s->was_cut = true;
+    log_warn("nobody reads what the workers say: the end of it is in their files only",
+             "path=%s", s->logs.path[0] != '\0' ? s->logs.path : "none");
+}
+
 static int open_parts(struct supervisor *s, struct errmsg *msg)
 {
     const struct launch_options *o = s->options;
@@ -233,6 +242,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .host = s->host,
         .filters = {o->filters[0], o->filters[1]},
         .on_resized = supervisor_on_resized,
+        .on_cut = on_cut,
         .arg = s,
     };
     struct rdzv_client_config client = {
@@ -414,6 +424,15 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
     return 0;
 }
 
+/* Whether there may be something to look for in files that nobody asked for: not where
+ * the user has stopped the job, and no report names them. */
+static bool keeps_logs(const struct supervisor *s)
+{
+    bool was_stopped = s->exit_code > EXIT_SIGNAL && !s->report;
+
+    return s->was_cut || (!was_stopped && (s->exit_code != 0 || s->has_failed_worker));
+}
+
 /* The loop, until nothing is open any more. */
 static void run(struct supervisor *s)
 {
@@ -424,7 +443,7 @@ static void run(struct supervisor *s)
     rv = uv_loop_close(&s->loop);
     ASSERT(rv == 0);
     own_lines_stop();
-    log_folder_end(&s->logs, s->exit_code == 0 && !s->has_failed_worker);
+    log_folder_end(&s->logs, !keeps_logs(s));
     agent_free(s->agent);
     mem_free(s->slots);
 }
@@ -451,7 +470,8 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
         launch_options_make_id(options, uuid);
     }
     supervisor_hold_signals(s);
-    (void)signal(SIGPIPE, SIG_IGN); /* a known signal */
+    (void)signal(SIGPIPE, SIG_IGN); /* known signals */
+    (void)signal(SIGXFSZ, SIG_IGN); /* EFBIG says as much */
     rv = supervisor_resolve(s, (uint32_t)random[1], &msg);
     if (rv == 0) {
         rv = uv_loop_init(&s->loop);

@@ -76,6 +76,7 @@ struct supervisor {
     char local_addr[MSG_ADDR_MAX]; /* as --local-addr resolves; "": not given */
     char self_dir[PATH_MAX];
     struct log_folder logs;
+    bool was_cut;               /* nobody took what the workers said last */
     bool has_failed_worker;     /* some time: what it said is kept */
     char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
     struct worker_command command;

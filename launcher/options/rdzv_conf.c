@@ -166,6 +166,15 @@ static const char *skip_blanks(const char *text)
     return text + strspn(text, " \t");
 }
 
+/* Cuts `text` to `len`, and the blanks before that. */
+static void end_without_blanks(char *text, size_t len)
+{
+    while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t')) {
+        len--;
+    }
+    text[len] = '\0';
+}
+
 int rdzv_conf_parse(const char *value, struct rdzv_conf *ret, struct errmsg *msg)
 {
     struct rdzv_conf conf = {.serving = RDZV_SERVE_OWN_ADDRESS};
@@ -183,9 +192,9 @@ int rdzv_conf_parse(const char *value, struct rdzv_conf *ret, struct errmsg *msg
                               value);
         }
         memcpy(pair, text, len);
-        pair[len] = '\0';
-        pair[key_len] = '\0';
-        rv = set_conf(&conf, pair, pair + key_len + 1, msg);
+        end_without_blanks(pair, len);
+        end_without_blanks(pair, key_len);
+        rv = set_conf(&conf, pair, skip_blanks(pair + key_len + 1), msg);
         if (rv < 0) {
             return rv;
         }

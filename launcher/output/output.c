@@ -62,7 +62,8 @@ static void take_config(struct output *o, const struct output_config *config)
     o->makes_files_late = config->makes_files_late;
     o->max_size = config->max_size;
     o->on_resized = config->on_resized;
-    o->resized_arg = config->arg;
+    o->on_cut = config->on_cut;
+    o->config_arg = config->arg;
     if (config->redirects) {
         o->redirects = *config->redirects;
     }
@@ -187,6 +188,15 @@ static bool gets_on(struct output *o, uint64_t *progress, unsigned *n_waits)
     return has_moved && ++*n_waits < MAX_WAITS;
 }
 
+/* Nobody takes what was said. */
+static void note_cut(struct output *o)
+{
+    if (!o->was_cut && o->on_cut) {
+        o->on_cut(o->config_arg);
+    }
+    o->was_cut = true;
+}
+
 static void on_close_bound(uv_timer_t *timer)
 {
     struct slot *s = timer->data;
@@ -196,10 +206,14 @@ static void on_close_bound(uv_timer_t *timer)
     }
     for (size_t i = 0; i < 2; i++) {
         if (s->streams[i].fd >= 0) {
+            if (s->streams[i].is_paused) {
+                note_cut(s->output);
+            }
             end_stream(&s->streams[i]);
         }
     }
     if (s->state == SLOT_FLUSHING) {
+        note_cut(s->output);
         close_handles(s);
     }
 }
@@ -533,6 +547,7 @@ static void on_stop_bound(uv_timer_t *timer)
     struct output *o = timer->data;
 
     if (!gets_on(o, &o->progress, &o->n_waits)) {
+        note_cut(o);
         free_writers(o);
     }
 }

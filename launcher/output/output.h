@@ -40,6 +40,7 @@ struct output_config {
                                lines of teed streams also go to <log_base>/attempt_<g>/
                                filtered_{stdout,stderr}.log, of all ranks */
     void (*on_resized)(void *arg); /* the workers' terminals have another size; NULL */
+    void (*on_cut)(void *arg); /* once: nobody takes what the workers said last; NULL */
     void *arg;
 };
 

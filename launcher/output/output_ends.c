@@ -42,7 +42,7 @@ static void on_resized(uv_signal_t *handle, int signal)
         }
     }
     if (o->on_resized) {
-        o->on_resized(o->resized_arg);
+        o->on_resized(o->config_arg);
     }
 }
 

@@ -102,7 +102,9 @@ struct output {
     bool watches_size;
     uv_signal_t resized;
     void (*on_resized)(void *arg);
-    void *resized_arg;
+    void (*on_cut)(void *arg);
+    bool was_cut;
+    void *config_arg;
     struct buf lines; /* those being given their prefix */
     uv_async_t wake;
     uv_timer_t timer;  /* the bound on the writers' end */

@@ -69,6 +69,7 @@ def test_exception_comes_before_the_end_of_a_rank_that_missed_its_peer(start, bi
         "if os.environ['RANK'] == '0':\n"
         "    while not os.path.exists(flag):\n"
         "        time.sleep(0.01)\n"
+        "    time.sleep(0.1)  # longer than the tick by which files are dated\n"
         "    sys.exit(4)  # lost its peer\n"
         "with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as f:\n"
         "    json.dump({'message': 'no luck'}, f)\n"

@@ -25,6 +25,28 @@ def run(bin_dir, tmp_path):
     return run
 
 
+@pytest.fixture
+def start_stalled(bin_dir, tmp_path):
+    """start_stalled(*program) starts one worker whose output nobody reads."""
+    (tmp_path / "tmp").mkdir()
+    ours, theirs = os.pipe()
+    started = []
+
+    def begin(*program):
+        started.append(subprocess.Popen(
+            [bin_dir / "ctrun", "--standalone", *program], text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+            stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE))
+        os.close(theirs)
+        return started[-1]
+
+    yield begin
+    os.close(ours)
+    for process in started:
+        process.kill()
+        process.wait()
+
+
 def files_in(folder):
     return {str(f.relative_to(folder)).split("/", 1)[1]: f.read_text()
             for f in folder.rglob("*") if f.is_file()}
@@ -60,6 +82,33 @@ def test_output_of_what_failed_is_kept_and_named(run, tmp_path):
     # a worker that failed on the way is remembered though the job ended well
     assert run(["--max-restarts=1"], *WORDS, "--on", "restart=0", "exit=3")[0] == 0
     assert len(list((tmp_path / "tmp").iterdir())) == 2
+
+
+def test_words_that_nobody_reads_are_kept_and_that_is_said(start_stalled, tmp_path):
+    ctrun = start_stalled("seq", "60000")
+    assert ctrun.wait(timeout=training.PATIENCE) == 0
+    (kept,) = (tmp_path / "tmp").iterdir()
+    assert f"the end of it is in their files only path={kept}" in ctrun.stderr.read()
+    assert files_in(kept.parent)["attempt_1/0/stdout.log"].endswith("\n60000\n")
+
+
+def test_run_that_was_stopped_leaves_no_files_that_nobody_names(start, bin_dir, tmp_path, wait_for):
+    (tmp_path / "tmp").mkdir()
+    ready = tmp_path / "ready"
+    ctrun = start(bin_dir / "ctrun", bin_dir / "fake-worker", "print=hello", f"touch={ready}", "hang",
+                  env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
+    wait_for(ready.exists)
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_limit_on_the_size_of_files_ends_no_job(bin_dir, tmp_path):
+    done = subprocess.run(["sh", "-c", f"ulimit -f 100; exec {bin_dir}/ctrun seq 20000"],
+                          env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True,
+                          text=True, timeout=training.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\n20000\n") and "File too large" in done.stderr
 
 
 def test_worker_of_a_terminal_has_one_and_is_told_its_new_size(start, bin_dir, wait_for, tmp_path):

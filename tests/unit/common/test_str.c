@@ -2,6 +2,7 @@
 
 #include "tests/lib/cmocka.h"
 
+#include "common/err.h"
 #include "common/str.h"
 
 #include <string.h>
@@ -43,6 +44,21 @@ static void host_that_was_written_is_read_again(void **state)
     }
 }
 
+static void colons_that_are_no_address_are_no_host(void **state)
+{
+    static const char *const texts[] = {"http://a:29400", "a:b:c", "::1:29400",
+                                        "a:1:2"};
+    char host[64];
+    int port;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        assert_int_equal(str_parse_host_port(texts[i], host, sizeof(host), &port),
+                         ERR_INVALID);
+    }
+    assert_int_equal(str_parse_host_port("fe80::1%eth0", host, sizeof(host), &port), 0);
+}
+
 static void variable_is_found_by_its_whole_name(void **state)
 {
     char texts[][8] = {"AB=1", "A", "A=", "B=2=3", "B=4"};
@@ -60,6 +76,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ipv6_addresses_stand_in_brackets_before_a_port),
         cmocka_unit_test(host_that_was_written_is_read_again),
+        cmocka_unit_test(colons_that_are_no_address_are_no_host),
         cmocka_unit_test(variable_is_found_by_its_whole_name),
     };
 

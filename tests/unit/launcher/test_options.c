@@ -209,8 +209,8 @@ static void static_world_is_at_master_addr_and_port(void **state)
     assert_string_equal(o.rdzv_host, "fd00::1");
     assert_int_equal(o.node_rank, 0);
     assert_int_equal(o.serving, RDZV_SERVE_OWN_ADDRESS); /* it did not say so itself */
-    ACCEPT(&o, "--nnodes=2", "--node_rank=1", "--rdzv-conf=is_host=1,join_timeout=5",
-           "a");
+    ACCEPT(&o, "--nnodes=2", "--node_rank=1",
+           "--rdzv-conf= is_host =1 , join_timeout = 5 ", "a");
     assert_string_equal(o.rdzv_host, "127.0.0.1");
     assert_int_equal(o.rdzv_port, 29500);
     assert_int_equal(o.serving, RDZV_SERVE_ALWAYS);
