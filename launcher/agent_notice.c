@@ -84,7 +84,7 @@ static void say_joining(struct agent *a)
         (void)snprintf(also, sizeof(also), " (also waiting here: job %s)",
                        a->also_waiting);
     }
-    if (route.is_served_here && n == 1) {
+    if (route.is_served_here && n == 1 && a->generation == 0) { /* nobody was lost */
         agent_say(a, LOG_LEVEL_INFO,
                   "this node hosts the rendezvous at %s itself, and nobody else has "
                   "joined job %s%s: --rdzv-endpoint and --rdzv-id must be the same on "

@@ -39,6 +39,20 @@ static void a_node_that_hosts_the_rendezvous_and_is_alone_says_so(void **state)
     agent_rig_release(&rig);
 }
 
+static void a_node_that_has_lost_the_others_does_not_suspect_their_command(void **state)
+{
+    WITH_RIG(1, false);
+
+    rig.agent->config.min_nodes = 2;
+    rig.agent->generation = 1;
+    rig.route.is_served_here = true;
+    join(&rig, 1, "");
+    agent_rig_pass(&rig, 1500);
+    agent_rig_expect_said(&rig, "joined job job at there:1; waiting for 1 more of 2 "
+                                "nodes, for 59 s at most");
+    agent_rig_release(&rig);
+}
+
 static void a_node_with_others_says_how_many_are_missing(void **state)
 {
     WITH_RIG(1, false);
@@ -197,6 +211,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_that_hosts_the_rendezvous_and_is_alone_says_so),
+        cmocka_unit_test(
+            a_node_that_has_lost_the_others_does_not_suspect_their_command),
         cmocka_unit_test(a_node_with_others_says_how_many_are_missing),
         cmocka_unit_test(another_job_that_waits_there_is_named),
         cmocka_unit_test(an_attempt_without_an_answer_is_described),
