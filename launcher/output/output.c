@@ -205,11 +205,13 @@ static void on_close_bound(uv_timer_t *timer)
         return; /* the timer repeats */
     }
     for (size_t i = 0; i < 2; i++) {
-        if (s->streams[i].fd >= 0) {
-            if (s->streams[i].is_paused) {
-                note_cut(s->output);
-            }
-            end_stream(&s->streams[i]);
+        struct stream *st = &s->streams[i];
+
+        if (st->fd >= 0 && st->is_paused) {
+            note_cut(s->output);
+        }
+        if (st->fd >= 0) {
+            end_stream(st);
         }
     }
     if (s->state == SLOT_FLUSHING) {
