@@ -197,6 +197,16 @@ static void note_cut(struct output *o)
     o->was_cut = true;
 }
 
+static void drain_stream(struct stream *st);
+
+/* Its reader is waited for no more; its file gets what the pipe still holds. */
+static void cut_stream(struct stream *st)
+{
+    note_cut(st->slot->output);
+    st->is_cut = true;
+    drain_stream(st);
+}
+
 static void on_close_bound(uv_timer_t *timer)
 {
     struct slot *s = timer->data;
@@ -208,9 +218,8 @@ static void on_close_bound(uv_timer_t *timer)
         struct stream *st = &s->streams[i];
 
         if (st->fd >= 0 && st->is_paused) {
-            note_cut(s->output);
-        }
-        if (st->fd >= 0) {
+            cut_stream(st);
+        } else if (st->fd >= 0) {
             end_stream(st);
         }
     }
@@ -272,7 +281,7 @@ static bool read_piece(struct stream *st)
     bool is_draining = st->slot->state == SLOT_DRAINING;
     ssize_t n;
 
-    if (slot_is_held_up(st)) {
+    if (!st->is_cut && slot_is_held_up(st)) {
         (void)uv_poll_stop(&st->poll);
         st->is_paused = true;
         return false;
@@ -398,6 +407,7 @@ static void open_stream(struct slot *s, struct stream *st, int fd)
 
     ASSERT(rv == 0); /* a pipe can be polled */
     st->fd = fd;
+    st->is_cut = false;
     st->poll.data = st;
     closer_opened(&s->closer);
     poll_stream(st);

@@ -42,6 +42,7 @@ struct stream {
     uv_poll_t poll;
     int fd;         /* our end; -1: ended */
     bool is_paused; /* a writer is full */
+    bool is_cut;    /* … and is waited for no more */
     size_t left;    /* DRAINING: what may still be read */
     bool is_pty;
     bool is_silent;  /* its part has been there for a while */

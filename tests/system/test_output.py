@@ -92,6 +92,14 @@ def test_words_that_nobody_reads_are_kept_and_that_is_said(start_stalled, tmp_pa
     assert files_in(kept.parent)["attempt_1/0/stdout.log"].endswith("\n60000\n")
 
 
+def test_file_has_what_a_worker_ended_with_in_front_of_a_reader_that_stalls(start_stalled, tmp_path):
+    size = (8 << 20) + 32768  # what may wait for the console, and half a pipe
+    ctrun = start_stalled(f"--log-dir={tmp_path}/logs", "seq", "-f", "%07.0f", str(size // 8))
+    assert ctrun.wait(timeout=training.PATIENCE) == 0
+    assert "in their files only" in ctrun.stderr.read()
+    assert len(files_in(tmp_path / "logs")["attempt_1/0/stdout.log"]) == size
+
+
 def test_run_that_was_stopped_leaves_no_files_that_nobody_names(start, bin_dir, tmp_path, wait_for):
     (tmp_path / "tmp").mkdir()
     ready = tmp_path / "ready"
