@@ -22,6 +22,14 @@
  *     │ RANK_ENDED, STOPPED                 │
  *     │────────────────────────────────────►│
  *     │◄──────────── STOP (abort | leave), REPORT, CLOSED (exit code)
+ *     │◄──────────── DRAIN, INSPECT         │
+ *     │ INSPECTED                           │
+ *     │────────────────────────────────────►│
+ *
+ *   operator                             service
+ *     │ OPERATOR (who), ASK (verb, job)     │
+ *     │────────────────────────────────────►│
+ *     │◄──────────── ANSWER … or REFUSED    │
  *
  *   Session      a number the service gives; a reconnecting agent brings it back. A
  *                service that does not know it says so by a new session: the old
@@ -48,7 +56,7 @@
 /* HELLO's first field, alike on both sides. It goes up with every change of what is on
  * the wire: a field, its width or limit, a message. HELLO and REFUSED keep their shape,
  * or the two could not say so to each other. */
-enum { MSG_VERSION = 4 };
+enum { MSG_VERSION = 5 };
 
 enum {
     MSG_MAGIC_SIZE = 8,
@@ -67,6 +75,8 @@ enum {
 };
 
 enum stop_mode { STOP_ABORT, STOP_LEAVE };
+enum hang_policy { ON_HANG_RESTART, ON_HANG_REPORT };
+enum inspect_what { INSPECT_HANG, INSPECT_LOG };
 
 /* Fields: U(bits, name) unsigned, I(name) int32, T(size, name) text with its
  * terminator, B(name) bytes: borrowed from the frame when decoded, from the caller when
@@ -90,7 +100,8 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     U(32, nproc)                                                          \
     U(32, max_restarts)                                                   \
     I(node_rank) /* --node-rank, -1: not given */                         \
-    U(32, last_call_ms)
+    U(32, last_call_ms)                                                   \
+    U(8, on_hang) /* enum hang_policy: the job's */
 
 #define MSG_WELCOME_FIELDS(U, I, T, B) \
     U(64, session)                     \
@@ -198,12 +209,15 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     U(8, accepted)                      \
     T(MSG_TEXT_MAX, text)
 
-#define MSG_PROGRESS_FIELDS(U, I, T, B) \
-    U(64, generation)                   \
-    U(32, rank)                         \
-    U(64, step)                         \
-    U(32, tok_s)                        \
-    T(32, phase)
+#define MSG_PROGRESS_FIELDS(U, I, T, B)                                           \
+    U(64, generation)                                                             \
+    U(32, rank)                                                                   \
+    U(64, step)                                                                   \
+    U(32, tok_s)                                                                  \
+    T(32, phase)                                                                  \
+    T(32, loss)   /* a number; "": not known */                                   \
+    I(waits_for)  /* the rank that it waits for, -1: none, or it does not know */ \
+    U(32, age_ms) /* between the report and this message */
 
 #define MSG_STORE_FIELDS(U, I, T, B)                           \
     U(64, generation)                                          \
@@ -254,6 +268,52 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     U(32, exit_code)                  \
     T(MSG_TEXT_MAX, text)
 
+/* An operator's connection begins with this in HELLO's place; `who` is for the log. */
+#define MSG_OPERATOR_FIELDS(U, I, T, B)            \
+    U(16, version) /* as in HELLO, first, alike */ \
+    T(MSG_ID_MAX, who)
+
+/* What an operator wants: `verb` status, ps, events, logs, cancel, drain, history. */
+#define MSG_ASK_FIELDS(U, I, T, B)                                        \
+    U(64, request)                                                        \
+    T(32, verb)                                                           \
+    T(MSG_ID_MAX, job) /* "": all, or the only one */                     \
+    T(MSG_ID_MAX, arg) /* drain: the node */                              \
+    I(rank)            /* logs; -1: all */                                \
+    U(8, follow)       /* the answer goes on until the connection ends */ \
+    U(64, after)       /* events: those with a larger number */
+
+/* JSON, in as many pieces as it takes; lines of JSON where it follows. `exit_code`: of
+ * the verb, with a text for people in the body when it is not 0. */
+#define MSG_ANSWER_FIELDS(U, I, T, B) \
+    U(64, request)                    \
+    U(8, more)                        \
+    U(32, exit_code)                  \
+    B(body)
+
+/* To an agent: leave as after SIGTERM, and end with 0. */
+#define MSG_DRAIN_FIELDS(U, I, T, B) T(MSG_TEXT_MAX, text) /* why, for people */
+
+/* To an agent: what does this rank of yours do (INSPECT_HANG), what has it said
+ * (INSPECT_LOG: its log from `offset` on, or the end of it where that is UINT64_MAX). */
+#define MSG_INSPECT_FIELDS(U, I, T, B) \
+    U(64, generation)                  \
+    U(64, request)                     \
+    U(32, rank)                        \
+    U(8, what) /* enum inspect_what */ \
+    U(64, offset)                      \
+    U(8, follow)
+
+#define MSG_INSPECTED_FIELDS(U, I, T, B)                                            \
+    U(64, generation)                                                               \
+    U(64, request)                                                                  \
+    U(32, rank)                                                                     \
+    U(8, more)    /* further pieces of the same answer follow */                    \
+    U(8, stuck)   /* INSPECT_HANG: it is stopped, or computes, while others wait */ \
+    T(32, state)  /* INSPECT_HANG: of the process, as proc(5) has it */             \
+    U(64, offset) /* INSPECT_LOG: of the body's first byte */                       \
+    B(body)       /* the stack, or the log */
+
 /* X(NAME, name, number) */
 #define MSG_MAP(X)                  \
     X(HELLO, hello, 1)              \
@@ -277,7 +337,13 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
     X(STORE_CLOSE, store_close, 19) \
     X(STORE_REPLY, store_reply, 20) \
     X(REPORT, report, 21)           \
-    X(CLOSED, closed, 22)
+    X(CLOSED, closed, 22)           \
+    X(OPERATOR, operator, 23)       \
+    X(ASK, ask, 24)                 \
+    X(ANSWER, answer, 25)           \
+    X(DRAIN, drain, 26)             \
+    X(INSPECT, inspect, 27)         \
+    X(INSPECTED, inspected, 28)
 
 #define MSG_ENUM(NAME, name, number) MSG_##NAME = (number),
 enum msg_type { MSG_MAP(MSG_ENUM) };

@@ -439,6 +439,12 @@ static int on_message(struct agent *a, const struct msg *m)
     case MSG_STORE:
     case MSG_STORE_CLOSE:
     case MSG_STORE_REPLY:
+    case MSG_OPERATOR:
+    case MSG_ASK:
+    case MSG_ANSWER:
+    case MSG_DRAIN:
+    case MSG_INSPECT:
+    case MSG_INSPECTED:
         break;
     }
     return ERR_PROTOCOL;

@@ -488,7 +488,8 @@ static void on_progress(struct agent *a, uint32_t slot, const struct control *c)
                     .u.progress = {.generation = a->generation,
                                    .rank = a->first_rank + slot,
                                    .step = c->step,
-                                   .tok_s = c->tok_s}};
+                                   .tok_s = c->tok_s,
+                                   .waits_for = -1}};
 
     w->step = c->step;
     if (!is_new_phase && w->progress_ms != 0 &&

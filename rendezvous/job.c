@@ -439,6 +439,12 @@ static uint64_t generation_of(const struct msg *m)
     case MSG_STORE_REPLY:
     case MSG_REPORT:
     case MSG_CLOSED:
+    case MSG_OPERATOR:
+    case MSG_ASK:
+    case MSG_ANSWER:
+    case MSG_DRAIN:
+    case MSG_INSPECT:
+    case MSG_INSPECTED:
         break;
     }
     return 0;

@@ -9,6 +9,7 @@
 #include "common/msg.h"
 
 struct job_event;
+struct record;
 struct service;
 
 struct service_sink {
@@ -19,6 +20,8 @@ struct service_sink {
     void (*close)(void *arg, uint64_t conn);
     /* What becomes of a job; NULL: nobody wants to know. */
     void (*note)(void *arg, const struct job_event *e);
+    /* What has changed of the durable state (record.h); NULL: nothing is kept. */
+    void (*save)(void *arg, const struct record *r);
 };
 
 struct service_config {
