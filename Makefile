@@ -16,12 +16,12 @@ BIN_launcher   := ctrun
 BIN_worker     := ctrun-worker
 # Start-up time is a promise: ctrun links neither oneDNN nor anything else that it can do without.
 LIBS_common     := -luv -lyaml
-LIBS_rendezvous := -luv -lyaml -lm
+LIBS_rendezvous := -luv -lyaml -lsqlite3 -lm
 LIBS_launcher   := -luv -ljansson -lm
 LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
 
 # what a bare Debian 12 lacks, to build and to test
-PACKAGES_BUILD := gcc make libc6-dev libuv1-dev libyaml-dev libdnnl-dev libxxhash-dev libjansson-dev scdoc
+PACKAGES_BUILD := gcc make libc6-dev libuv1-dev libyaml-dev libdnnl-dev libxxhash-dev libjansson-dev libsqlite3-dev scdoc
 PACKAGES_TEST  := g++ clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-pytest \
                   python3-pytest-xdist python3-venv iproute2 nftables codespell shellcheck pmccabe gcovr git binutils
 PACKAGES_SOAK  := python3-torch # 1.13: an old client of the store; with what it needs 140 MB
@@ -65,8 +65,8 @@ $(O)/bin/$(BIN_$(1)): $(call objects,$(1)) $(O)/libcommon.a
 $(O)/lib$(1).a: $(filter-out %/main.c.o,$(call objects,$(1)))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
-# the server embedded in ctrun, without its command line (and the YAML that needs)
-$(O)/bin/ctrun: $(filter-out %/main.c.o %/rendezvous/options.c.o %/holder.c.o,$(call objects,rendezvous))
+# the server embedded in ctrun, without its command line (and the YAML that needs) and its database
+$(O)/bin/ctrun: $(filter-out %/main.c.o %/rendezvous/options.c.o %/holder.c.o $(O)/rendezvous/state%,$(call objects,rendezvous))
 
 $(O)/libcommon.a: $(call objects,common)
 $(O)/libtest.a: $(call objects,tests/lib)

@@ -1,0 +1,50 @@
+#ifndef RENDEZVOUS_DURABLE_H
+#define RENDEZVOUS_DURABLE_H
+
+/* What the server needs of a state that outlives it (state.h), as functions: ctrun,
+ * whose own servers keep everything in memory, links no database. All of them are
+ * called, and call back, on the loop's thread. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct errmsg;
+struct record;
+
+/* How much may still be written. */
+enum durable_space {
+    SPACE_FINE,
+    SPACE_LOW,  /* nothing new is begun, so that what runs can go on */
+    SPACE_SPENT /* the reserve is used up, too: only what must be kept is written */
+};
+
+/* Who uses it. */
+struct durable_user {
+    void *arg;
+    /* All that was handed over by commit is on the disk. */
+    void (*on_committed)(void *arg);
+    void (*on_space)(void *arg, enum durable_space space);
+};
+
+struct durable {
+    void *arg;
+    uint64_t cluster; /* of this state, for good */
+    uint64_t boot;    /* larger each time; on the disk once all is loaded */
+    /* To be added to the machine's clock (modulo 2^64): the service's own goes on where
+     * it was, also when the machine has started anew. */
+    uint64_t clock_offset_ms;
+
+    /* Hands out all records that are kept, in the order of their kinds. Once, before
+     * anything is saved. ERR_CORRUPT, and others: there is no going on. */
+    int (*load)(void *arg, void (*take)(void *taker, const struct record *r),
+                void *taker, struct errmsg *msg);
+    void (*use)(void *arg, const struct durable_user *user); /* copied */
+
+    /* Copies the record into the transaction that commit will begin. */
+    void (*save)(void *arg, const struct record *r);
+    /* Begins it, with all that was saved so far, unless there is nothing or another is
+     * on its way. True while one is: on_committed follows. */
+    bool (*commit)(void *arg);
+};
+
+#endif

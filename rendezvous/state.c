@@ -1,0 +1,485 @@
+/* Happy path: 1. records gather in `next`; 2. commit hands them to the thread as
+ * `writing`; 3. the thread writes them and wakes the loop; 4. the user goes on. */
+
+#include "rendezvous/state.h"
+
+#include "rendezvous/state_batch.h"
+#include "rendezvous/state_db.h"
+#include "rendezvous/state_dir.h"
+
+#include "common/clock.h"
+#include "common/exit_code.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/str.h"
+#include "common/table.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <uv.h>
+
+enum {
+    TIDY_MS = 1000,       /* between looks at what is to be tidied */
+    KEEP_BYTES = 1 << 20, /* of the memory of a batch, when it is written */
+};
+
+struct state {
+    struct state_config config; /* `dir` is not kept */
+    struct state_dir dir;
+    struct state_db *db; /* the thread's, once it runs */
+    struct durable durable;
+    struct durable_user user;
+    uv_async_t *wake; /* owned; freed by its closing */
+    struct buf next;
+    bool is_writing;         /* on_committed is owed */
+    enum durable_space told; /* to the user */
+
+    pthread_t thread;
+    bool is_running;
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t work;
+    struct buf writing;
+    bool has_work, is_written, is_ending;
+    enum durable_space space;
+};
+
+/* ---- the thread ---- */
+
+/* The last words: the disk knows what is true, and the next start reads it. */
+static _Noreturn void end_process(const struct state *s, int err, const char *text)
+{
+    log_error("the service's state cannot be written, so this process ends: what was "
+              "acknowledged is on the disk, and the next start goes on from there",
+              "dir=%s err=%s cause=\"%s\"", s->dir.path, err_name(err), text);
+    abort();
+}
+
+static uint64_t now_of(const struct state *s)
+{
+    return clock_ms() + s->durable.clock_offset_ms;
+}
+
+static void write_batch(struct state *s, struct bytes batch)
+{
+    struct errmsg msg = {""};
+    int rv = state_db_commit(s->db, batch, now_of(s), &msg);
+
+    if (rv == -ENOSPC && s->dir.has_reserve) {
+        rv = state_dir_give_reserve_up(&s->dir);
+        rv = rv == 0 ? state_db_commit(s->db, batch, now_of(s), &msg) : rv;
+    }
+    if (rv < 0) {
+        end_process(s, rv, msg.text);
+    }
+}
+
+/* Free space below the size of the reserve is little; a quarter more is enough again. */
+static enum durable_space look_at_space(struct state *s, enum durable_space before)
+{
+    uint64_t enough = s->dir.reserve_bytes;
+    uint64_t free_bytes = 0;
+    int rv = state_dir_free(&s->dir, &free_bytes);
+
+    enough += before == SPACE_FINE ? 0 : enough / 4;
+    if (rv == 0 && !s->dir.has_reserve && free_bytes >= enough + s->dir.reserve_bytes) {
+        rv = state_dir_make_reserve(&s->dir);
+        rv = rv == 0 ? state_dir_free(&s->dir, &free_bytes) : rv;
+    }
+    if (rv < 0 && rv != -ENOSPC) {
+        end_process(s, rv, "the folder cannot be looked at");
+    }
+    if (!s->dir.has_reserve) {
+        return SPACE_SPENT;
+    }
+    return free_bytes + state_db_free_bytes(s->db) < enough ? SPACE_LOW : SPACE_FINE;
+}
+
+/* Returns when it is to be called again. */
+static uint64_t tidy(struct state *s)
+{
+    struct errmsg msg = {""};
+    int rv = state_db_tidy(s->db, now_of(s), &msg);
+
+    if (rv < 0 && rv != -ENOSPC) {
+        end_process(s, rv, msg.text);
+    }
+    return clock_ms() + (rv == 1 ? 0 : TIDY_MS);
+}
+
+/* True when there is work, or the end has come; false at `until_ms`. */
+static bool wait_for_work(struct state *s, uint64_t until_ms)
+{
+    struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+                             .tv_nsec = (long)(until_ms % 1000) * 1000000};
+    int rv = 0;
+
+    while (!s->has_work && !s->is_ending && rv != ETIMEDOUT) {
+        rv = pthread_cond_timedwait(&s->work, &s->mutex, &until);
+        ASSERT(rv == 0 || rv == ETIMEDOUT);
+    }
+    return s->has_work || s->is_ending;
+}
+
+static void lock(struct state *s)
+{
+    int rv = pthread_mutex_lock(&s->mutex);
+
+    ASSERT(rv == 0);
+}
+
+static void unlock(struct state *s)
+{
+    int rv = pthread_mutex_unlock(&s->mutex);
+
+    ASSERT(rv == 0);
+}
+
+static void wake_loop(const struct state *s)
+{
+    int rv = uv_async_send(s->wake);
+
+    ASSERT(rv == 0); /* it is not closed before the thread has ended */
+}
+
+/* What the thread does with its lock given back. */
+static void work(struct state *s, bool has_work, uint64_t *tidy_ms)
+{
+    enum durable_space space = s->space; /* written by this thread alone */
+    bool is_changed;
+
+    if (has_work) {
+        write_batch(s, (struct bytes){buf_bytes(&s->writing), buf_len(&s->writing)});
+    }
+    if (!has_work || clock_ms() >= *tidy_ms || state_db_is_untidy(s->db)) {
+        *tidy_ms = tidy(s);
+    }
+    space = look_at_space(s, space);
+    lock(s);
+    is_changed = space != s->space;
+    s->space = space;
+    s->has_work = false;
+    s->is_written = s->is_written || has_work;
+    unlock(s);
+    if (has_work || is_changed) {
+        wake_loop(s);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct state *s = arg;
+    uint64_t tidy_ms = clock_ms() + TIDY_MS;
+    bool is_over = false;
+
+    while (!is_over) {
+        bool has_work;
+
+        lock(s);
+        (void)wait_for_work(s, tidy_ms); /* or until it is time to tidy */
+        has_work = s->has_work;
+        is_over = s->is_ending && !has_work;
+        unlock(s);
+        if (!is_over) {
+            work(s, has_work, &tidy_ms);
+        }
+    }
+    return NULL;
+}
+
+/* ---- the loop's side ---- */
+
+static void log_space(const struct state *s, enum durable_space space)
+{
+    unsigned long long mib = s->dir.reserve_bytes >> 20;
+
+    switch (space) {
+    case SPACE_FINE:
+        log_info("there is space for the service's state again", "dir=%s", s->dir.path);
+        break;
+    case SPACE_LOW:
+        log_error("the disk of the service's state is nearly full: new jobs and what "
+                  "jobs want to store are refused until there is space",
+                  "dir=%s needs_mib=%llu", s->dir.path, mib);
+        break;
+    case SPACE_SPENT:
+        log_error("the disk of the service's state is full, and the reserve is used: "
+                  "checkpoint commits are refused, too, until there is space",
+                  "dir=%s needs_mib=%llu", s->dir.path, 2 * mib + mib / 4);
+        break;
+    }
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    struct state *s = wake->data;
+    enum durable_space space;
+    bool is_written;
+
+    lock(s);
+    is_written = s->is_written;
+    s->is_written = false;
+    space = s->space;
+    unlock(s);
+    if (space != s->told) {
+        s->told = space;
+        log_space(s, space);
+        s->user.on_space(s->user.arg, space);
+    }
+    if (is_written) {
+        s->is_writing = false;
+        buf_clear(&s->writing);
+        if (s->writing.capacity > KEEP_BYTES) {
+            buf_release(&s->writing);
+        }
+        s->user.on_committed(s->user.arg);
+    }
+}
+
+static void use(void *arg, const struct durable_user *user)
+{
+    struct state *s = arg;
+
+    s->user = *user;
+}
+
+static void save(void *arg, const struct record *r)
+{
+    struct state *s = arg;
+
+    state_batch_add(&s->next, r);
+}
+
+static bool commit(void *arg)
+{
+    struct state *s = arg;
+    struct buf batch = s->next;
+
+    if (s->is_writing || buf_len(&batch) == 0) {
+        return s->is_writing;
+    }
+    s->next = s->writing; /* empty */
+    lock(s);
+    s->writing = batch;
+    s->has_work = true;
+    (void)pthread_cond_signal(&s->work); /* returns 0 always */
+    unlock(s);
+    s->is_writing = true;
+    return true;
+}
+
+static int start_thread(struct state *s, struct errmsg *msg)
+{
+    int rv = -pthread_create(&s->thread, NULL, run, s);
+
+    s->is_running = rv == 0;
+    return rv < 0 ? errmsg_thread(msg, rv, "cannot write the state") : 0;
+}
+
+/* What is wrong with the database, and the way out. */
+static int blame(const struct state *s, int err, struct errmsg *msg)
+{
+    struct errmsg why = *msg;
+
+    switch (err) {
+    case ERR_CORRUPT:
+        return errmsg_set(msg, err,
+                          "the state %.120s/state.db is damaged (%.160s), and nothing "
+                          "is made of it: put a copy in its place (state.db and "
+                          "state.db-wal together), or move both away to begin anew; "
+                          "the agents of running jobs then stop and form them again",
+                          s->dir.path, why.text);
+    case ERR_UNSUPPORTED:
+        return errmsg_set(msg, err,
+                          "the state %.120s/state.db is not used: %.200s; install what "
+                          "it belongs to, or give another --state-dir",
+                          s->dir.path, why.text);
+    case ERR_BUSY:
+        return errmsg_set(msg, err,
+                          "another program has the state %.160s/state.db open "
+                          "(sqlite3?): end it",
+                          s->dir.path);
+    default:
+        return errmsg_set(msg, err, "cannot use the state %.120s/state.db: %.300s",
+                          s->dir.path, why.text);
+    }
+}
+
+static int load(void *arg, void (*take)(void *taker, const struct record *r),
+                void *taker, struct errmsg *msg)
+{
+    struct state *s = arg;
+    int rv = state_db_load(s->db, take, taker, msg);
+
+    rv = rv == 0 ? state_db_begin(s->db, msg) : rv;
+    if (rv == -ENOSPC && s->dir.has_reserve) {
+        rv = state_dir_give_reserve_up(&s->dir);
+        rv = rv == 0 ? state_db_begin(s->db, msg) : rv;
+    }
+    if (rv < 0) {
+        return blame(s, rv, msg);
+    }
+    s->space = look_at_space(s, SPACE_FINE);
+    wake_loop(s); /* it tells */
+    return start_thread(s, msg);
+}
+
+/* ---- life ---- */
+
+/* Which clock this is: the kernel gives each start of the machine a name. 0: it cannot
+ * be read. */
+static uint64_t clock_name(void)
+{
+    char text[64];
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    size_t n = file ? fread(text, 1, sizeof(text), file) : 0;
+
+    if (file) {
+        (void)fclose(file); /* it was only read */
+    }
+    return n > 0 ? table_hash(text, n, 1) | 1 : 0;
+}
+
+static int open_db(struct state *s, struct errmsg *msg)
+{
+    char *path = mem_printf("%s/state.db", s->dir.path);
+    struct state_db_config config = {
+        .path = path,
+        .clock_ms = clock_ms(),
+        .clock_name = clock_name(),
+        .history_ms = s->config.history_ms,
+        .history_bytes = s->config.history_bytes,
+    };
+    int rv;
+
+    if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
+        rv = errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
+    } else {
+        rv = state_db_open(&config, &s->db, msg);
+    }
+    if (rv == -ENOSPC && s->dir.has_reserve) {
+        rv = state_dir_give_reserve_up(&s->dir);
+        rv = rv == 0 ? state_db_open(&config, &s->db, msg) : rv;
+    }
+    mem_free(path);
+    return rv < 0 ? blame(s, rv, msg) : 0;
+}
+
+static void init_thread(struct state *s)
+{
+    pthread_condattr_t attr;
+    int rv = pthread_mutex_init(&s->mutex, NULL);
+
+    rv |= pthread_condattr_init(&attr);
+    rv |= pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    rv |= pthread_cond_init(&s->work, &attr);
+    rv |= pthread_condattr_destroy(&attr);
+    ASSERT(rv == 0);
+}
+
+static int init_wake(struct state *s, struct errmsg *msg)
+{
+    int rv;
+
+    s->wake = mem_zalloc(sizeof(*s->wake));
+    rv = uv_async_init(s->config.loop, s->wake, on_wake);
+    if (rv < 0) {
+        mem_free(s->wake);
+        s->wake = NULL;
+        return errmsg_set(msg, rv, "cannot wake the loop: %s", err_text(rv));
+    }
+    s->wake->data = s;
+    uv_unref((uv_handle_t *)s->wake); /* alone it is no reason to go on */
+    return 0;
+}
+
+int state_open(const struct state_config *config, struct state **ret,
+               struct errmsg *msg)
+{
+    struct state *s = mem_zalloc(sizeof(*s));
+    const struct state_identity *identity;
+    int rv;
+
+    s->config = *config;
+    buf_init(&s->next, SIZE_MAX);
+    buf_init(&s->writing, SIZE_MAX);
+    init_thread(s);
+    rv = state_dir_open(&s->dir, config->dir, config->reserve_bytes, msg);
+    rv = rv == 0 ? open_db(s, msg) : rv;
+    rv = rv == 0 ? init_wake(s, msg) : rv;
+    if (rv < 0) {
+        state_close(s);
+        return rv;
+    }
+    identity = state_db_identity(s->db);
+    s->durable = (struct durable){.arg = s,
+                                  .cluster = identity->cluster,
+                                  .boot = identity->boot,
+                                  .clock_offset_ms = identity->clock_offset_ms,
+                                  .load = load,
+                                  .use = use,
+                                  .save = save,
+                                  .commit = commit};
+    *ret = s;
+    return 0;
+}
+
+const struct durable *state_durable(const struct state *s)
+{
+    return &s->durable;
+}
+
+static void end_thread(struct state *s)
+{
+    int rv;
+
+    lock(s);
+    s->is_ending = true;
+    (void)pthread_cond_signal(&s->work); /* returns 0 always */
+    unlock(s);
+    rv = pthread_join(s->thread, NULL);
+    ASSERT(rv == 0);
+    if (buf_len(&s->next) > 0) {
+        write_batch(s, (struct bytes){buf_bytes(&s->next), buf_len(&s->next)});
+    }
+}
+
+static void on_wake_closed(uv_handle_t *handle)
+{
+    mem_free(handle);
+}
+
+void state_close(struct state *s)
+{
+    if (s->is_running) {
+        end_thread(s);
+    }
+    if (s->wake) {
+        uv_close((uv_handle_t *)s->wake, on_wake_closed);
+    }
+    state_db_close(s->db);
+    state_dir_close(&s->dir);
+    (void)pthread_cond_destroy(&s->work);   /* nobody waits */
+    (void)pthread_mutex_destroy(&s->mutex); /* nobody holds it */
+    buf_release(&s->next);
+    buf_release(&s->writing);
+    mem_free(s);
+}
+
+int state_exit_code(int err)
+{
+    switch (err) {
+    case ERR_INVALID:
+    case ERR_BUSY:
+        return EXIT_MISTAKE;
+    case ERR_CORRUPT:
+    case ERR_UNSUPPORTED:
+        return EXIT_STATE;
+    default:
+        return EXIT_FAILURE; /* which a restart may mend */
+    }
+}

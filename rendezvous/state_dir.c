@@ -1,0 +1,166 @@
+#include "rendezvous/state_dir.h"
+
+#include "common/mem.h"
+#include "common/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char RESERVE[] = "reserve";
+
+static int open_folder(struct state_dir *d, struct errmsg *msg)
+{
+    struct stat st;
+
+    if (mkdir(d->path, 0700) < 0 && errno != EEXIST) {
+        return errmsg_set(msg, ERR_INVALID, "cannot make the folder %.200s: %s%s",
+                          d->path, err_text(-errno),
+                          errno == ENOENT ? " (make its parent first)" : "");
+    }
+    d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->fd < 0 || fstat(d->fd, &st) < 0) {
+        return errmsg_set(msg, ERR_INVALID, "cannot open the folder %.200s: %s",
+                          d->path, err_text(-errno));
+    }
+    if (st.st_uid != geteuid()) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "the folder %.200s is of another user (uid %u): state is kept "
+            "in a folder of one's own",
+            d->path, st.st_uid);
+    }
+    if ((st.st_mode & 077) != 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "others may enter the folder %.200s, and what jobs keep is "
+                          "secret: chmod 700 %.200s",
+                          d->path, d->path);
+    }
+    return 0;
+}
+
+static int blame_holder(const struct state_dir *d, struct errmsg *msg)
+{
+    char pid[16] = "";
+    ssize_t n = pread(d->lock_fd, pid, sizeof(pid) - 1, 0);
+
+    pid[MAX(n, 0)] = '\0';
+    pid[strcspn(pid, "\n")] = '\0';
+    return errmsg_set(
+        msg, ERR_BUSY,
+        "another ctrun-rendezvous (pid %s) keeps its state in %.200s: stop "
+        "it, or give this one another --state-dir",
+        pid[0] ? pid : "unknown", d->path);
+}
+
+static int take_lock(struct state_dir *d, struct errmsg *msg)
+{
+    char pid[16];
+
+    d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (d->lock_fd < 0) {
+        return errmsg_set(msg, ERR_INVALID, "cannot write in the folder %.200s: %s",
+                          d->path, err_text(-errno));
+    }
+    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        return errno == EWOULDBLOCK
+                   ? blame_holder(d, msg)
+                   : errmsg_set(msg, -errno, "cannot lock %.200s/lock: %s", d->path,
+                                err_text(-errno));
+    }
+    (void)snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+    if (ftruncate(d->lock_fd, 0) < 0 ||
+        pwrite(d->lock_fd, pid, strlen(pid), 0) != (ssize_t)strlen(pid)) {
+        return 0; /* it is for people only, and the disk may be full */
+    }
+    return 0;
+}
+
+int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes,
+                   struct errmsg *msg)
+{
+    int rv;
+
+    *d = (struct state_dir){.path = mem_strdup(path),
+                            .fd = -1,
+                            .lock_fd = -1,
+                            .reserve_bytes = reserve_bytes};
+    rv = open_folder(d, msg);
+    rv = rv == 0 ? take_lock(d, msg) : rv;
+    if (rv == 0) {
+        rv = state_dir_make_reserve(d);
+        rv = rv == -ENOSPC ? 0 : rv; /* the service begins with what there is */
+        if (rv < 0) {
+            (void)errmsg_set(msg, rv, "cannot make %.200s/%s: %s", path, RESERVE,
+                             err_text(rv));
+        }
+    }
+    if (rv < 0) {
+        state_dir_close(d);
+    }
+    return rv;
+}
+
+void state_dir_close(struct state_dir *d)
+{
+    if (d->lock_fd >= 0) {
+        (void)close(d->lock_fd); /* nothing was written that counts */
+    }
+    if (d->fd >= 0) {
+        (void)close(d->fd); /* it was only read */
+    }
+    mem_free(d->path);
+    *d = (struct state_dir){.fd = -1, .lock_fd = -1};
+}
+
+int state_dir_free(const struct state_dir *d, uint64_t *ret)
+{
+    struct statvfs st;
+
+    if (fstatvfs(d->fd, &st) < 0) {
+        return -errno;
+    }
+    *ret = (uint64_t)st.f_bavail * st.f_frsize;
+    return 0;
+}
+
+int state_dir_give_reserve_up(struct state_dir *d)
+{
+    d->has_reserve = false;
+    return unlinkat(d->fd, RESERVE, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* Whole, or not at all: what was there before may be of another size. */
+int state_dir_make_reserve(struct state_dir *d)
+{
+    struct stat st;
+    int fd;
+    int rv;
+
+    if (d->has_reserve) {
+        return 0;
+    }
+    fd = openat(d->fd, RESERVE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return -errno;
+    }
+    rv = fstat(fd, &st) < 0 ? -errno : 0;
+    if (rv == 0 && (uint64_t)st.st_size != d->reserve_bytes) {
+        rv = ftruncate(fd, 0) < 0 ? -errno : 0;
+        if (rv == 0 && d->reserve_bytes > 0) {
+            rv = -posix_fallocate(fd, 0, (off_t)d->reserve_bytes);
+        }
+    }
+    (void)close(fd); /* its contents mean nothing */
+    d->has_reserve = rv == 0;
+    if (rv == -ENOSPC || rv == -EDQUOT) {
+        rv = state_dir_give_reserve_up(d);
+        return rv < 0 ? rv : -ENOSPC;
+    }
+    return rv;
+}

@@ -1,0 +1,39 @@
+#ifndef RENDEZVOUS_STATE_DIR_H
+#define RENDEZVOUS_STATE_DIR_H
+
+/* The folder of the service's state: 0700, ours alone, locked while it is used, with a
+ * file in it that holds space for the day on which the disk is full. Any thread, one at
+ * a time.
+ *
+ *   state.db, state.db-wal   the database, and its write-ahead log
+ *   lock                     held (flock) by the service that uses it; its process id
+ *   reserve                  space, given up when the disk is full */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct state_dir {
+    char *path; /* owned */
+    int fd;
+    int lock_fd;
+    uint64_t reserve_bytes;
+    bool has_reserve;
+};
+
+/* Makes the folder, not its parent's. ERR_INVALID: a mistake of the user's, such as a
+ * folder that others can read; ERR_BUSY: another service uses it. The reserve may be
+ * missing when this returns 0. */
+int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes,
+                   struct errmsg *msg) MUST_CHECK;
+void state_dir_close(struct state_dir *d);
+
+/* Bytes of its file system that we may write. */
+int state_dir_free(const struct state_dir *d, uint64_t *ret) MUST_CHECK;
+
+/* -ENOSPC: there is not enough space. Costs nothing when it is there. */
+int state_dir_make_reserve(struct state_dir *d) MUST_CHECK;
+int state_dir_give_reserve_up(struct state_dir *d) MUST_CHECK;
+
+#endif

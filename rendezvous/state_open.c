@@ -1,0 +1,329 @@
+/* Happy path: 1. the log is looked at before SQLite does; 2. the file is ours, and of
+ * our version, or new; 3. SQLite's own check; 4. the identity. Each failure says what is
+ * wrong with the file; what to do about it says state.c. */
+
+#include "rendezvous/state_internal.h"
+#include "rendezvous/state_wal.h"
+
+#include "common/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the log ---- */
+
+static int read_log(void *arg, uint64_t offset, void *data, size_t size)
+{
+    sqlite3_file *file = arg;
+    int rc = file->pMethods->xRead(file, data, (int)size, (sqlite3_int64)offset);
+
+    return rc == SQLITE_OK || rc == SQLITE_IOERR_SHORT_READ ? 0 : -EIO;
+}
+
+static int check_open_log(sqlite3_file *file, struct errmsg *msg)
+{
+    struct state_wal wal = {.arg = file, .read = read_log};
+    sqlite3_int64 size = 0;
+    int rv = -EIO;
+
+    if (file->pMethods->xFileSize(file, &size) == SQLITE_OK) {
+        wal.size = (uint64_t)size;
+        rv = state_wal_check(&wal);
+    }
+    if (rv == ERR_CORRUPT) {
+        return errmsg_set(msg, rv, "its write-ahead log is damaged");
+    }
+    return rv < 0 ? errmsg_set(msg, rv, "its write-ahead log cannot be read: %s",
+                               err_text(rv))
+                  : 0;
+}
+
+/* Through SQLite's layer of files, as tests put another in its place. */
+static int check_log(const struct state_db_config *config, struct errmsg *msg)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(config->vfs);
+    char *path = mem_printf("%s-wal", config->path);
+    sqlite3_file *file;
+    int exists = 0;
+    int rv = 0;
+
+    ASSERT(vfs);
+    file = mem_zalloc((size_t)vfs->szOsFile);
+    if (vfs->xAccess(vfs, path, SQLITE_ACCESS_EXISTS, &exists) != SQLITE_OK) {
+        exists = 1; /* opening it will say why */
+    }
+    if (exists) {
+        int flags = SQLITE_OPEN_WAL | SQLITE_OPEN_READONLY;
+
+        if (vfs->xOpen(vfs, path, file, flags, NULL) == SQLITE_OK) {
+            rv = check_open_log(file, msg);
+            (void)file->pMethods->xClose(file); /* it was only read */
+        } else {
+            rv = errmsg_set(msg, -EIO, "its write-ahead log cannot be opened");
+        }
+    }
+    mem_free(file);
+    mem_free(path);
+    return rv;
+}
+
+/* ---- the file ---- */
+
+static int query_text(const struct state_db *d, const char *sql, char *text,
+                      size_t size, struct errmsg *msg)
+{
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
+
+    text[0] = '\0';
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(s);
+    }
+    if (rc == SQLITE_ROW) {
+        (void)snprintf(text, size, "%s", (const char *)sqlite3_column_text(s, 0));
+    }
+    (void)sqlite3_finalize(s); /* repeats the step's error */
+    return state_db_result(d, rc, sql, msg);
+}
+
+/* Exclusive before the log: then its index is in memory, and no third file is there. */
+static int set_up(struct state_db *d, struct errmsg *msg)
+{
+    static const char *const pragmas[] = {
+        "pragma locking_mode = exclusive",      "pragma synchronous = full",
+        "pragma temp_store = memory",           "pragma cell_size_check = on",
+        "pragma journal_size_limit = 16777216",
+    };
+    int rv = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(pragmas) && rv == 0; i++) {
+        rv = state_db_query(d, pragmas[i], NULL, msg);
+    }
+    return rv;
+}
+
+/* A file of somebody else's is not touched. */
+static int check_origin(const struct state_db *d, bool *ret_is_new, struct errmsg *msg)
+{
+    int64_t application = 0;
+    int64_t version = 0;
+    int64_t n_tables = 0;
+    int rv;
+
+    rv = state_db_query(d, "pragma application_id", &application, msg);
+    rv = rv == 0 ? state_db_query(d, "pragma user_version", &version, msg) : rv;
+    rv = rv == 0
+             ? state_db_query(d, "select count(*) from sqlite_schema", &n_tables, msg)
+             : rv;
+    *ret_is_new = application == 0 && version == 0 && n_tables == 0;
+    if (rv < 0 || *ret_is_new) {
+        return rv;
+    }
+    if (application != STATE_APPLICATION) {
+        return errmsg_set(msg, ERR_UNSUPPORTED,
+                          "it is a database of another program's");
+    }
+    if (version != STATE_SCHEMA) {
+        return errmsg_set(msg, ERR_UNSUPPORTED,
+                          "it was written by %s ctrun-rendezvous (its schema is %lld, "
+                          "this program's %d)",
+                          version > STATE_SCHEMA ? "a newer" : "an older",
+                          (long long)version, STATE_SCHEMA);
+    }
+    return 0;
+}
+
+static int begin_log(const struct state_db *d, struct errmsg *msg)
+{
+    char mode[16];
+    int rv = query_text(d, "pragma journal_mode = wal", mode, sizeof(mode), msg);
+
+    if (rv == 0 && strcmp(mode, "wal") != 0) {
+        return errmsg_set(msg, ERR_UNSUPPORTED,
+                          "it cannot have a write-ahead log there (mode %s)", mode);
+    }
+    return rv;
+}
+
+/* ---- a new one ---- */
+
+static int create_tables(const struct state_db *d, struct errmsg *msg)
+{
+    char sql[STATE_SQL_MAX];
+    int rv;
+
+    rv =
+        state_db_query(d,
+                       "create table identity (cluster integer not null, boot integer "
+                       "not null, sum integer not null, clock_ms integer not null, "
+                       "clock_name integer not null, clock_offset_ms integer not null)",
+                       NULL, msg);
+    for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
+        state_sql((enum record_kind)kind, STATE_CREATE, sql);
+        rv = state_db_query(d, sql, NULL, msg);
+    }
+    return rv;
+}
+
+static int create(const struct state_db *d, struct errmsg *msg)
+{
+    char sql[STATE_SQL_MAX];
+    int rv;
+
+    rv = state_db_query(d, "begin immediate", NULL, msg);
+    rv = rv == 0 ? create_tables(d, msg) : rv;
+    (void)snprintf(
+        sql, sizeof(sql), "insert into identity values (%lld, 0, 0, %lld, %lld, 0)",
+        (long long)(int64_t)d->config.seed, (long long)(int64_t)d->config.clock_ms,
+        (long long)(int64_t)d->config.clock_name);
+    rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
+    (void)snprintf(sql, sizeof(sql), "pragma application_id = %d", STATE_APPLICATION);
+    rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
+    (void)snprintf(sql, sizeof(sql), "pragma user_version = %d", STATE_SCHEMA);
+    rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
+    return rv == 0 ? state_db_query(d, "commit", NULL, msg) : rv;
+}
+
+/* ---- an old one ---- */
+
+static int check_structure(const struct state_db *d, struct errmsg *msg)
+{
+    char answer[256];
+    int rv = query_text(d, "pragma quick_check(1)", answer, sizeof(answer), msg);
+
+    if (rv == 0 && strcmp(answer, "ok") != 0) {
+        return errmsg_set(msg, ERR_CORRUPT, "%s", answer);
+    }
+    return rv;
+}
+
+/* The clock that was used is still there; or another begins where it may have been. */
+static uint64_t clock_offset(const struct state_db *d, uint64_t old_name,
+                             uint64_t old_offset_ms)
+{
+    uint64_t goes_on_ms = d->config.clock_ms + old_offset_ms;
+    bool is_same = old_name != 0 && old_name == d->config.clock_name;
+
+    if (goes_on_ms >= d->mark_ms ||
+        (is_same && goes_on_ms + STATE_MARK_AHEAD_MS >= d->mark_ms)) {
+        return old_offset_ms;
+    }
+    return d->mark_ms - d->config.clock_ms;
+}
+
+static int read_identity(struct state_db *d, struct errmsg *msg)
+{
+    static const char sql[] = "select cluster, boot, sum, clock_ms, clock_name, "
+                              "clock_offset_ms from identity";
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
+    int rv;
+
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(s);
+    }
+    rv = state_db_result(d, rc, "reading the identity", msg);
+    if (rc == SQLITE_ROW) {
+        d->identity.cluster = (uint64_t)sqlite3_column_int64(s, 0);
+        d->identity.boot = (uint64_t)sqlite3_column_int64(s, 1) + 1;
+        d->sum = (uint64_t)sqlite3_column_int64(s, 2);
+        d->mark_ms = (uint64_t)sqlite3_column_int64(s, 3);
+        d->identity.clock_offset_ms =
+            clock_offset(d, (uint64_t)sqlite3_column_int64(s, 4),
+                         (uint64_t)sqlite3_column_int64(s, 5));
+    } else if (rv == 0) {
+        rv = errmsg_set(msg, ERR_CORRUPT, "its identity is gone");
+    }
+    (void)sqlite3_finalize(s); /* repeats the step's error */
+    return rv;
+}
+
+/* ---- opening ---- */
+
+static int on_log_grown(void *arg, sqlite3 *db, const char *name, int n_pages)
+{
+    struct state_db *d = arg;
+
+    (void)db;
+    (void)name;
+    d->wal_pages = n_pages;
+    return SQLITE_OK;
+}
+
+static int open_file(struct state_db *d, struct errmsg *msg)
+{
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    int rc = sqlite3_open_v2(d->config.path, &d->db, flags, d->config.vfs);
+
+    if (!d->db) {
+        return errmsg_set(msg, -ENOMEM, "it cannot be opened: out of memory");
+    }
+    /* closing it writes nothing: it may be damaged */
+    (void)sqlite3_db_config(d->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    return state_db_result(d, rc, "opening it", msg);
+}
+
+static int open_all(struct state_db *d, struct errmsg *msg)
+{
+    bool is_new = false;
+    int rv;
+
+    rv = check_log(&d->config, msg);
+    rv = rv == 0 ? open_file(d, msg) : rv;
+    rv = rv == 0 ? set_up(d, msg) : rv;
+    rv = rv == 0 ? check_origin(d, &is_new, msg) : rv;
+    rv = rv == 0 ? begin_log(d, msg) : rv;
+    if (rv == 0) {
+        rv = is_new ? create(d, msg) : check_structure(d, msg);
+    }
+    rv = rv == 0 ? read_identity(d, msg) : rv;
+    rv = rv == 0 ? state_db_prepare(d, msg) : rv;
+    if (rv == 0) { /* in place of SQLite's, which copies in the middle of a commit */
+        (void)sqlite3_wal_hook(d->db, on_log_grown, d); /* the last hook's argument */
+    }
+    return rv;
+}
+
+int state_db_open(const struct state_db_config *config, struct state_db **ret,
+                  struct errmsg *msg)
+{
+    struct state_db *d = mem_zalloc(sizeof(*d));
+    int rv;
+
+    d->config = *config;
+    d->config.path = mem_strdup(config->path);
+    d->config.vfs = config->vfs ? mem_strdup(config->vfs) : NULL;
+    rv = open_all(d, msg);
+    if (rv < 0) {
+        state_db_close(d);
+        return rv;
+    }
+    *ret = d;
+    return 0;
+}
+
+const struct state_identity *state_db_identity(const struct state_db *d)
+{
+    return &d->identity;
+}
+
+/* The log is emptied first: what an unfinished transaction has left in it must not be
+ * taken for damage, when another has been written over its beginning. */
+int state_db_begin(struct state_db *d, struct errmsg *msg)
+{
+    char sql[STATE_SQL_MAX];
+    int rv;
+
+    rv = state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
+    rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;
+    (void)snprintf(sql, sizeof(sql),
+                   "update identity set clock_name = %lld, clock_offset_ms = %lld",
+                   (long long)(int64_t)d->config.clock_name,
+                   (long long)(int64_t)d->identity.clock_offset_ms);
+    rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
+    rv = rv == 0
+             ? state_db_mark(d, d->config.clock_ms + d->identity.clock_offset_ms, msg)
+             : rv;
+    return rv == 0 ? state_db_run(d, d->commit, "committing", msg) : rv;
+}
