@@ -16,7 +16,7 @@ BIN_launcher   := ctrun
 BIN_worker     := ctrun-worker
 # Start-up time is a promise: ctrun links neither oneDNN nor anything else that it can do without.
 LIBS_common     := -luv -lyaml
-LIBS_rendezvous := -luv -lyaml -lsqlite3 -lm
+LIBS_rendezvous := -luv -lyaml -lsqlite3 -ljansson -lm
 LIBS_launcher   := -luv -ljansson -lm
 LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
 

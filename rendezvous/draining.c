@@ -38,6 +38,17 @@ static void send_all(struct job *j, const struct msg *m)
     }
 }
 
+static enum restart_cause restart_cause(const struct job *j)
+{
+    const struct ending *e = &j->ending;
+
+    return e->has_refused                       ? RESTART_REFUSAL
+           : e->has_failed && j->cause.has_rank ? RESTART_FAILURE
+           : e->has_lost                        ? RESTART_NODE_LOST
+           : e->has_failed                      ? RESTART_FAILURE
+                                                : e->left_for;
+}
+
 /* The same, in one line for the service's own log. */
 static void note_report(const struct job *j, const struct msg_report *report)
 {
@@ -53,6 +64,10 @@ static void note_report(const struct job *j, const struct msg_report *report)
     job_note(j,
              (struct job_event){.kind = report->final ? JOB_HAS_FAILED : JOB_RESTARTS,
                                 .exit_code = report->exit_code,
+                                .cause = restart_cause(j),
+                                .node = report->rank >= 0 ? report->host : NULL,
+                                .has_rank = report->rank >= 0,
+                                .rank = (uint32_t)MAX(report->rank, 0),
                                 .why = why});
 }
 
@@ -113,9 +128,10 @@ static void set_text(struct job *j, const char *text)
     (void)snprintf(j->ending.text, sizeof(j->ending.text), "%s", text);
 }
 
-void draining_leave(struct job *j, const char *why)
+void draining_leave(struct job *j, enum restart_cause cause, const char *why)
 {
     if (j->state == JOB_RUNNING) {
+        j->ending.left_for = cause;
         set_text(j, why);
     }
     begin(j, STOP_LEAVE, why);

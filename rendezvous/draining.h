@@ -17,7 +17,7 @@
 #include "rendezvous/job.h"
 
 /* The members finish their step and go: the membership changes. */
-void draining_leave(struct job *j, const char *why);
+void draining_leave(struct job *j, enum restart_cause cause, const char *why);
 
 /* A rank has ended by itself, other than with 0. */
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);

@@ -1,10 +1,51 @@
 #include "rendezvous/event.h"
 
+#include "common/check.h"
 #include "common/log.h"
 
 #include <stdio.h>
 
 enum { MAX_WHY = 512 };
+
+static const char *const kind_names[JOB_EVENT_COUNT] = {
+    [JOB_HAS_FORMED] = "formed",
+    [JOB_RESTARTS] = "restarting",
+    [JOB_HAS_FAILED] = "failed",
+    [JOB_IS_DONE] = "done",
+    [JOB_IS_STOPPED] = "stopped",
+    [JOB_HAS_COMMITTED] = "committed",
+    [JOB_PROGRESSES] = "progress",
+    [NODE_HAS_JOINED] = "node_joined",
+    [NODE_STANDS_BY] = "node_standby",
+    [NODE_IS_LOST] = "node_lost",
+    [NODE_HAS_LEFT] = "node_left",
+    [NODE_IS_REFUSED] = "refused",
+    [JOB_HANGS] = "hang",
+    [OPERATOR_ACTS] = "operator",
+    [SERVICE_HAS_STARTED] = "service_started",
+};
+
+static const char *const cause_names[RESTART_CAUSE_COUNT] = {
+    [RESTART_FAILURE] = "failure",
+    [RESTART_NODE_LOST] = "node_lost",
+    [RESTART_NODE_JOINED] = "node_joined",
+    [RESTART_NODE_LEFT] = "node_left",
+    [RESTART_HANG] = "hang",
+    [RESTART_PREEMPTION] = "preemption",
+    [RESTART_REFUSAL] = "smaller_world",
+};
+
+const char *event_kind_name(enum job_event_kind kind)
+{
+    ASSERT(kind < JOB_EVENT_COUNT);
+    return kind_names[kind];
+}
+
+const char *event_cause_name(enum restart_cause cause)
+{
+    ASSERT(cause < RESTART_CAUSE_COUNT);
+    return cause_names[cause];
+}
 
 /* One line, whatever is in it: it stands in quotes. */
 static void clean(char *text)
@@ -14,6 +55,15 @@ static void clean(char *text)
             *text = *text == '"' ? '\'' : ' ';
         }
     }
+}
+
+/* What people look for is told at info; the rest is in the history. */
+static void log_detail(const struct job_event *e, const char *why)
+{
+    log_debug(event_kind_name(e->kind),
+              "job=%s generation=%llu node=%s step=%llu text=\"%s\"",
+              e->job ? e->job : "", (unsigned long long)e->generation,
+              e->node ? e->node : "", (unsigned long long)e->step, why);
 }
 
 void event_log(void *arg, const struct job_event *e)
@@ -40,5 +90,28 @@ void event_log(void *arg, const struct job_event *e)
     case JOB_IS_DONE:
         log_info("job done", "job=%s generation=%llu", e->job, generation);
         break;
+    case JOB_HANGS:
+        log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", e->job, generation,
+                 why);
+        break;
+    case OPERATOR_ACTS:
+        log_info("an operator acts", "job=%s text=\"%s\"", e->job ? e->job : "", why);
+        break;
+    case NODE_IS_REFUSED:
+        log_warn("turned a node away", "cause=\"%s\"",
+                 why); /* its words are not clean */
+        break;
+    case JOB_IS_STOPPED:
+    case JOB_HAS_COMMITTED:
+    case NODE_HAS_JOINED:
+    case NODE_STANDS_BY:
+    case NODE_IS_LOST:
+    case NODE_HAS_LEFT:
+        log_detail(e, why);
+        break;
+    case JOB_PROGRESSES:
+    case SERVICE_HAS_STARTED:
+    case JOB_EVENT_COUNT:
+        break; /* main.c says how it starts */
     }
 }

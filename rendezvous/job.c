@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,15 +36,6 @@ void job_move_node(struct job *j, struct job_node *node, enum node_state to)
     j->count[node->state]--;
     j->count[to]++;
     node->state = to;
-}
-
-void job_note(const struct job *j, struct job_event e)
-{
-    e.job = j->id;
-    e.generation = j->generation;
-    if (j->sink.note) {
-        j->sink.note(j->sink.arg, &e);
-    }
 }
 
 size_t job_members(const struct job *j)
@@ -249,7 +241,7 @@ static void admit_newcomer(struct job *j, const struct job_node *node)
     if (j->state == JOB_RUNNING && node->state == NODE_JOINED && !node->is_flapping &&
         can_use(j, node)) {
         (void)snprintf(text, sizeof(text), "node %s joined", node->hello.host);
-        draining_leave(j, text);
+        draining_leave(j, RESTART_NODE_JOINED, text);
     }
 }
 
@@ -263,7 +255,7 @@ static void leave_generation(struct job *j, struct job_node *node, bool done,
     job_move_node(j, node, node->is_leaving ? NODE_LEFT : NODE_PRESENT);
     if (j->state == JOB_RUNNING) { /* and nobody has told us why */
         (void)snprintf(text, sizeof(text), "node %s %s", node->hello.host, what);
-        draining_leave(j, text);
+        draining_leave(j, RESTART_NODE_LEFT, text);
     }
 }
 
@@ -292,6 +284,9 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
     if (admission_take_room(j, node, join->addr, &msg) < 0) {
         turn_away(j, node, msg.text);
         return;
+    }
+    if (!node->is_admitted) { /* a member joins again after each generation */
+        job_note_node(j, NODE_HAS_JOINED, node, NULL);
     }
     node->join = *join;
     job_move_node(j, node, NODE_JOINED);
@@ -322,7 +317,7 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
         return; /* the agent had its reasons, which it has told */
     }
     if (has_left) {
-        draining_leave(j, "the workers were asked to leave");
+        draining_leave(j, RESTART_PREEMPTION, "the workers were asked to leave");
     } else {
         draining_fail(j, &end, node->hello.host);
     }
@@ -341,7 +336,7 @@ static void on_stopped(struct job *j, struct job_node *node, bool done)
 }
 
 /* A node with workers stops them first, and so do the others. */
-static void on_leave(struct job *j, struct job_node *node)
+static void on_leave(struct job *j, struct job_node *node, int32_t signal)
 {
     char text[MSG_TEXT_MAX];
 
@@ -349,11 +344,14 @@ static void on_leave(struct job *j, struct job_node *node)
         return;
     }
     node->is_leaving = true;
+    job_note_node(j, NODE_HAS_LEFT, node,
+                  signal == SIGTERM ? "it was told to, by SIGTERM" : "it was told to");
     if (node->state != NODE_RUNNING) {
         job_move_node(j, node, NODE_LEFT);
     } else if (j->state == JOB_RUNNING) {
         (void)snprintf(text, sizeof(text), "node %s leaves", node->hello.host);
-        draining_leave(j, text);
+        draining_leave(j, signal == SIGTERM ? RESTART_PREEMPTION : RESTART_NODE_LEFT,
+                       text);
     }
 }
 
@@ -401,6 +399,9 @@ static void on_commit(struct job *j, const struct job_node *node,
 
     answer(j, node, commit->request, objection);
     if (j->fence.own.step != before) {
+        job_note(j, (struct job_event){.kind = JOB_HAS_COMMITTED,
+                                       .node = node->hello.host,
+                                       .step = commit->step});
         forgive(j);
     }
 }
@@ -488,7 +489,9 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
                fence_resumed(&j->fence, m->u.resumed.run, m->u.resumed.step));
     } else if (m->type == MSG_COMMIT) {
         on_commit(j, node, &m->u.commit);
-    } /* MSG_PROGRESS: its node lives, which the session has noted; nothing is kept */
+    } else if (m->type == MSG_PROGRESS) {
+        job_note_loss(j, &m->u.progress);
+    }
 }
 
 void job_message(struct job *j, struct job_node *node, const struct msg *m,
@@ -503,7 +506,7 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
     if (m->type == MSG_JOIN) {
         on_join(j, node, &m->u.join);
     } else if (m->type == MSG_LEAVE) {
-        on_leave(j, node);
+        on_leave(j, node, m->u.leave.signal);
     } else if (is_member && generation_of(m) == j->generation) {
         member_message(j, node, m);
     } else {
@@ -551,6 +554,9 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
         keyspace_drop_session(j->keys, node->session);
     }
     j->has_lost = j->has_lost || (node->is_admitted && !is_leaving);
+    if (!is_leaving && !job_is_over(j)) {
+        job_note_node(j, NODE_IS_LOST, node, why);
+    }
     remove_node(j, node);
     if (had_workers) {
         j->ending.n_undone++;
@@ -561,6 +567,7 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
         j->ending.max_world = 0; /* who comes next may want another configuration */
     }
     if (job_is_stopped(j)) {
+        job_note(j, (struct job_event){.kind = JOB_IS_STOPPED});
         forget_failures(j);
     }
 }

@@ -62,6 +62,7 @@ struct ending {
     uint64_t lost_ms;                       /* the first loss */
     size_t n_undone; /* nodes whose workers went before they were done */
     uint32_t refusal_code;
+    enum restart_cause left_for; /* why it was left */
     uint32_t max_world; /* the refusal's, if it was news: the most ranks that will do */
     char text[MSG_TEXT_MAX]; /* the refusal, else the loss, else why it was left */
 };
@@ -154,6 +155,9 @@ void job_move(struct job *j, enum job_state to); /* checked */
 void job_move_node(struct job *j, struct job_node *node, enum node_state to);
 size_t job_members(const struct job *j); /* nodes whose workers are not gone */
 void job_note(const struct job *j, struct job_event e); /* fills in the job */
+void job_note_node(const struct job *j, enum job_event_kind kind,
+                   const struct job_node *node, const char *why);
+void job_note_loss(const struct job *j, const struct msg_progress *m);
 
 /* The first node (`after` is NULL), or the next, that said this --node-rank, which is
  * not negative; one at most has not left. */

@@ -7,6 +7,7 @@
 #include "rendezvous/server.h"
 
 #include "rendezvous/event.h"
+#include "rendezvous/history.h"
 #include "rendezvous/output.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
@@ -41,6 +42,7 @@ struct server {
     struct server_config config;
     struct connection_pool pool;
     struct service *service;     /* owned */
+    struct history history;      /* of its jobs, for people */
     struct store *store;         /* owned: of clients that belong to no job … */
     struct store_budget budget;  /* … and cannot take what the jobs' need */
     struct listener **listeners; /* owned */
@@ -132,6 +134,15 @@ static void on_service_close(void *arg, uint64_t conn)
     if (c) {
         c->is_dismissed = true;
         connection_drain(c);
+    }
+}
+
+static void on_service_note(void *arg, const struct job_event *e)
+{
+    struct server *s = arg;
+
+    if (history_note(&s->history, e, clock_wall_ms()) && s->config.logs_jobs) {
+        event_log(NULL, e);
     }
 }
 
@@ -507,9 +518,9 @@ int server_new(const struct server_config *config, struct server **ret,
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
         .seed = seeds[1],
-        .sink = {s, on_service_send, on_service_close,
-                 config->logs_jobs ? event_log : NULL},
+        .sink = {s, on_service_send, on_service_close, on_service_note},
     });
+    history_init(&s->history, &(struct history_config){.seed = seeds[1]});
     s->budget.max = s->config.store_max_bytes;
     s->store = store_new(&(struct store_config){
         .budget = &s->budget,
@@ -557,6 +568,7 @@ static void on_all_closed(void *arg)
     s->on_stopped(s->on_stopped_arg);
     pool_release(&s->pool);
     service_free(s->service);
+    history_release(&s->history);
     store_free(s->store);
     mem_free(s->listeners);
     mem_free(s);

@@ -278,6 +278,19 @@ static void refuse(struct service *s, struct session *session, uint32_t exit_cod
     end_session(s, session, "refused", true, now_ms);
 }
 
+/* Of those that are told how their job has ended nobody needs to hear. */
+static void note_refusal(const struct service *s, const struct msg_hello *hello,
+                         const char *why)
+{
+    if (s->config.sink.note) {
+        s->config.sink.note(s->config.sink.arg,
+                            &(struct job_event){.kind = NODE_IS_REFUSED,
+                                                .job = hello->job,
+                                                .node = hello->host,
+                                                .why = why});
+    }
+}
+
 /* The same --node-rank on the same host, by an agent that has missed a heartbeat: it
  * lost its power, say, and its end never reached us. */
 static struct session *find_silent_twin(const struct service *s,
@@ -389,6 +402,7 @@ static void on_hello(struct service *s, struct session *session,
             "this service speaks version %d of the agent protocol, the node "
             "%s version %u: install the same ctrun everywhere",
             MSG_VERSION, hello->host, hello->version);
+        note_refusal(s, hello, msg.text);
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
@@ -409,6 +423,7 @@ static void on_hello(struct service *s, struct session *session,
                          "more; wait until one has ended, or start another "
                          "ctrun-rendezvous",
                          hello->job, REGISTRY_MAX);
+        note_refusal(s, hello, msg.text);
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
@@ -416,6 +431,7 @@ static void on_hello(struct service *s, struct session *session,
         entry->job->highest = MAX(entry->job->highest, past->generation);
     }
     if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
+        note_refusal(s, hello, msg.text);
         review_job(s, entry, now_ms);
         refuse(s, session, exit_code, msg.text, now_ms);
         return;
@@ -552,6 +568,11 @@ size_t service_active_jobs(const struct service *s)
              !job_is_stopped(s->jobs.entry[i]->job);
     }
     return n;
+}
+
+const struct registry *service_jobs(const struct service *s)
+{
+    return &s->jobs;
 }
 
 size_t service_sessions(const struct service *s)

@@ -10,6 +10,7 @@
 
 struct job_event;
 struct record;
+struct registry;
 struct service;
 
 struct service_sink {
@@ -58,6 +59,9 @@ uint64_t service_deadline(const struct service *s);
 
 /* Jobs that are neither done nor failed nor stopped, for the embedded server's end. */
 size_t service_active_jobs(const struct service *s);
+
+/* All jobs, for those who look on (view.h). */
+const struct registry *service_jobs(const struct service *s);
 
 /* Connections that have said hello. */
 size_t service_sessions(const struct service *s);

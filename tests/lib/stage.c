@@ -344,9 +344,26 @@ void stage_play(struct stage *st, const char *script)
     expect_silence(st, number);
 }
 
+const struct history *stage_history(const struct stage *st)
+{
+    return &st->history;
+}
+
+uint64_t stage_now(const struct stage *st)
+{
+    return st->now_ms;
+}
+
 struct service *stage_service(struct stage *st)
 {
     return st->service;
+}
+
+static void on_note(void *arg, const struct job_event *e)
+{
+    struct stage *st = arg;
+
+    (void)history_note(&st->history, e, st->now_ms);
 }
 
 struct stage *stage_new(void)
@@ -367,13 +384,15 @@ struct stage *stage_new(void)
                                              .ephemeral = true,
                                              .lease_ms = LEASE_MS,
                                              .seed = 5,
-                                             .sink = {st, on_send, on_close, NULL}});
+                                             .sink = {st, on_send, on_close, on_note}});
+    history_init(&st->history, &(struct history_config){.seed = 5});
     return st;
 }
 
 void stage_free(struct stage *st)
 {
     service_free(st->service);
+    history_release(&st->history);
     mem_free(st);
 }
 

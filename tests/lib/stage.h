@@ -14,7 +14,7 @@
  *   > a,b STOP g=1 abort: rank 0 on a failed
  *
  * Verbs of an agent: opens (connects), hello, enters, join, ended, stopped, done,
- * leave, refuse, resumed, commit, ping (a STORE), beat, mute, gone (its connection
+ * leave, refuse, resumed, commit, progress, ping (a STORE), beat, mute, gone (its connection
  * ends), sends type=N (any message, empty). `sleep MS`: the service sleeps. What
  * several agents hear alike is one line, names sorted; WELCOME and PONG are not traced
  * unless `trace all` was said. A ROUND tells the place in the role, FIRST/SIZE, where
@@ -23,11 +23,16 @@
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
  * (agent id) again (on the same connection); join: after= world= addr= role=; ended: rank=
- * code= signal= step= at= tail= engine stopped; refuse: world=; others: gen=, run=,
- * step=, hash=, request=, code=, text= (with _ for spaces). */
+ * code= signal= step= at= tail= engine stopped; refuse: world=; progress: rank= tok=
+ * phase= loss= waits=; others: gen=, run=, step=, hash=, request=, code=, text= (with _
+ * for spaces). */
 
 #include "tests/lib/cmocka.h"
 
+#include <stdint.h>
+
+struct history;
+struct service;
 struct stage;
 
 struct scene {
@@ -44,6 +49,8 @@ void stage_free(struct stage *st);
 void stage_play(struct stage *st, const char *script);
 
 struct service *stage_service(struct stage *st);
+const struct history *stage_history(const struct stage *st);
+uint64_t stage_now(const struct stage *st);
 
 /* A scene as a test of cmocka. */
 struct CMUnitTest stage_scene(const struct scene *scene);

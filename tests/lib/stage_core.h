@@ -4,6 +4,7 @@
 /* What the two files of the stage share: stage.c (the script, time, the trace) and
  * stage_verbs.c (what an agent can do). */
 
+#include "rendezvous/history.h"
 #include "rendezvous/service.h"
 #include "tests/lib/stage.h"
 
@@ -27,6 +28,7 @@ struct heard {
 
 struct stage {
     struct service *service;
+    struct history history; /* its wall clock is the service's */
     uint64_t now_ms, beat_ms;
     bool traces_all;
     struct msg_hello shape;

@@ -228,6 +228,21 @@ static void act_commit(struct stage *st, struct actor *a, const char *words)
     say(st, a, &m);
 }
 
+static void act_progress(struct stage *st, struct actor *a, const char *words)
+{
+    struct msg m = {.type = MSG_PROGRESS};
+    struct msg_progress *p = &m.u.progress;
+
+    p->generation = number_of(words, "gen", a->generation);
+    p->rank = (uint32_t)number_of(words, "rank", (uint64_t)a->group_rank);
+    p->step = number_of(words, "step", 0);
+    p->tok_s = (uint32_t)number_of(words, "tok", 0);
+    p->waits_for = (int32_t)number_of(words, "waits", (uint64_t)-1);
+    text_of(words, "phase", "", p->phase, sizeof(p->phase));
+    text_of(words, "loss", "", p->loss, sizeof(p->loss));
+    say(st, a, &m);
+}
+
 static void act_ping(struct stage *st, struct actor *a, const char *words)
 {
     static const uint8_t nonce[4] = {1, 2, 3, 4};
@@ -277,12 +292,12 @@ static const struct verb {
     const char *name;
     void (*act)(struct stage *st, struct actor *a, const char *words);
 } verbs[] = {
-    {"opens", act_opens},     {"hello", act_hello},   {"enters", act_enters},
-    {"join", act_join},       {"ended", act_ended},   {"stopped", act_stopped},
-    {"done", act_done},       {"leave", act_leave},   {"refuse", act_refuse},
-    {"resumed", act_resumed}, {"commit", act_commit}, {"ping", act_ping},
-    {"beat", act_beat},       {"mute", act_mute},     {"gone", act_gone},
-    {"sends", act_sends},
+    {"opens", act_opens},     {"hello", act_hello},       {"enters", act_enters},
+    {"join", act_join},       {"ended", act_ended},       {"stopped", act_stopped},
+    {"done", act_done},       {"leave", act_leave},       {"refuse", act_refuse},
+    {"resumed", act_resumed}, {"commit", act_commit},     {"ping", act_ping},
+    {"beat", act_beat},       {"mute", act_mute},         {"gone", act_gone},
+    {"sends", act_sends},     {"progress", act_progress},
 };
 
 bool stage_act(struct stage *st, struct actor *a, const char *verb, const char *words)

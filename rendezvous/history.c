@@ -1,0 +1,426 @@
+#include "rendezvous/history.h"
+
+#include "rendezvous/event_json.h"
+
+#include "common/mem.h"
+#include "common/str.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { REFUSALS_EVERY_MS = 1000 };
+
+void history_init(struct history *h, const struct history_config *config)
+{
+    *h = (struct history){.config = *config,
+                          .vital = {.max = HISTORY_MAX_EVENTS},
+                          .crowd = {.max = HISTORY_MAX_CROWD}};
+    table_init(&h->jobs);
+}
+
+static void free_job(struct history_job *job)
+{
+    loss_curve_release(&job->curve);
+    mem_free(job);
+}
+
+static void free_event(struct history_event *e)
+{
+    mem_free(e->job);
+    mem_free(e->node);
+    mem_free(e->text);
+    mem_free(e);
+}
+
+/* --- events --- */
+
+static struct history_event *event_at(const struct history_ring *r, size_t i)
+{
+    return r->event[(r->first + i) % r->max];
+}
+
+static void release_ring(struct history_ring *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        free_event(event_at(r, i));
+    }
+    mem_free(r->event);
+}
+
+static void put_u64(uint8_t *bytes, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) {
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static uint64_t get_u64(const uint8_t *bytes)
+{
+    uint64_t value = 0;
+
+    for (int i = 7; i >= 0; i--) {
+        value = value << 8 | bytes[i];
+    }
+    return value;
+}
+
+static void save(const struct history *h, enum record_act act,
+                 const struct history_event *e)
+{
+    uint8_t key[8];
+    struct record r = {.act = act,
+                       .kind = RECORD_EVENT,
+                       .job = e->job,
+                       .generation = e->generation,
+                       .key = {key, sizeof(key)}};
+    json_t *json = NULL;
+    char *text = NULL;
+
+    if (!h->config.save) {
+        return;
+    }
+    put_u64(key, e->number);
+    if (act == RECORD_PUT) {
+        json = event_json_make(e);
+        text = json_dumps(json, JSON_COMPACT);
+        ASSERT(text); /* every text in it is UTF-8 */
+        r.value = (struct bytes){(const uint8_t *)text, strlen(text)};
+    }
+    h->config.save(h->config.arg, &r);
+    free(text); /* the library's */
+    json_decref(json);
+}
+
+static void drop_first(const struct history *h, struct history_ring *r)
+{
+    struct history_event *e = event_at(r, 0);
+
+    save(h, RECORD_DROP, e);
+    r->first = (r->first + 1) % r->max;
+    r->n--;
+    free_event(e);
+}
+
+static void drop_expired(const struct history *h, struct history_ring *r,
+                         uint64_t wall_ms)
+{
+    while (r->n > 0 && event_at(r, 0)->wall_ms + HISTORY_KEPT_MS < wall_ms) {
+        drop_first(h, r);
+    }
+}
+
+static bool comes_in_crowds(enum job_event_kind kind)
+{
+    return kind == JOB_HAS_COMMITTED || kind == NODE_HAS_JOINED ||
+           kind == NODE_STANDS_BY || kind == NODE_IS_REFUSED;
+}
+
+/* Takes it over. */
+static void push(struct history *h, struct history_event *e)
+{
+    struct history_ring *r = comes_in_crowds(e->kind) ? &h->crowd : &h->vital;
+
+    if (!r->event) {
+        r->event = mem_array(r->max, sizeof(struct history_event *));
+    }
+    if (r->n == r->max) {
+        drop_first(h, r);
+    }
+    r->event[(r->first + r->n++) % r->max] = e;
+}
+
+/* The first of that ring with a larger number. */
+static const struct history_event *ring_after(const struct history_ring *r,
+                                              uint64_t number)
+{
+    size_t low = 0;
+    size_t high = r->n;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (event_at(r, middle)->number > number) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low < r->n ? event_at(r, low) : NULL;
+}
+
+const struct history_event *history_after(const struct history *h, uint64_t number)
+{
+    const struct history_event *a = ring_after(&h->vital, number);
+    const struct history_event *b = ring_after(&h->crowd, number);
+
+    return !a || (b && b->number < a->number) ? b : a;
+}
+
+/* --- jobs --- */
+
+static uint64_t hash_of(const struct history *h, const char *id)
+{
+    return table_hash(id, strlen(id), h->config.seed);
+}
+
+static struct history_job *find_living(const struct history *h, const char *id)
+{
+    uint64_t hash = hash_of(h, id);
+    struct table_node *n = table_bucket(&h->jobs, hash);
+
+    for (; n; n = n->next) {
+        struct history_job *job = CONTAINER_OF(n, struct history_job, by_id);
+
+        if (n->hash == hash && strcmp(job->id, id) == 0) {
+            return job;
+        }
+    }
+    return NULL;
+}
+
+const struct history_job *history_find(const struct history *h, const char *id)
+{
+    const struct history_job *job = find_living(h, id);
+
+    for (size_t i = h->n_ended; i > 0 && !job; i--) {
+        job = strcmp(h->ended[i - 1]->id, id) == 0 ? h->ended[i - 1] : NULL;
+    }
+    return job;
+}
+
+/* Of which nobody has heard for longest. */
+static void forget_stalest(struct history *h)
+{
+    struct table_node *n = table_next(&h->jobs, NULL);
+    struct history_job *stalest = NULL;
+
+    for (; n; n = table_next(&h->jobs, n)) {
+        struct history_job *job = CONTAINER_OF(n, struct history_job, by_id);
+
+        stalest = stalest && stalest->touched < job->touched ? stalest : job;
+    }
+    ASSERT(stalest);
+    table_remove(&h->jobs, &stalest->by_id);
+    free_job(stalest);
+}
+
+static struct history_job *take_job(struct history *h, const char *id, uint64_t wall_ms)
+{
+    struct history_job *job = find_living(h, id);
+
+    if (!job) {
+        if (h->jobs.count == HISTORY_MAX_JOBS) {
+            forget_stalest(h);
+        }
+        job = mem_zalloc(sizeof(*job));
+        (void)snprintf(job->id, sizeof(job->id), "%s", id);
+        job->began_ms = wall_ms;
+        table_insert(&h->jobs, &job->by_id, hash_of(h, id));
+    }
+    job->touched = ++h->n_touches;
+    return job;
+}
+
+static void end_job(struct history *h, struct history_job *job,
+                    const struct history_event *e, enum history_state state)
+{
+    job->state = state;
+    job->ended_ms = e->wall_ms;
+    job->exit_code = e->exit_code;
+    table_remove(&h->jobs, &job->by_id);
+    if (h->n_ended == HISTORY_MAX_ENDED) {
+        free_job(h->ended[0]);
+        h->n_ended--;
+        memmove(&h->ended[0], &h->ended[1], h->n_ended * sizeof(struct history_job *));
+    }
+    h->ended[h->n_ended++] = job;
+}
+
+static void set_cause(struct history_job *job, const struct history_event *e)
+{
+    (void)snprintf(job->cause, sizeof(job->cause), "%s", e->text);
+    (void)snprintf(job->node, sizeof(job->node), "%s", e->node);
+    job->has_rank = e->has_rank;
+    job->rank = e->rank;
+}
+
+/* What an event changes of its job's record. */
+static void apply(struct history *h, struct history_job *job,
+                  const struct history_event *e)
+{
+    switch (e->kind) {
+    case JOB_HAS_FORMED:
+        job->formed_ms = e->wall_ms;
+        job->nodes = e->nodes;
+        job->ranks = e->ranks;
+        break;
+    case JOB_RESTARTS:
+        set_cause(job, e);
+        break;
+    case JOB_HAS_FAILED:
+        set_cause(job, e);
+        end_job(h, job, e, HISTORY_FAILED);
+        break;
+    case JOB_IS_DONE:
+        end_job(h, job, e, HISTORY_DONE);
+        break;
+    case JOB_IS_STOPPED:
+        end_job(h, job, e, HISTORY_STOPPED);
+        break;
+    case JOB_HAS_COMMITTED:
+        job->commit_step = e->step;
+        job->commit_ms = e->wall_ms;
+        break;
+    case JOB_PROGRESSES:
+    case NODE_HAS_JOINED:
+    case NODE_STANDS_BY:
+    case NODE_IS_LOST:
+    case NODE_HAS_LEFT:
+    case NODE_IS_REFUSED:
+    case JOB_HANGS:
+    case OPERATOR_ACTS:
+    case SERVICE_HAS_STARTED:
+    case JOB_EVENT_COUNT:
+        break;
+    }
+}
+
+/* Refusals are of jobs that may not exist; who is lost or drained does not begin one. */
+static bool is_of_job(const struct history *h, enum job_event_kind kind, const char *id)
+{
+    bool begins = kind == NODE_HAS_JOINED || kind == JOB_HAS_FORMED ||
+                  kind == JOB_PROGRESSES || kind == JOB_RESTARTS ||
+                  kind == JOB_HAS_FAILED || kind == JOB_IS_DONE ||
+                  kind == JOB_IS_STOPPED || kind == JOB_HAS_COMMITTED;
+
+    return id[0] != '\0' && (begins || find_living(h, id));
+}
+
+/* --- both --- */
+
+static void add_point(struct history *h, const struct job_event *e, uint64_t wall_ms)
+{
+    struct loss_point p = {.step = e->step, .wall_ms = wall_ms, .loss = NAN};
+
+    if (str_parse_double(e->why, &p.loss) < 0) {
+        p.loss = NAN; /* "nan", "inf" */
+    }
+    loss_curve_add(&take_job(h, e->job, wall_ms)->curve, e->generation, &p);
+}
+
+static char *copy_text(const char *text)
+{
+    char cut[HISTORY_TEXT_MAX];
+
+    (void)snprintf(cut, sizeof(cut), "%s", text ? text : "");
+    return mem_strdup(cut);
+}
+
+static struct history_event *make_event(const struct job_event *e, uint64_t wall_ms)
+{
+    struct history_event *made = mem_zalloc(sizeof(*made));
+
+    *made = (struct history_event){
+        .wall_ms = wall_ms,
+        .kind = e->kind,
+        .cause = e->cause,
+        .generation = e->generation,
+        .step = e->step,
+        .nodes = (uint32_t)e->nodes,
+        .ranks = e->ranks,
+        .exit_code = e->exit_code,
+        .has_rank = e->has_rank,
+        .rank = e->rank,
+        .job = copy_text(e->job),
+        .node = copy_text(e->node),
+        .text = copy_text(e->why),
+    };
+    return made;
+}
+
+static bool is_one_of_many(struct history *h, const struct job_event *e,
+                           uint64_t wall_ms)
+{
+    bool is_many = e->kind == NODE_IS_REFUSED && wall_ms >= h->refused_ms &&
+                   wall_ms < h->refused_ms + REFUSALS_EVERY_MS;
+
+    if (e->kind == NODE_IS_REFUSED && !is_many) {
+        h->refused_ms = wall_ms;
+    }
+    return is_many;
+}
+
+bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms)
+{
+    struct history_job *job = NULL;
+    struct history_event *made;
+
+    h->n_kind[e->kind]++;
+    if (e->kind == JOB_PROGRESSES) {
+        add_point(h, e, wall_ms);
+        return false;
+    }
+    if (is_one_of_many(h, e, wall_ms)) {
+        return false;
+    }
+    drop_expired(h, &h->vital, wall_ms);
+    drop_expired(h, &h->crowd, wall_ms);
+    made = make_event(e, wall_ms);
+    made->number = ++h->last_number;
+    h->n_restarts[e->cause] += e->kind == JOB_RESTARTS;
+    if (is_of_job(h, e->kind, made->job)) {
+        job = take_job(h, made->job, wall_ms);
+        job->generation = MAX(job->generation, e->generation);
+        job->restarts[e->cause] += e->kind == JOB_RESTARTS;
+        memcpy(made->restarts, job->restarts, sizeof(made->restarts));
+        apply(h, job, made);
+    }
+    push(h, made);
+    save(h, RECORD_PUT, made);
+    return true;
+}
+
+bool history_restore(struct history *h, const struct record *r)
+{
+    struct history_event *made = mem_zalloc(sizeof(*made));
+    struct history_job *job;
+
+    if (r->kind != RECORD_EVENT || r->key.size != 8 ||
+        get_u64(r->key.data) <= h->last_number ||
+        !event_json_parse(r->value.data, r->value.size, made)) {
+        mem_free(made);
+        return false;
+    }
+    mem_free(made->job);
+    made->job = copy_text(r->job); /* as it was said */
+    made->number = get_u64(r->key.data);
+    h->last_number = made->number;
+    if (is_of_job(h, made->kind, made->job)) {
+        job = take_job(h, made->job, made->wall_ms);
+        job->generation = MAX(job->generation, made->generation);
+        if (made->kind != JOB_HAS_FORMED && made->kind != JOB_HAS_COMMITTED &&
+            made->kind != NODE_HAS_JOINED) {
+            memcpy(job->restarts, made->restarts, sizeof(job->restarts));
+        }
+        apply(h, job, made);
+    }
+    push(h, made);
+    return true;
+}
+
+void history_release(struct history *h)
+{
+    struct table_node *n;
+
+    while ((n = table_next(&h->jobs, NULL)) != NULL) {
+        table_remove(&h->jobs, n);
+        free_job(CONTAINER_OF(n, struct history_job, by_id));
+    }
+    for (size_t i = 0; i < h->n_ended; i++) {
+        free_job(h->ended[i]);
+    }
+    table_release(&h->jobs);
+    release_ring(&h->vital);
+    release_ring(&h->crowd);
+}

@@ -1,0 +1,104 @@
+#ifndef RENDEZVOUS_HISTORY_H
+#define RENDEZVOUS_HISTORY_H
+
+/* PURE. What has become of jobs: numbered events, for people; and one record of each
+ * job, of those that run and of the last that have ended.
+ *
+ * Bounded: the oldest events go, by number and by age; those that come in crowds
+ * (commits, nodes that join, refusals) have a part of their own, so that they cannot push
+ * out why a job has failed. Of refusals one a second is kept. Numbers begin at 1 and are
+ * never given again; where events are durable (`save`) they go on after a restart. */
+
+#include "rendezvous/event.h"
+#include "rendezvous/loss_curve.h"
+#include "rendezvous/record.h"
+
+#include "common/table.h"
+
+enum {
+    HISTORY_MAX_EVENTS = 3072,
+    HISTORY_MAX_CROWD = 1024, /* of those in crowds */
+    HISTORY_MAX_JOBS = 1280,  /* that have not ended */
+    HISTORY_MAX_ENDED = 256,
+    HISTORY_TEXT_MAX = 512,
+};
+
+#define HISTORY_KEPT_MS (90ULL * 24 * 3600 * 1000)
+
+struct history_event {
+    uint64_t number;
+    uint64_t wall_ms;
+    enum job_event_kind kind;
+    enum restart_cause cause; /* of JOB_RESTARTS */
+    uint64_t generation;
+    uint64_t step;
+    uint32_t nodes, ranks, exit_code;
+    bool has_rank;
+    uint32_t rank;
+    uint32_t restarts[RESTART_CAUSE_COUNT]; /* of its job, so far */
+    char *job, *node, *text;                /* owned; "" for nothing */
+};
+
+enum history_state { HISTORY_LIVES, HISTORY_DONE, HISTORY_FAILED, HISTORY_STOPPED };
+
+struct history_job {
+    struct table_node by_id; /* while it lives */
+    uint64_t touched;        /* a count: the last event */
+    enum history_state state;
+    char id[MSG_ID_MAX];
+    uint64_t generation;
+    uint64_t began_ms, formed_ms, ended_ms; /* wall clock; 0: not (known) */
+    uint32_t nodes, ranks, exit_code;
+    uint32_t restarts[RESTART_CAUSE_COUNT];
+    uint64_t commit_step, commit_ms; /* 0: none that is known */
+    bool has_rank;                   /* the last cause's … */
+    uint32_t rank;
+    char node[MSG_ID_MAX];
+    char cause[HISTORY_TEXT_MAX]; /* … of its end, else of the last restart; "" */
+    struct loss_curve curve;
+};
+
+/* A first-in, first-out list of events, by number. */
+struct history_ring {
+    struct history_event **event; /* owned, as what is in it */
+    size_t first, n, max;
+};
+
+struct history_config {
+    uint64_t seed; /* secret: of the hash table */
+    /* NULL: nothing is kept. As service_sink has it. */
+    void (*save)(void *arg, const struct record *r);
+    void *arg;
+};
+
+struct history {
+    struct history_config config;
+    struct history_ring vital, crowd;
+    struct table jobs; /* of history_job, owned: those that live */
+    struct history_job *ended[HISTORY_MAX_ENDED]; /* owned, the oldest first */
+    size_t n_ended;
+    uint64_t last_number;
+    uint64_t n_touches;
+    uint64_t refused_ms;              /* when a refusal was kept … */
+    uint64_t n_kind[JOB_EVENT_COUNT]; /* since this process began: for the metrics */
+    uint64_t n_restarts[RESTART_CAUSE_COUNT];
+};
+
+void history_init(struct history *h, const struct history_config *config);
+void history_release(struct history *h);
+
+/* Something has happened. False when it is not kept: one refusal of many. */
+bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms);
+
+/* RECORD_EVENT of an earlier process, in the order of the numbers; what cannot be read
+ * is left out (false). Before the first history_note. */
+bool history_restore(struct history *h, const struct record *r);
+
+/* The first event with a larger number; NULL: there is none. Valid until the next
+ * history_note. */
+const struct history_event *history_after(const struct history *h, uint64_t number);
+
+/* A job that lives, else the last one of that id that has ended; NULL: neither. */
+const struct history_job *history_find(const struct history *h, const char *id);
+
+#endif

@@ -1,0 +1,437 @@
+#include "rendezvous/view.h"
+
+#include "rendezvous/event_json.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- putting values in ---- */
+
+static void put_integer(json_t *json, const char *key, uint64_t value)
+{
+    (void)json_object_set_new(json, key, json_integer((json_int_t)value));
+}
+
+static void put_some(json_t *json, const char *key, uint64_t value)
+{
+    if (value != 0) {
+        put_integer(json, key, value);
+    }
+}
+
+static void put_text(json_t *json, const char *key, const char *text)
+{
+    (void)json_object_set_new(json, key, event_json_text(text));
+}
+
+static void put_some_text(json_t *json, const char *key, const char *text)
+{
+    if (text[0] != '\0') {
+        put_text(json, key, text);
+    }
+}
+
+/* A diverged loss is no number: null. */
+static json_t *make_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* ---- jobs ---- */
+
+const char *view_job_state(const struct job *j)
+{
+    switch (j->state) {
+    case JOB_FORMING:
+        return job_is_stopped(j) ? "stopped" : "forming";
+    case JOB_RUNNING:
+        return "running";
+    case JOB_DRAINING:
+        return "draining";
+    case JOB_DONE:
+        return "done";
+    case JOB_FAILED:
+        return "failed";
+    }
+    UNREACHABLE();
+}
+
+static const char *state_of_record(const struct history_job *h)
+{
+    switch (h->state) {
+    case HISTORY_LIVES:
+        return "idle"; /* all its nodes are gone; they may come back */
+    case HISTORY_DONE:
+        return "done";
+    case HISTORY_FAILED:
+        return "failed";
+    case HISTORY_STOPPED:
+        return "stopped";
+    }
+    UNREACHABLE();
+}
+
+/* The ranks of the generation that runs or drains. */
+static uint32_t count_ranks(const struct job *j)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *node = j->node[i];
+        bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+
+        n += is_member ? node->hello.nproc : 0;
+    }
+    return n;
+}
+
+static json_t *make_cause(const struct history_job *h)
+{
+    json_t *json = json_object();
+
+    put_text(json, "text", h->cause);
+    put_some_text(json, "node", h->node);
+    if (h->has_rank) {
+        put_integer(json, "rank", h->rank);
+    }
+    return json;
+}
+
+static void put_last_loss(json_t *json, const struct loss_curve *c)
+{
+    if (c->n > 0) {
+        const struct loss_point *last = &c->point[c->n - 1];
+
+        put_integer(json, "step", last->step);
+        (void)json_object_set_new(json, "loss", make_real(last->loss));
+        put_integer(json, "loss_ms", last->wall_ms);
+    }
+}
+
+/* What is known of a job beside how it is now. */
+static void put_record(json_t *json, const struct history_job *h)
+{
+    put_integer(json, "began_ms", h->began_ms);
+    put_some(json, "formed_ms", h->formed_ms);
+    (void)json_object_set_new(json, "restarts", event_json_restarts(h->restarts));
+    if (h->cause[0] != '\0') {
+        (void)json_object_set_new(json, "cause", make_cause(h));
+    }
+    put_some(json, "committed_ms", h->commit_ms);
+    put_last_loss(json, &h->curve);
+}
+
+static const struct history_job *living_record(const struct view *v, const char *id)
+{
+    const struct history_job *h = history_find(v->history, id);
+
+    return h && h->state == HISTORY_LIVES ? h : NULL;
+}
+
+static json_t *make_summary(const struct view *v, const struct job *j)
+{
+    const struct history_job *h = living_record(v, j->id);
+    json_t *json = json_object();
+
+    put_text(json, "id", j->id);
+    (void)json_object_set_new(json, "state", json_string(view_job_state(j)));
+    put_integer(json, "generation", j->generation);
+    put_integer(json, "nodes", job_members(j));
+    put_integer(json, "waiting", j->count[NODE_JOINED]);
+    put_integer(json, "min_nodes", j->shape.min_nodes);
+    put_integer(json, "max_nodes", j->shape.max_nodes);
+    put_integer(json, "ranks", count_ranks(j));
+    put_integer(json, "failures", j->failures);
+    put_integer(json, "max_restarts", j->shape.max_restarts);
+    if (j->fence.last.hash[0] != '\0') {
+        put_integer(json, "committed_step", j->fence.last.step);
+    }
+    if (job_is_over(j)) {
+        put_integer(json, "exit_code", j->exit_code);
+    }
+    if (h) {
+        put_record(json, h);
+    }
+    return json;
+}
+
+/* Of a job that has ended, or is idle. */
+static json_t *make_past(const struct history_job *h)
+{
+    json_t *json = json_object();
+
+    put_text(json, "id", h->id);
+    (void)json_object_set_new(json, "state", json_string(state_of_record(h)));
+    put_integer(json, "generation", h->generation);
+    put_integer(json, "nodes", h->nodes);
+    put_integer(json, "ranks", h->ranks);
+    put_some(json, "committed_step", h->commit_step);
+    if (h->state == HISTORY_DONE || h->state == HISTORY_FAILED) {
+        put_integer(json, "exit_code", h->exit_code);
+    }
+    put_some(json, "ended_ms", h->ended_ms);
+    put_record(json, h);
+    return json;
+}
+
+static json_t *make_curve(const struct loss_curve *c)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < c->n; i++) {
+        const struct loss_point *p = &c->point[i];
+        json_t *point = json_array();
+
+        (void)json_array_append_new(point, json_integer((json_int_t)p->step));
+        (void)json_array_append_new(point, make_real(p->loss));
+        (void)json_array_append_new(list, point);
+    }
+    return list;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct entry *left = *(const struct entry *const *)a;
+    const struct entry *right = *(const struct entry *const *)b;
+
+    return strcmp(left->job->id, right->job->id);
+}
+
+static bool is_wanted(const char *id, const char *job)
+{
+    return !job || job[0] == '\0' || strcmp(id, job) == 0;
+}
+
+json_t *view_jobs(const struct view *v, const char *job)
+{
+    const struct registry *jobs = service_jobs(v->service);
+    json_t *root = json_object();
+    json_t *list = json_array();
+    struct entry **sorted = mem_array(MAX(jobs->n, 1), sizeof(struct entry *));
+
+    for (size_t i = 0; i < jobs->n; i++) {
+        sorted[i] = jobs->entry[i];
+    }
+    qsort(sorted, jobs->n, sizeof(struct entry *), compare_ids);
+    for (size_t i = 0; i < jobs->n; i++) {
+        if (is_wanted(sorted[i]->job->id, job)) {
+            (void)json_array_append_new(list, make_summary(v, sorted[i]->job));
+        }
+    }
+    mem_free(sorted);
+    (void)json_object_set_new(root, "jobs", list);
+    return root;
+}
+
+json_t *view_job(const struct view *v, const char *id)
+{
+    const struct entry *entry = registry_find(service_jobs(v->service), id);
+    const struct history_job *h =
+        entry ? living_record(v, id) : history_find(v->history, id);
+    json_t *json;
+
+    if (!entry && !h) {
+        return NULL;
+    }
+    json = entry ? make_summary(v, entry->job) : make_past(h);
+    if (h) {
+        (void)json_object_set_new(json, "curve", make_curve(&h->curve));
+    }
+    return json;
+}
+
+json_t *view_history(const struct view *v, const char *job)
+{
+    const struct history *h = v->history;
+    json_t *root = json_object();
+    json_t *list = json_array();
+
+    for (size_t i = h->n_ended; i > 0; i--) {
+        if (is_wanted(h->ended[i - 1]->id, job)) {
+            (void)json_array_append_new(list, make_past(h->ended[i - 1]));
+        }
+    }
+    (void)json_object_set_new(root, "jobs", list);
+    return root;
+}
+
+/* ---- nodes and ranks ---- */
+
+static bool is_member(const struct job *j, const struct job_node *node)
+{
+    return node->ranked_in == j->generation && node->group_rank >= 0 &&
+           (node->state == NODE_RUNNING || node->state == NODE_DONE);
+}
+
+/* Members by group rank, then the others as they came. */
+static int compare_nodes(const void *a, const void *b)
+{
+    const struct job_node *left = *(const struct job_node *const *)a;
+    const struct job_node *right = *(const struct job_node *const *)b;
+    bool left_in = left->state == NODE_RUNNING || left->state == NODE_DONE;
+    bool right_in = right->state == NODE_RUNNING || right->state == NODE_DONE;
+
+    if (left_in != right_in) {
+        return left_in ? -1 : 1;
+    }
+    if (left_in && left->group_rank != right->group_rank) {
+        return left->group_rank < right->group_rank ? -1 : 1;
+    }
+    return (left->arrival > right->arrival) - (left->arrival < right->arrival);
+}
+
+/* mem_alloc'ed. */
+static const struct job_node **sort_nodes(const struct job *j)
+{
+    const struct job_node **sorted =
+        mem_array(MAX(j->n_nodes, 1), sizeof(struct job_node *));
+
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        sorted[i] = j->node[i];
+    }
+    qsort(sorted, j->n_nodes, sizeof(struct job_node *), compare_nodes);
+    return sorted;
+}
+
+static const char *node_state(const struct job_node *node)
+{
+    switch (node->state) {
+    case NODE_PRESENT:
+        return "present";
+    case NODE_JOINED:
+        return node->is_flapping || node->standby_told ? "standby" : "joined";
+    case NODE_RUNNING:
+        return node->is_leaving ? "leaving" : "running";
+    case NODE_DONE:
+        return "done";
+    case NODE_LEFT:
+        return "left";
+    case NODE_STATE_COUNT:
+        break;
+    }
+    UNREACHABLE();
+}
+
+static json_t *make_node(const struct job *j, const struct job_node *node,
+                         uint32_t first_rank)
+{
+    json_t *json = json_object();
+
+    put_text(json, "host", node->hello.host);
+    put_text(json, "address", node->peer_addr);
+    (void)json_object_set_new(json, "state", json_string(node_state(node)));
+    put_integer(json, "ranks", node->hello.nproc);
+    put_some_text(json, "role", node->join.role);
+    if (is_member(j, node)) {
+        put_integer(json, "group_rank", (uint64_t)node->group_rank);
+        put_integer(json, "first_rank", first_rank);
+    }
+    if (node->hello.node_rank >= 0) {
+        put_integer(json, "node_rank", (uint64_t)node->hello.node_rank);
+    }
+    return json;
+}
+
+static json_t *make_page(const char *key, json_t *list, size_t next, size_t total)
+{
+    json_t *root = json_object();
+
+    (void)json_object_set_new(root, key, list);
+    put_integer(root, "total", total);
+    if (next < total) {
+        put_integer(root, "next", next);
+    }
+    return root;
+}
+
+json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t limit)
+{
+    const struct entry *entry = registry_find(service_jobs(v->service), id);
+    const struct job_node **sorted;
+    json_t *list;
+    uint32_t rank = 0;
+    size_t end;
+
+    if (!entry) {
+        return NULL;
+    }
+    sorted = sort_nodes(entry->job);
+    first = MIN(first, entry->job->n_nodes);
+    end = first + MIN(MIN(limit, VIEW_MAX_PAGE), entry->job->n_nodes - first);
+    list = json_array();
+    for (size_t i = 0; i < end; i++) {
+        if (i >= first) {
+            (void)json_array_append_new(list, make_node(entry->job, sorted[i], rank));
+        }
+        rank += is_member(entry->job, sorted[i]) ? sorted[i]->hello.nproc : 0;
+    }
+    mem_free(sorted);
+    return make_page("nodes", list, end, entry->job->n_nodes);
+}
+
+static json_t *make_rank(const struct job_node *node, uint32_t rank,
+                         uint32_t local_rank)
+{
+    json_t *json = json_object();
+
+    put_integer(json, "rank", rank);
+    put_integer(json, "local_rank", local_rank);
+    put_text(json, "host", node->hello.host);
+    put_integer(json, "group_rank", (uint64_t)node->group_rank);
+    return json;
+}
+
+json_t *view_ranks(const struct view *v, const char *id, size_t first, size_t limit)
+{
+    const struct entry *entry = registry_find(service_jobs(v->service), id);
+    const struct job_node **sorted;
+    json_t *list;
+    size_t rank = 0;
+    size_t end;
+
+    if (!entry) {
+        return NULL;
+    }
+    sorted = sort_nodes(entry->job);
+    list = json_array();
+    end = first + MIN(MIN(limit, VIEW_MAX_PAGE), SIZE_MAX - first);
+    for (size_t i = 0; i < entry->job->n_nodes; i++) {
+        uint32_t nproc = is_member(entry->job, sorted[i]) ? sorted[i]->hello.nproc : 0;
+
+        for (size_t r = MAX(first, rank); r < MIN(rank + nproc, end); r++) {
+            (void)json_array_append_new(
+                list, make_rank(sorted[i], (uint32_t)r, (uint32_t)(r - rank)));
+        }
+        rank += nproc;
+    }
+    mem_free(sorted);
+    return make_page("ranks", list, MIN(end, rank), rank);
+}
+
+/* ---- events ---- */
+
+json_t *view_events(const struct view *v, const char *job, uint64_t after, size_t limit)
+{
+    const struct history_event *e = history_after(v->history, after);
+    size_t left = MIN(limit, VIEW_MAX_PAGE);
+    json_t *root = json_object();
+    json_t *list = json_array();
+
+    while (e && left > 0) {
+        if (is_wanted(e->job, job)) {
+            (void)json_array_append_new(list, event_json_make(e));
+            left--;
+        }
+        after = e->number;
+        e = history_after(v->history, after);
+    }
+    (void)json_object_set_new(root, "events", list);
+    put_integer(root, "last", v->history->last_number);
+    if (e) {
+        put_integer(root, "next", after);
+    }
+    return root;
+}

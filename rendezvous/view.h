@@ -1,0 +1,56 @@
+#ifndef RENDEZVOUS_VIEW_H
+#define RENDEZVOUS_VIEW_H
+
+/* PURE. What people and programs see of the service, as JSON: the API (/api/v1), the
+ * status page and the operator's verbs say the same because they all ask here. Every
+ * object is new and the caller's (json_decref). Lists that a peer can make long come in
+ * pages: `next` is where the next one begins; without it this was the last.
+ *
+ * Times named …_ms are Unix time in milliseconds, …_age_ms how long ago. What is not
+ * known is left out. */
+
+#include "rendezvous/history.h"
+#include "rendezvous/registry.h"
+#include "rendezvous/service.h"
+
+#include <jansson.h>
+
+enum {
+    VIEW_MAX_PAGE = 1000, /* nodes, ranks, events */
+    VIEW_MAX_JOBS = REGISTRY_MAX,
+};
+
+/* Borrowed for the call. */
+struct view {
+    const struct service *service;
+    const struct history *history;
+    uint64_t now_ms; /* the service's clock */
+};
+
+/* {"jobs": […]}: a summary of each that the service knows, by name; of one alone where
+ * `job` is neither NULL nor "". */
+json_t *view_jobs(const struct view *v, const char *job);
+
+/* The summary, and: commit, cause, loss curve. Of one that has ended, too. NULL: none
+ * has that id. */
+json_t *view_job(const struct view *v, const char *id);
+
+/* {"nodes": […]}, from the `first` on: members by group rank, then the others. NULL: no
+ * such job is there. */
+json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t limit);
+
+/* {"ranks": […]}: of the current generation, from rank `first` on. */
+json_t *view_ranks(const struct view *v, const char *id, size_t first, size_t limit);
+
+/* {"events": […], "last": N}: those with a number larger than `after`; `job` as above.
+ */
+json_t *view_events(const struct view *v, const char *job, uint64_t after,
+                    size_t limit);
+
+/* {"jobs": […]}: those that have ended, the newest first; `job` as above. */
+json_t *view_history(const struct view *v, const char *job);
+
+/* "forming", "running", … */
+const char *view_job_state(const struct job *j);
+
+#endif

@@ -1,0 +1,342 @@
+/* What people see of jobs, as JSON. Times are those of the stage: it begins at 1000. */
+
+#include "rendezvous/view.h"
+#include "tests/lib/cmocka.h"
+#include "tests/lib/stage.h"
+
+#include "common/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct view view_of(struct stage *st)
+{
+    return (struct view){stage_service(st), stage_history(st), stage_now(st)};
+}
+
+/* `expected` may use ' in place of ". Takes `json`. */
+static void expect(json_t *json, const char *expected)
+{
+    char text[4096];
+    json_t *want;
+    char *is;
+    char *should;
+
+    assert_true(strlen(expected) < sizeof(text));
+    for (size_t i = 0; i <= strlen(expected); i++) {
+        text[i] = expected[i] == '\'' ? '"' : expected[i];
+    }
+    want = json_loads(text, 0, NULL);
+    assert_non_null(want);
+    is = json_dumps(json, JSON_SORT_KEYS | JSON_INDENT(1));
+    should = json_dumps(want, JSON_SORT_KEYS | JSON_INDENT(1));
+    assert_string_equal(is, should);
+    free(is);
+    free(should);
+    json_decref(json);
+    json_decref(want);
+}
+
+#define NO_RESTARTS                                                                \
+    "{'failure': 0, 'node_lost': 0, 'node_joined': 0, 'node_left': 0, 'hang': 0, " \
+    "'preemption': 0, 'smaller_world': 0}"
+
+static const char two_nodes[] = "shape nodes=2:3 nproc=2 restarts=3\n"
+                                "b enters\n"
+                                "a enters role=x\n"
+                                "wait 3000\n"
+                                "> a,b ROUND g=1 a b failures=0 role=0/2\n";
+
+static void a_service_without_jobs_shows_none(void **state)
+{
+    struct stage *st = stage_new();
+    const struct view v = view_of(st);
+
+    (void)state;
+    expect(view_jobs(&v, NULL), "{'jobs': []}");
+    expect(view_history(&v, NULL), "{'jobs': []}");
+    expect(view_events(&v, NULL, 0, 10), "{'events': [], 'last': 0}");
+    assert_null(view_job(&v, "job"));
+    assert_null(view_nodes(&v, "job", 0, 10));
+    assert_null(view_ranks(&v, "job", 0, 10));
+    stage_free(st);
+}
+
+static void a_job_that_runs_is_shown_with_its_progress(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, "shape nodes=1 restarts=3\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a resumed step=0\n"
+                   "> a DECISION g=1 #1 accepted\n"
+                   "a progress step=1 loss=4.5\n"
+                   "a progress step=2 loss=nan\n"
+                   "a progress step=3 loss=3.25\n"
+                   "a commit step=3\n"
+                   "> a DECISION g=1 #2 accepted\n");
+    v = view_of(st);
+    expect(
+        view_job(&v, "job"),
+        "{'id': 'job', 'state': 'running', 'generation': 1, 'nodes': 1, 'waiting': 0,"
+        " 'min_nodes': 1, 'max_nodes': 1, 'ranks': 1, 'failures': 0,"
+        " 'max_restarts': 3, 'committed_step': 3, 'committed_ms': 1000,"
+        " 'began_ms': 1000, 'formed_ms': 1000, 'restarts': " NO_RESTARTS ","
+        " 'step': 3, 'loss': 3.25, 'loss_ms': 1000,"
+        " 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
+    stage_free(st);
+}
+
+static void nodes_and_ranks_come_in_pages_by_group_rank(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, two_nodes);
+    v = view_of(st);
+    expect(view_nodes(&v, "job", 0, 1),
+           "{'nodes': [{'host': 'a', 'address': '10.0.0.1', 'state': 'running',"
+           " 'ranks': 2, 'role': 'x', 'group_rank': 0, 'first_rank': 0}],"
+           " 'total': 2, 'next': 1}");
+    expect(view_nodes(&v, "job", 1, 10),
+           "{'nodes': [{'host': 'b', 'address': '10.0.0.1', 'state': 'running',"
+           " 'ranks': 2, 'role': 'default', 'group_rank': 1, 'first_rank': 2}],"
+           " 'total': 2}");
+    expect(view_ranks(&v, "job", 1, 2),
+           "{'ranks': [{'rank': 1, 'local_rank': 1, 'host': 'a', 'group_rank': 0},"
+           " {'rank': 2, 'local_rank': 0, 'host': 'b', 'group_rank': 1}],"
+           " 'total': 4, 'next': 3}");
+    expect(view_ranks(&v, "job", 3, 2),
+           "{'ranks': [{'rank': 3, 'local_rank': 1, 'host': 'b', 'group_rank': 1}],"
+           " 'total': 4}");
+    expect(view_ranks(&v, "job", SIZE_MAX, SIZE_MAX), "{'ranks': [], 'total': 4}");
+    expect(view_nodes(&v, "job", SIZE_MAX, SIZE_MAX), "{'nodes': [], 'total': 2}");
+    stage_free(st);
+}
+
+static void a_node_that_is_no_member_comes_last_and_has_no_ranks(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, "shape nodes=1 restarts=3\n"
+                   "b enters\n"
+                   "> b ROUND g=1 b failures=0\n"
+                   "a hello\n");
+    v = view_of(st);
+    expect(view_nodes(&v, "job", 1, 1),
+           "{'nodes': [{'host': 'a', 'address': '10.0.0.1', 'state': 'present',"
+           " 'ranks': 1}], 'total': 2}");
+    expect(view_ranks(&v, "job", 0, 9),
+           "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'b', 'group_rank': 0}],"
+           " 'total': 1}");
+    stage_free(st);
+}
+
+static void
+a_restart_is_counted_under_its_cause_and_the_first_cause_is_named(void **state)
+{
+    struct stage *st = stage_new();
+    const struct history_job *h;
+    struct view v;
+    json_t *job;
+
+    (void)state;
+    stage_play(st, "shape nodes=1 restarts=3\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a ended code=7\n"
+                   "> a STOP g=1 abort: rank 0 on a failed\n"
+                   "a stopped\n"
+                   "> a REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: "
+                   "restarting (1 of 3)\n");
+    v = view_of(st);
+    h = history_find(stage_history(st), "job");
+    assert_int_equal(h->restarts[RESTART_FAILURE], 1);
+    job = view_job(&v, "job");
+    assert_string_equal(json_string_value(json_object_get(job, "state")), "forming");
+    expect(json_incref(json_object_get(job, "cause")),
+           "{'text': 'rank 0 on a: exit code 7; restarting (1 of 3)', 'node': 'a',"
+           " 'rank': 0}");
+    json_decref(job);
+    expect(view_events(&v, "job", 2, 1),
+           "{'events': [{'number': 3, 'wall_ms': 1000, 'kind': 'restarting',"
+           " 'job': 'job', 'generation': 1, 'node': 'a', 'rank': 0, 'cause': 'failure',"
+           " 'restarts': {'failure': 1, 'node_lost': 0, 'node_joined': 0,"
+           " 'node_left': 0, 'hang': 0, 'preemption': 0, 'smaller_world': 0},"
+           " 'text': 'rank 0 on a: exit code 7; restarting (1 of 3)'}], 'last': 3}");
+    expect(view_events(&v, "other", 0, 9), "{'events': [], 'last': 3}");
+    stage_free(st);
+}
+
+static const struct cause_case {
+    enum restart_cause cause;
+    const char *script;
+} cause_cases[] = {
+    {RESTART_NODE_JOINED,
+     "c enters nproc=2\n"
+     "> a,b STOP g=1 leave: node c joined\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b,c REPORT g=1 again failures=0/3: node c joined; re-forming (not counted as "
+     "a failure)\n"},
+    {RESTART_PREEMPTION, /* by SIGTERM */
+     "a leave\n"
+     "> b STOP g=1 leave: node a leaves\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a leaves; re-forming (not counted as a "
+     "failure)\n"},
+    {RESTART_NODE_LOST,
+     "b gone\n"
+     "> a STOP g=1 abort: node b was lost: its connection ended\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/3: node b was lost: its connection ended; "
+     "re-forming (not counted as a failure)\n"},
+    {RESTART_NODE_LEFT,
+     "b stopped\n"
+     "> a STOP g=1 leave: node b stopped its workers\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node b stopped its workers; re-forming (not "
+     "counted as a failure)\n"},
+};
+
+static void each_cause_is_told_from_the_others(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cause_cases); i++) {
+        struct stage *st = stage_new();
+        const struct history_job *h;
+
+        stage_play(st, two_nodes);
+        stage_play(st, cause_cases[i].script);
+        h = history_find(stage_history(st), "job");
+        for (int c = 0; c < RESTART_CAUSE_COUNT; c++) {
+            assert_int_equal(h->restarts[c], c == (int)cause_cases[i].cause);
+        }
+        stage_free(st);
+    }
+}
+
+static void a_job_that_has_ended_is_in_the_history(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+    json_t *job;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a progress step=1 loss=4.5\n"
+                   "a done\n"
+                   "> a CLOSED 0\n"
+                   "a gone\n");
+    v = view_of(st);
+    expect(view_jobs(&v, NULL), "{'jobs': []}");
+    expect(view_history(&v, NULL),
+           "{'jobs': [{'id': 'job', 'state': 'done', 'generation': 1, 'nodes': 1,"
+           " 'ranks': 1, 'exit_code': 0, 'began_ms': 1000, 'formed_ms': 1000,"
+           " 'ended_ms': 1000, 'restarts': " NO_RESTARTS ","
+           " 'step': 1, 'loss': 4.5, 'loss_ms': 1000}]}");
+    job = view_job(&v, "job");
+    expect(json_incref(json_object_get(job, "curve")), "[[1, 4.5]]");
+    json_decref(job);
+    expect(view_history(&v, "other"), "{'jobs': []}");
+    stage_free(st);
+}
+
+static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+    json_t *job;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a leave\n"
+                   "a stopped\n"
+                   "> a REPORT g=1 again failures=0/0: node a leaves; re-forming (not "
+                   "counted as a failure)\n"
+                   "a gone\n");
+    v = view_of(st);
+    job = view_job(&v, "job");
+    assert_string_equal(json_string_value(json_object_get(job, "state")), "stopped");
+    json_decref(job);
+    assert_int_equal(history_find(stage_history(st), "job")->state, HISTORY_STOPPED);
+    stage_free(st);
+}
+
+static void jobs_are_sorted_and_text_of_peers_is_made_utf8(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+    json_t *jobs;
+    json_t *list;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a hello job=z\n"
+                   "b hello job=\xff<b>\n"
+                   "c hello job=a\n");
+    v = view_of(st);
+    jobs = view_jobs(&v, NULL);
+    list = json_object_get(jobs, "jobs");
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const ids[] = {"a", "z", "?<b>"};
+        const json_t *id = json_object_get(json_array_get(list, i), "id");
+
+        assert_string_equal(json_string_value(id), ids[i]);
+    }
+    json_decref(jobs);
+    jobs = view_jobs(&v, "z");
+    assert_int_equal(json_array_size(json_object_get(jobs, "jobs")), 1);
+    json_decref(jobs);
+    stage_free(st);
+}
+
+static void a_node_that_is_turned_away_is_an_event(void **state)
+{
+    struct stage *st = stage_new();
+    const struct history_event *e;
+
+    (void)state;
+    stage_play(st, "shape nodes=2\n"
+                   "a enters\n"
+                   "b hello restarts=9\n"
+                   "> b REFUSED 2: job job: this node says --max-restarts=9, but a "
+                   "started it with 0; give every node the same --max-restarts\n"
+                   "> b (closed)\n");
+    e = history_after(stage_history(st), 1);
+    assert_non_null(e);
+    assert_int_equal(e->kind, NODE_IS_REFUSED);
+    assert_string_equal(e->node, "b");
+    stage_free(st);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_service_without_jobs_shows_none),
+        cmocka_unit_test(a_job_that_runs_is_shown_with_its_progress),
+        cmocka_unit_test(nodes_and_ranks_come_in_pages_by_group_rank),
+        cmocka_unit_test(a_node_that_is_no_member_comes_last_and_has_no_ranks),
+        cmocka_unit_test(
+            a_restart_is_counted_under_its_cause_and_the_first_cause_is_named),
+        cmocka_unit_test(each_cause_is_told_from_the_others),
+        cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
+        cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
+        cmocka_unit_test(jobs_are_sorted_and_text_of_peers_is_made_utf8),
+        cmocka_unit_test(a_node_that_is_turned_away_is_an_event),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
