@@ -22,7 +22,7 @@
  *     │ RANK_ENDED, STOPPED                 │
  *     │────────────────────────────────────►│
  *     │◄──────────── STOP (abort | leave), REPORT, CLOSED (exit code)
- *     │◄──────────── DRAIN, INSPECT         │
+ *     │◄──────────── DRAIN, INSPECT, NOTICE │
  *     │ INSPECTED                           │
  *     │────────────────────────────────────►│
  *
@@ -76,7 +76,7 @@ enum {
 
 enum stop_mode { STOP_ABORT, STOP_LEAVE };
 enum hang_policy { ON_HANG_RESTART, ON_HANG_REPORT };
-enum inspect_what { INSPECT_HANG, INSPECT_LOG };
+enum inspect_what { INSPECT_HANG, INSPECT_LOG, INSPECT_STACK };
 
 /* Fields: U(bits, name) unsigned, I(name) int32, T(size, name) text with its
  * terminator, B(name) bytes: borrowed from the frame when decoded, from the caller when
@@ -151,9 +151,10 @@ enum inspect_what { INSPECT_HANG, INSPECT_LOG };
 
 #define MSG_STANDBY_FIELDS(U, I, T, B) T(MSG_TEXT_MAX, text) /* why it waits */
 
-#define MSG_STOP_FIELDS(U, I, T, B) \
-    U(64, generation)               \
-    U(8, mode) /* enum stop_mode */ \
+#define MSG_STOP_FIELDS(U, I, T, B)                                          \
+    U(64, generation)                                                        \
+    U(8, mode)  /* enum stop_mode */                                         \
+    U(32, hung) /* 1 + the rank that hangs, to be killed at once; 0: none */ \
     T(MSG_TEXT_MAX, text)
 
 #define MSG_RANK_ENDED_FIELDS(U, I, T, B)                                         \
@@ -217,7 +218,8 @@ enum inspect_what { INSPECT_HANG, INSPECT_LOG };
     T(32, phase)                                                                  \
     T(32, loss)   /* a number; "": not known */                                   \
     I(waits_for)  /* the rank that it waits for, -1: none, or it does not know */ \
-    U(32, age_ms) /* between the report and this message */
+    U(32, age_ms) /* between the report and this message */                       \
+    U(32, pid)    /* step 0 and phase "": that it has been started, no more */
 
 #define MSG_STORE_FIELDS(U, I, T, B)                           \
     U(64, generation)                                          \
@@ -294,8 +296,14 @@ enum inspect_what { INSPECT_HANG, INSPECT_LOG };
 /* To an agent: leave as after SIGTERM, and end with 0. */
 #define MSG_DRAIN_FIELDS(U, I, T, B) T(MSG_TEXT_MAX, text) /* why, for people */
 
-/* To an agent: what does this rank of yours do (INSPECT_HANG), what has it said
- * (INSPECT_LOG: its log from `offset` on, or the end of it where that is UINT64_MAX). */
+/* To all agents of a job: what people should know; `detail`: further lines. */
+#define MSG_NOTICE_FIELDS(U, I, T, B) \
+    T(MSG_TEXT_MAX, text)             \
+    T(MSG_TAIL_MAX, detail)
+
+/* To an agent: what does the process of this rank of yours do (INSPECT_HANG), where is
+ * it (INSPECT_STACK), what has it said (INSPECT_LOG: its log from `offset` on, or the
+ * end of it where that is UINT64_MAX). */
 #define MSG_INSPECT_FIELDS(U, I, T, B) \
     U(64, generation)                  \
     U(64, request)                     \
@@ -304,14 +312,14 @@ enum inspect_what { INSPECT_HANG, INSPECT_LOG };
     U(64, offset)                      \
     U(8, follow)
 
-#define MSG_INSPECTED_FIELDS(U, I, T, B)                                            \
-    U(64, generation)                                                               \
-    U(64, request)                                                                  \
-    U(32, rank)                                                                     \
-    U(8, more)    /* further pieces of the same answer follow */                    \
-    U(8, stuck)   /* INSPECT_HANG: it is stopped, or computes, while others wait */ \
-    T(32, state)  /* INSPECT_HANG: of the process, as proc(5) has it */             \
-    U(64, offset) /* INSPECT_LOG: of the body's first byte */                       \
+#define MSG_INSPECTED_FIELDS(U, I, T, B)                                     \
+    U(64, generation)                                                        \
+    U(64, request)                                                           \
+    U(32, rank)                                                              \
+    U(8, what)    /* as asked: enum inspect_what */                          \
+    U(8, more)    /* further pieces of the same answer follow */             \
+    T(32, state)  /* INSPECT_HANG: "T", "S futex_wait": as proc(5) has it */ \
+    U(64, offset) /* INSPECT_LOG: of the body's first byte */                \
     B(body)       /* the stack, or the log */
 
 /* X(NAME, name, number) */
@@ -343,7 +351,8 @@ enum inspect_what { INSPECT_HANG, INSPECT_LOG };
     X(ANSWER, answer, 25)           \
     X(DRAIN, drain, 26)             \
     X(INSPECT, inspect, 27)         \
-    X(INSPECTED, inspected, 28)
+    X(INSPECTED, inspected, 28)     \
+    X(NOTICE, notice, 29)
 
 #define MSG_ENUM(NAME, name, number) MSG_##NAME = (number),
 enum msg_type { MSG_MAP(MSG_ENUM) };

@@ -444,6 +444,7 @@ static int on_message(struct agent *a, const struct msg *m)
     case MSG_ANSWER:
     case MSG_DRAIN:
     case MSG_INSPECT:
+    case MSG_NOTICE:
     case MSG_INSPECTED:
         break;
     }

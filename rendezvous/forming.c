@@ -3,6 +3,7 @@
 #include "rendezvous/admission.h"
 #include "rendezvous/roles.h"
 #include "rendezvous/round.h"
+#include "rendezvous/tracking.h"
 
 #include "common/mem.h"
 #include "common/table.h"
@@ -182,6 +183,7 @@ static void seal(struct job *j)
     job_note(j, (struct job_event){
                     .kind = JOB_HAS_FORMED, .nodes = r.n, .ranks = count_ranks(&r)});
     send_round(j, &r, &table);
+    tracking_begin(j);
     for (size_t i = 0; i < j->n_nodes; i++) {
         forming_tell_standby(j, j->node[i]);
     }

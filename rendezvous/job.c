@@ -4,6 +4,7 @@
 #include "rendezvous/draining.h"
 #include "rendezvous/forming.h"
 #include "rendezvous/round.h"
+#include "rendezvous/tracking.h"
 
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -67,6 +68,7 @@ void job_free(struct job *j)
     }
     keyspace_free(j->keys);
     cause_release(&j->cause);
+    progress_release(&j->progress);
     table_release(&j->node_ranks);
     mem_free(j->node);
     mem_free(j);
@@ -305,6 +307,7 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
     bool has_left = m->engine && m->signal == 0 && m->exit_code == EXIT_LEFT;
     struct msg_rank_ended end = *m;
 
+    progress_end(&j->progress, node->session, m->rank);
     if (!msg_is_end(end.exit_code, end.signal) ||
         (end.exit_code == 0 && end.signal == 0)) {
         return;
@@ -446,6 +449,7 @@ static uint64_t generation_of(const struct msg *m)
     case MSG_DRAIN:
     case MSG_INSPECT:
     case MSG_INSPECTED:
+    case MSG_NOTICE:
         break;
     }
     return 0;
@@ -491,6 +495,7 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
         on_commit(j, node, &m->u.commit);
     } else if (m->type == MSG_PROGRESS) {
         job_note_loss(j, &m->u.progress);
+        tracking_note(j, node, &m->u.progress);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "rendezvous/fence.h"
 #include "rendezvous/keyspace.h"
 #include "rendezvous/members.h"
+#include "rendezvous/progress.h"
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -101,6 +102,9 @@ struct job {
     bool has_enough;        /* MIN nodes are in … */
     uint64_t enough_ms;     /* … since then */
     struct keyspace *keys;  /* owned; of the current generation, NULL between two */
+
+    struct progress
+        progress; /* what the ranks of the current generation, or last, do */
 
     struct ending ending;
     struct cause cause; /* the ranks' ends */

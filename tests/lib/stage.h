@@ -14,7 +14,7 @@
  *   > a,b STOP g=1 abort: rank 0 on a failed
  *
  * Verbs of an agent: opens (connects), hello, enters, join, ended, stopped, done,
- * leave, refuse, resumed, commit, progress, ping (a STORE), beat, mute, gone (its connection
+ * leave, refuse, resumed, commit, progress (or reports), ping (a STORE), beat, mute, gone (its connection
  * ends), sends type=N (any message, empty). `sleep MS`: the service sleeps. What
  * several agents hear alike is one line, names sorted; WELCOME and PONG are not traced
  * unless `trace all` was said. A ROUND tells the place in the role, FIRST/SIZE, where
@@ -23,7 +23,7 @@
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
  * (agent id) again (on the same connection); join: after= world= addr= role=; ended: rank=
- * code= signal= step= at= tail= engine stopped; refuse: world=; progress: rank= tok=
+ * code= signal= step= at= tail= engine stopped; refuse: world=; progress: rank= step= tok= age= pid=
  * phase= loss= waits=; others: gen=, run=, step=, hash=, request=, code=, text= (with _
  * for spaces). */
 

@@ -237,7 +237,9 @@ static void act_progress(struct stage *st, struct actor *a, const char *words)
     p->rank = (uint32_t)number_of(words, "rank", (uint64_t)a->group_rank);
     p->step = number_of(words, "step", 0);
     p->tok_s = (uint32_t)number_of(words, "tok", 0);
+    p->pid = (uint32_t)number_of(words, "pid", 100 + p->rank);
     p->waits_for = (int32_t)number_of(words, "waits", (uint64_t)-1);
+    p->age_ms = (uint32_t)number_of(words, "age", 0);
     text_of(words, "phase", "", p->phase, sizeof(p->phase));
     text_of(words, "loss", "", p->loss, sizeof(p->loss));
     say(st, a, &m);
@@ -297,7 +299,7 @@ static const struct verb {
     {"done", act_done},       {"leave", act_leave},       {"refuse", act_refuse},
     {"resumed", act_resumed}, {"commit", act_commit},     {"ping", act_ping},
     {"beat", act_beat},       {"mute", act_mute},         {"gone", act_gone},
-    {"sends", act_sends},     {"progress", act_progress},
+    {"sends", act_sends},     {"progress", act_progress}, {"reports", act_progress},
 };
 
 bool stage_act(struct stage *st, struct actor *a, const char *verb, const char *words)
