@@ -150,6 +150,9 @@ static int bound_port(int fd)
     if (getsockname(fd, &addr.any, &size) < 0) {
         return -errno;
     }
+    if (addr.any.sa_family == AF_UNIX) {
+        return 0;
+    }
     return ntohs(addr.any.sa_family == AF_INET6 ? addr.v6.sin6_port : addr.v4.sin_port);
 }
 
@@ -218,20 +221,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
-int listener_open(const struct listener_config *config, const char *addr, int port,
-                  struct listener **ret, struct errmsg *msg)
+int listener_adopt(const struct listener_config *config, int fd, struct listener **ret)
 {
-    struct listener *l;
-    int fd = listen_on(addr, port, msg);
+    struct listener *l = mem_zalloc(sizeof(*l));
     int rv;
 
-    if ((fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) && strcmp(addr, "::") == 0) {
-        fd = listen_on("0.0.0.0", port, msg);
-    }
-    if (fd < 0) {
-        return fd;
-    }
-    l = mem_zalloc(sizeof(*l));
     l->config = *config;
     l->fd = fd;
     l->port = bound_port(fd);
@@ -239,7 +233,7 @@ int listener_open(const struct listener_config *config, const char *addr, int po
     if (rv < 0) {
         (void)close(fd); /* it never served */
         mem_free(l);
-        return bind_error(addr, port, rv, msg);
+        return rv;
     }
     rv = uv_timer_init(config->loop, &l->retry);
     ASSERT(rv == 0); /* documented never to fail */
@@ -251,6 +245,22 @@ int listener_open(const struct listener_config *config, const char *addr, int po
     start_accepting(l);
     *ret = l;
     return 0;
+}
+
+int listener_open(const struct listener_config *config, const char *addr, int port,
+                  struct listener **ret, struct errmsg *msg)
+{
+    int fd = listen_on(addr, port, msg);
+    int rv;
+
+    if ((fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) && strcmp(addr, "::") == 0) {
+        fd = listen_on("0.0.0.0", port, msg);
+    }
+    if (fd < 0) {
+        return fd;
+    }
+    rv = listener_adopt(config, fd, ret);
+    return rv < 0 ? bind_error(addr, port, rv, msg) : 0;
 }
 
 int listener_port(const struct listener *l)

@@ -1,7 +1,7 @@
 #ifndef COMMON_LISTENER_H
 #define COMMON_LISTENER_H
 
-/* A listening TCP socket on a libuv loop. When no descriptor is free it pauses and
+/* A listening socket on a libuv loop. When no descriptor is free it pauses and
  * tries again, so that those who wait in the backlog get their turn. The loop's thread.
  */
 
@@ -26,6 +26,10 @@ struct listener_config {
  * there is no IPv6; port 0 picks one. -EADDRINUSE: listener_name_holder says more. */
 int listener_open(const struct listener_config *config, const char *addr, int port,
                   struct listener **ret, struct errmsg *msg) MUST_CHECK;
+
+/* The same on a listening socket (non-blocking), which it takes over, on errors too. */
+int listener_adopt(const struct listener_config *config, int fd,
+                   struct listener **ret) MUST_CHECK;
 
 /* After -EADDRINUSE: a text that says who holds the port, where /proc tells; cut to
  * `size`. It looks at every process of the machine, so not where many may ask. */
