@@ -22,6 +22,11 @@ static const char *format_nodes(const struct msg_hello *hello, char text[32])
     return text;
 }
 
+static const char *format_on_hang(const struct msg_hello *hello)
+{
+    return hello->on_hang == ON_HANG_REPORT ? "report" : "restart";
+}
+
 /* Another job's shape, and another node's number, are mistakes of the user. */
 static int check_shape(const struct job *j, const struct msg_hello *hello,
                        struct errmsg *msg)
@@ -44,6 +49,13 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
                           "job %s: this node says --max-restarts=%u, but %s started it "
                           "with %u; give every node the same --max-restarts",
                           j->id, hello->max_restarts, shape->host, shape->max_restarts);
+    }
+    if (hello->on_hang != shape->on_hang) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s: this node says --on-hang=%s, but %s started it with "
+                          "%s; give every node the same --on-hang",
+                          j->id, format_on_hang(hello), shape->host,
+                          format_on_hang(shape));
     }
     while (hello->node_rank >= 0 &&
            (other = job_of_node_rank(j, hello->node_rank, other)) != NULL) {

@@ -14,6 +14,7 @@ enum {
 void cause_clear(struct cause *c)
 {
     c->has_rank = false;
+    c->is_hang = false;
     others_clear(&c->others);
     c->host[0] = '\0';
 }
@@ -115,12 +116,35 @@ static void take_last_words(struct cause *c, const struct msg_rank_ended *end,
     }
 }
 
+/* Where to read on, and when it was; why is known already. */
+static void take_end_of_hung(struct cause *c, const struct msg_rank_ended *end)
+{
+    if (c->first.rank == end->rank) {
+        c->first.engine = end->engine;
+        c->first.wall_ms = end->wall_ms;
+        memcpy(c->first.program, end->program, sizeof(c->first.program));
+        memcpy(c->first.log_path, end->log_path, sizeof(c->first.log_path));
+        memcpy(c->first.tail, end->tail, sizeof(c->first.tail));
+    }
+}
+
+void cause_hang(struct cause *c, const struct msg_rank_ended *end, const char *host)
+{
+    cause_add(c, end, host);
+    c->is_hang = true;
+    c->hung_rank = end->rank;
+}
+
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host)
 {
     bool is_known;
 
     if (end->rank >= MSG_MAX_WORLD) {
         return; /* there is no such rank */
+    }
+    if (c->is_hang && end->rank == c->hung_rank) {
+        take_end_of_hung(c, end);
+        return;
     }
     is_known = others_how(&c->others, end->rank) != HOW_UNKNOWN;
     others_put(&c->others, end, host);

@@ -17,6 +17,8 @@ struct cause {
     struct msg_rank_ended first; /* the first cause so far */
     char host[MSG_ID_MAX];       /* its node */
     struct others others;        /* all ranks that did not end well */
+    bool is_hang;       /* `hung_rank` was ended because it hung: what its … */
+    uint32_t hung_rank; /* … process ends with is our doing */
 
     /* for the crash-loop rule: how often the same end has come, over generations */
     uint32_t loop_rank, loops;
@@ -34,6 +36,9 @@ void cause_release(struct cause *c);
  * sent again with what was not known at once: message, last lines, the log's path, and
  * that it had failed by itself, or earlier. */
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host);
+
+/* A rank is about to be ended, since it hangs; an earlier failure remains the cause. */
+void cause_hang(struct cause *c, const struct msg_rank_ended *end, const char *host);
 
 /* True when all that is known is a consequence: nobody ended by itself. */
 bool cause_is_consequence(const struct cause *c);

@@ -17,7 +17,9 @@ enum {
 static void stop_members(struct job *j, enum stop_mode mode, const char *why)
 {
     struct msg m = {.type = MSG_STOP,
-                    .u.stop = {.generation = j->generation, .mode = (uint8_t)mode}};
+                    .u.stop = {.generation = j->generation,
+                               .mode = (uint8_t)mode,
+                               .hung = j->ending.hung}};
 
     (void)snprintf(m.u.stop.text, sizeof(m.u.stop.text), "%s", why);
     for (size_t i = 0; i < j->n_nodes; i++) {
@@ -143,6 +145,18 @@ void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *
 
     (void)snprintf(why, sizeof(why), "rank %u on %s failed", end->rank, host);
     j->ending.has_failed = true;
+    begin(j, STOP_ABORT, why);
+}
+
+void draining_hang(struct job *j, const struct msg_rank_ended *end, const char *host)
+{
+    char why[MSG_TEXT_MAX];
+
+    (void)snprintf(why, sizeof(why), "rank %u on %s hangs", end->rank, host);
+    cause_hang(&j->cause, end, host);
+    j->ending.has_failed = true;
+    j->ending.hung = end->rank + 1;
+    set_text(j, why);
     begin(j, STOP_ABORT, why);
 }
 

@@ -8,7 +8,8 @@
  *   a worker refused                       the job fails with its code; nothing counted
  *   … a world too large, MIN would do      not counted: the next generation is smaller
  *   every node was done in spite of it     the job is done
- *   a rank failed, a flapping node's loss  counted: restart, or the job fails
+ *   a rank failed or hung, a flapping
+ *   node's loss                            counted: restart, or the job fails
  *   a node was lost, joined, left          not counted: the next generation
  *
  * Ranks that only reacted (cause.h) to a lost node, and ranks of any program that fail
@@ -21,6 +22,9 @@ void draining_leave(struct job *j, enum restart_cause cause, const char *why);
 
 /* A rank has ended by itself, other than with 0. */
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);
+
+/* A rank hangs, and is not waited for any longer: `end` is what its end will be. */
+void draining_hang(struct job *j, const struct msg_rank_ended *end, const char *host);
 
 /* A member is gone with its workers. `counts`: as a failure of the job. */
 void draining_lose(struct job *j, bool counts, const char *why);

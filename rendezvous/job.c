@@ -429,6 +429,8 @@ static uint64_t generation_of(const struct msg *m)
         return m->u.store.generation;
     case MSG_STORE_CLOSE:
         return m->u.store_close.generation;
+    case MSG_INSPECTED:
+        return m->u.inspected.generation;
     case MSG_HELLO:
     case MSG_WELCOME:
     case MSG_REFUSED:
@@ -448,7 +450,6 @@ static uint64_t generation_of(const struct msg *m)
     case MSG_ANSWER:
     case MSG_DRAIN:
     case MSG_INSPECT:
-    case MSG_INSPECTED:
     case MSG_NOTICE:
         break;
     }
@@ -496,6 +497,8 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
     } else if (m->type == MSG_PROGRESS) {
         job_note_loss(j, &m->u.progress);
         tracking_note(j, node, &m->u.progress);
+    } else if (m->type == MSG_INSPECTED) {
+        tracking_inspected(j, node, &m->u.inspected);
     }
 }
 
@@ -580,10 +583,16 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
 void job_tick(struct job *j, uint64_t now_ms)
 {
     j->now_ms = now_ms;
+    tracking_tick(j);
     go_on(j);
+}
+
+void job_excuse(struct job *j, uint64_t now_ms)
+{
+    hang_excuse(&j->hang, now_ms);
 }
 
 uint64_t job_deadline(const struct job *j)
 {
-    return j->state == JOB_FORMING ? round_deadline(j) : UINT64_MAX;
+    return j->state == JOB_FORMING ? round_deadline(j) : tracking_deadline(j);
 }

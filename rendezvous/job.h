@@ -8,9 +8,9 @@
 #include "rendezvous/cause.h"
 #include "rendezvous/event.h"
 #include "rendezvous/fence.h"
+#include "rendezvous/hang.h"
 #include "rendezvous/keyspace.h"
 #include "rendezvous/members.h"
-#include "rendezvous/progress.h"
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -61,6 +61,7 @@ struct ending {
     bool has_refused, has_failed, has_lost; /* a worker, a rank, a node */
     bool loss_counts;                       /* a flapping node's */
     uint64_t lost_ms;                       /* the first loss */
+    uint32_t hung;                          /* as STOP has it */
     size_t n_undone; /* nodes whose workers went before they were done */
     uint32_t refusal_code;
     enum restart_cause left_for; /* why it was left */
@@ -103,8 +104,9 @@ struct job {
     uint64_t enough_ms;     /* … since then */
     struct keyspace *keys;  /* owned; of the current generation, NULL between two */
 
-    struct progress
-        progress; /* what the ranks of the current generation, or last, do */
+    struct progress progress; /* what the ranks of its generation do */
+    struct hang hang;
+    struct hung hung;
 
     struct ending ending;
     struct cause cause; /* the ranks' ends */
@@ -146,6 +148,9 @@ void job_forsake(struct job *j, const struct job_node *node,
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms);
 
 void job_tick(struct job *j, uint64_t now_ms);
+
+/* The service was asleep, or one of the job's nodes. */
+void job_excuse(struct job *j, uint64_t now_ms);
 uint64_t job_deadline(const struct job *j); /* UINT64_MAX: none; else later than now */
 bool job_is_over(const struct job *j);
 

@@ -479,6 +479,9 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     if (!session) {
         return 0; /* it was closed a moment ago */
     }
+    if (session->entry && now_ms - session->seen_ms > s->config.lease_ms / 2) {
+        job_excuse(session->entry->job, now_ms); /* it was asleep, or cut off */
+    }
     unlink_session(s, session);
     link_session(s, session, now_ms);
     if ((m->type == MSG_HELLO) != (session->number == 0)) {
@@ -510,6 +513,9 @@ static void refresh_all(struct service *s, uint64_t now_ms)
 {
     for (struct session *session = s->oldest; session; session = session->next) {
         session->seen_ms = now_ms;
+    }
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        job_excuse(s->jobs.entry[i]->job, now_ms);
     }
 }
 

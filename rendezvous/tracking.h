@@ -1,7 +1,10 @@
 #ifndef RENDEZVOUS_TRACKING_H
 #define RENDEZVOUS_TRACKING_H
 
-/* PURE. A job and what its ranks report (progress.h). */
+/* PURE. A job and what its ranks report: the table (progress.h), and what is done when
+ * a rank hangs (hang.h): all nodes are told at once; the rank's agent is asked for the
+ * stack of its process; then, by the job's policy, the generation ends with that rank as
+ * its first cause, or the training goes on. */
 
 #include "rendezvous/job.h"
 
@@ -11,5 +14,12 @@ void tracking_begin(struct job *j);
 /* A member's rank reports. */
 void tracking_note(struct job *j, const struct job_node *node,
                    const struct msg_progress *m);
+
+/* An agent answers INSPECT_HANG or INSPECT_STACK. */
+void tracking_inspected(struct job *j, const struct job_node *node,
+                        const struct msg_inspected *m);
+
+void tracking_tick(struct job *j);
+uint64_t tracking_deadline(const struct job *j); /* UINT64_MAX: none */
 
 #endif

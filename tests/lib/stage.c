@@ -88,9 +88,9 @@ static void describe(const struct stage *st, const struct msg *m, char *ret,
     } else if (m->type == MSG_REPORT) {
         (void)describe_report(&m->u.report, ret, size);
     } else if (m->type == MSG_STOP) {
-        (void)snprintf(ret, size, "STOP g=%" PRIu64 " %s: %s", m->u.stop.generation,
+        (void)snprintf(ret, size, "STOP g=%" PRIu64 " %s%.*s: %s", m->u.stop.generation,
                        m->u.stop.mode == STOP_LEAVE ? "leave" : "abort",
-                       m->u.stop.text);
+                       m->u.stop.hung != 0 ? 5 : 0, " hung", m->u.stop.text);
     } else if (m->type == MSG_STANDBY) {
         (void)snprintf(ret, size, "STANDBY %s", m->u.standby.text);
     } else if (m->type == MSG_REFUSED) {
@@ -107,6 +107,14 @@ static void describe(const struct stage *st, const struct msg *m, char *ret,
     } else if (m->type == MSG_STORE_REPLY) {
         (void)snprintf(ret, size, "STORE_REPLY g=%" PRIu64,
                        m->u.store_reply.generation);
+    } else if (m->type == MSG_NOTICE) {
+        (void)snprintf(ret, size, "NOTICE %s%s%.900s%s", m->u.notice.text,
+                       m->u.notice.detail[0] != '\0' ? " (" : "", m->u.notice.detail,
+                       m->u.notice.detail[0] != '\0' ? ")" : "");
+    } else if (m->type == MSG_INSPECT) {
+        (void)snprintf(ret, size, "INSPECT g=%" PRIu64 " rank=%u%s",
+                       m->u.inspect.generation, m->u.inspect.rank,
+                       m->u.inspect.what == INSPECT_STACK ? " stack" : "");
     } else if (m->type == MSG_PONG && m->u.pong.n_joined > 0) {
         (void)snprintf(ret, size, "PONG joined=%u also=%s", m->u.pong.n_joined,
                        m->u.pong.also_waiting);

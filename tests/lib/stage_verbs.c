@@ -69,6 +69,7 @@ void stage_set_shape(struct msg_hello *h, const char *words)
     }
     h->max_restarts = (uint32_t)number_of(words, "restarts", h->max_restarts);
     h->nproc = (uint32_t)number_of(words, "nproc", h->nproc);
+    h->on_hang = (uint8_t)number_of(words, "on_hang", h->on_hang);
     h->last_call_ms = (uint32_t)number_of(words, "call", h->last_call_ms);
 }
 
@@ -245,6 +246,21 @@ static void act_progress(struct stage *st, struct actor *a, const char *words)
     say(st, a, &m);
 }
 
+static void act_inspected(struct stage *st, struct actor *a, const char *words)
+{
+    struct msg m = {.type = MSG_INSPECTED};
+    struct msg_inspected *i = &m.u.inspected;
+    char stack[256];
+
+    i->generation = number_of(words, "gen", a->generation);
+    i->rank = (uint32_t)number_of(words, "rank", (uint64_t)a->group_rank);
+    text_of(words, "state", "", i->state, sizeof(i->state));
+    text_of(words, "stack", "", stack, sizeof(stack));
+    i->what = i->state[0] != '\0' ? INSPECT_HANG : INSPECT_STACK;
+    i->body = (struct bytes){(const uint8_t *)stack, strlen(stack)};
+    say(st, a, &m);
+}
+
 static void act_ping(struct stage *st, struct actor *a, const char *words)
 {
     static const uint8_t nonce[4] = {1, 2, 3, 4};
@@ -294,12 +310,13 @@ static const struct verb {
     const char *name;
     void (*act)(struct stage *st, struct actor *a, const char *words);
 } verbs[] = {
-    {"opens", act_opens},     {"hello", act_hello},       {"enters", act_enters},
-    {"join", act_join},       {"ended", act_ended},       {"stopped", act_stopped},
-    {"done", act_done},       {"leave", act_leave},       {"refuse", act_refuse},
-    {"resumed", act_resumed}, {"commit", act_commit},     {"ping", act_ping},
-    {"beat", act_beat},       {"mute", act_mute},         {"gone", act_gone},
-    {"sends", act_sends},     {"progress", act_progress}, {"reports", act_progress},
+    {"opens", act_opens},         {"hello", act_hello},       {"enters", act_enters},
+    {"join", act_join},           {"ended", act_ended},       {"stopped", act_stopped},
+    {"done", act_done},           {"leave", act_leave},       {"refuse", act_refuse},
+    {"resumed", act_resumed},     {"commit", act_commit},     {"ping", act_ping},
+    {"beat", act_beat},           {"mute", act_mute},         {"gone", act_gone},
+    {"sends", act_sends},         {"progress", act_progress}, {"reports", act_progress},
+    {"inspected", act_inspected},
 };
 
 bool stage_act(struct stage *st, struct actor *a, const char *verb, const char *words)

@@ -1,0 +1,89 @@
+#ifndef RENDEZVOUS_HANG_H
+#define RENDEZVOUS_HANG_H
+
+/* PURE. The judge of a generation that stands still: for which rank do the others wait?
+ *
+ *   MOVING ──── no rank has told of another step or phase for a while ────► ASKING
+ *     ▲                                                                       │
+ *     │ any rank moves · somebody was asleep                                  │ verdict
+ *     └─────────────────────────────────────────── TOLD ◄─────────────────────┘
+ *
+ * Once every rank has reported, and it is known what a step takes (the median of the
+ * last ones), a stand-still of nearly max(3 s, 5 steps) is a hang: the rank is named
+ * within that time of its last report. A second before, the agents are asked what the
+ * processes of the suspects do. Found guilty is
+ *
+ *   a rank whose process is stopped, unless all are;
+ *   else the rank that others wait for, as they say, and that waits for nobody; of
+ *   several the one that is the furthest behind. Not while it, or another for which
+ *   they may wait, starts, loads, saves or evaluates.
+ *
+ * Where nobody says that he waits, only a stopped process is proof. One that a debugger
+ * holds is told of, and left alone. An agent that does not answer at once was asleep,
+ * maybe with all its workers: then everybody gets a fresh term. */
+
+#include "rendezvous/progress.h"
+
+enum { HANG_SUSPECTS = 8, HANG_STATE_MAX = 32 };
+
+struct suspect {
+    uint32_t rank;
+    int class; /* how likely it is, before anything is known of it */
+    uint64_t step;
+    uint32_t votes;             /* ranks that say they wait for it */
+    char state[HANG_STATE_MAX]; /* as its agent has it; "": not answered */
+};
+
+struct hang {
+    enum { HANG_MOVING, HANG_ASKING, HANG_TOLD } state;
+    uint64_t calm_ms;    /* what was before counts for nothing */
+    uint64_t asked_ms;   /* the suspects */
+    uint64_t due_ms;     /* ASKING: to look again */
+    uint64_t told_ms;    /* the last move, as of the verdict */
+    uint32_t n_waiting;  /* ranks that wait; as of the question, like the next two */
+    uint32_t n_mute;     /* … and do not say for whom */
+    uint32_t n_excused;  /* ranks that take their time, and do not wait */
+    uint32_t n_suspects; /* the likeliest first: */
+    struct suspect suspect[HANG_SUSPECTS];
+};
+
+enum hang_news {
+    HANG_QUIET,
+    HANG_ASK,    /* the agents of hang.suspect[] */
+    HANG_FOUND,  /* the verdict names a rank */
+    HANG_TRACED, /* … that a debugger holds */
+    HANG_UNCLEAR /* ranks wait, and nobody knows for whom */
+};
+
+struct hang_verdict {
+    uint32_t rank;
+    uint32_t n_waiting;
+    uint64_t for_ms;            /* since any rank has moved */
+    char state[HANG_STATE_MAX]; /* of its process */
+};
+
+/* A verdict that names a rank, until the stack of its process is here. */
+struct hung {
+    uint64_t due_ms; /* without it; 0: there is no case */
+    uint64_t moved_ms;
+    uint32_t rank;
+    char text[MSG_TEXT_MAX];
+};
+
+/* A new generation. */
+void hang_begin(struct hang *h, uint64_t now_ms);
+
+/* The service, or a node, was asleep. */
+void hang_excuse(struct hang *h, uint64_t now_ms);
+
+/* What is to be done now; *ret is filled in for FOUND, TRACED and UNCLEAR. */
+enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_ms,
+                         struct hang_verdict *ret);
+
+/* What an agent says of a suspect's process: "T", "S futex_wait" … */
+void hang_answer(struct hang *h, uint32_t rank, const char *state, uint64_t now_ms);
+
+/* When to look again; UINT64_MAX: after the next report. */
+uint64_t hang_deadline(const struct hang *h, const struct progress *p);
+
+#endif

@@ -1,0 +1,142 @@
+/* What becomes of a job with a rank that hangs: who hears what, by which policy. */
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/stage.h"
+
+#include "common/check.h"
+
+#define STEP(n)                             \
+    "a reports step=" #n " phase=forward\n" \
+    "b reports step=" #n " phase=forward\n" \
+    "wait 100\n"
+#define TRAIN STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6)
+
+/* a waits for b, which computes. */
+#define HANG                                  \
+    "a reports step=6 phase=reduce waits=1\n" \
+    "wait 1550\n"                             \
+    "> b INSPECT g=1 rank=1\n"                \
+    "> a INSPECT g=1 rank=0\n"
+#define ANSWERS                        \
+    "a inspected state=S_futex_wait\n" \
+    "b inspected state=R\n"
+#define VERDICT                                                                        \
+    "> a,b NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for " \
+    "2.5 s, and 1 rank waits for it; its process computes (R)\n"                       \
+    "> b INSPECT g=1 rank=1 stack\n"
+
+static const char two_nodes[] = "shape nodes=2 restarts=3\n"
+                                "a enters\n"
+                                "b enters\n"
+                                "> a,b ROUND g=1 a b failures=0\n" TRAIN;
+
+static const char two_that_report[] = "shape nodes=2 restarts=3 on_hang=1\n"
+                                      "a enters\n"
+                                      "b enters\n"
+                                      "> a,b ROUND g=1 a b failures=0\n" TRAIN;
+
+static const struct scene scenes[] = {
+    {"a_rank_that_hangs_is_the_first_cause_of_a_restart", two_nodes,
+     HANG ANSWERS
+     "wait 1000\n" VERDICT "b inspected stack=#0_spin\n"
+     "> a,b NOTICE where rank 1 is (#0 spin)\n"
+     "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"
+     "a ended rank=0 code=80 engine\n"
+     "b ended rank=1 signal=9 stopped engine tail=last\n"
+     "b stopped\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=0 signal=9 (last): rank 1 on "
+     "b hangs; restarting (1 of 3)\n"
+     "a join\n"
+     "b join\n"
+     "> a,b ROUND g=2 a b failures=1\n"},
+
+    {"without_a_stack_it_is_ended_all_the_same", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "wait 3999\n"
+                  "wait 1\n"
+                  "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
+
+    {"a_rank_that_goes_on_meanwhile_is_left_alone", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "b reports step=6 phase=reduce\n"
+                  "b inspected stack=#0_spin\n"
+                  "> a,b NOTICE where rank 1 is (#0 spin)\n"
+                  "> a,b NOTICE the ranks go on: rank 1 hangs no more\n"
+                  "wait 1000\n"},
+
+    {"by_the_policy_report_the_training_goes_on", two_that_report,
+     HANG ANSWERS "wait 1000\n" VERDICT "b inspected stack=#0_spin\n"
+                  "> a,b NOTICE where rank 1 is (#0 spin)\n"
+                  "wait 60000\n" TRAIN "wait 1000\n"},
+
+    {"a_node_without_an_answer_is_not_judged", two_nodes,
+     HANG "a inspected state=S\n"
+          "wait 4000\n"},
+
+    {"an_answer_for_another_nodes_rank_is_none", two_nodes,
+     HANG "a inspected rank=1 state=T\n"
+          "a inspected state=S\n"
+          "wait 4000\n"},
+
+    {"a_failure_before_the_stack_is_the_cause", two_nodes,
+     HANG ANSWERS
+     "wait 1000\n" VERDICT "a ended rank=0 code=7\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "b inspected stack=#0_spin\n"
+     "b ended rank=1 signal=9 stopped\n"
+     "b stopped\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: restarting (1 of "
+     "3)\n"},
+
+    {"a_node_that_was_silent_gives_everybody_a_fresh_term", two_nodes,
+     "a reports step=6 phase=reduce waits=1\n"
+     "b mute\n"
+     "wait 1530\n"
+     "b beat\n"
+     "wait 1549\n"
+     "wait 1\n"
+     "> b INSPECT g=1 rank=1\n"
+     "> a INSPECT g=1 rank=0\n"},
+
+    {"a_service_that_slept_gives_everybody_a_fresh_term", two_nodes,
+     "a reports step=6 phase=reduce waits=1\n"
+     "sleep 10000\n"
+     "wait 1500\n"
+     "wait 100\n"
+     "> b INSPECT g=1 rank=1\n"
+     "> a INSPECT g=1 rank=0\n"},
+
+    {"nodes_must_agree_on_what_a_hang_does", NULL,
+     "shape nodes=2 restarts=3\n"
+     "a enters\n"
+     "shape on_hang=1\n"
+     "b enters\n"
+     "> b REFUSED 2: job job: this node says --on-hang=report, but a started it with "
+     "restart; give every node the same --on-hang\n"
+     "> b (closed)\n"},
+
+    {"max_restarts_0_ends_the_job_with_the_hung_ranks_signal", NULL,
+     "shape nodes=2 restarts=0\n"
+     "a enters\n"
+     "b enters\n"
+     "> a,b ROUND g=1 a b failures=0\n" TRAIN HANG ANSWERS "wait 1000\n" VERDICT
+     "b inspected stack=#0_spin\n"
+     "> a,b NOTICE where rank 1 is (#0 spin)\n"
+     "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"
+     "b ended rank=1 signal=9 stopped\n"
+     "b stopped\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=137 rank 1 on b code=0 signal=9: rank 1 "
+     "on b hangs; not restarting: --max-restarts is 0\n"
+     "> a,b CLOSED 137\n"},
+};
+
+int main(void)
+{
+    struct CMUnitTest tests[ARRAY_LEN(scenes)];
+
+    for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
+        tests[i] = stage_scene(&scenes[i]);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
