@@ -4,7 +4,6 @@
 #include "launcher/agent.h"
 
 #include "launcher/agent_core.h"
-#include "launcher/options/signals.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"
@@ -17,12 +16,6 @@
 
 enum {
     EXIT_NODE_LOST = 1,
-};
-
-struct told { /* EVENT_SIGNAL's detail */
-    int signal;
-    bool was_noticed; /* a notice had come before */
-    bool is_again;    /* one of the others had */
 };
 
 static const char *const state_names[AGENT_STATE_COUNT] = {
@@ -103,6 +96,11 @@ void agent_free(struct agent *a)
 bool agent_was_closed(const struct agent *a)
 {
     return a->was_closed;
+}
+
+bool agent_is_drained(const struct agent *a)
+{
+    return a->is_drained;
 }
 
 void agent_start(struct agent *a, uint64_t now_ms)
@@ -236,7 +234,7 @@ static void start_round(struct agent *a, const void *detail)
 
 /* --- stopping --- */
 
-static void stop(struct agent *a, enum stop_mode mode, int signal)
+void agent_stop(struct agent *a, enum stop_mode mode, int signal)
 {
     if (a->state == AGENT_RUNNING) {
         move(a, AGENT_STOPPING);
@@ -249,13 +247,16 @@ static void on_stop(struct agent *a, const void *detail)
     const struct msg_stop *m = detail;
 
     memcpy(a->why, m->text, sizeof(a->why));
-    stop(a, m->mode == STOP_LEAVE ? STOP_LEAVE : STOP_ABORT, SIGTERM);
+    agent_stop(a, m->mode == STOP_LEAVE ? STOP_LEAVE : STOP_ABORT, SIGTERM);
 }
 
+/* A rank that was asked to leave by others has saved, and so have its siblings. */
 static void on_failed(struct agent *a, const void *detail)
 {
-    (void)detail;
-    stop(a, STOP_ABORT, SIGTERM);
+    const struct worker *w = detail;
+    bool has_left = w->is_engine && w->signal == 0 && w->code == EXIT_LEFT;
+
+    agent_stop(a, has_left ? STOP_LEAVE : STOP_ABORT, SIGTERM);
 }
 
 /* The service does not know the generation any more (`detail` says why): its sockets
@@ -267,7 +268,7 @@ static void abandon(struct agent *a, const void *detail)
         a->is_over = true;
         a->config.actions.relay_close(a->config.actions.arg);
     }
-    stop(a, STOP_ABORT, SIGTERM);
+    agent_stop(a, STOP_ABORT, SIGTERM);
 }
 
 static void abandon_waiting(struct agent *a, const void *detail)
@@ -283,6 +284,9 @@ static void reattach(struct agent *a, const void *detail)
     (void)detail;
     if (a->is_over) {
         return;
+    }
+    if (a->leaving) {
+        leaving_tell(a, a->generation);
     }
     workers_resend(a);
     if (a->has_stopped) {
@@ -309,7 +313,7 @@ static void settle(struct agent *a, const void *detail)
         send_stopped(a);
     }
     if (a->leaving) {
-        agent_finish(a, EXIT_SIGNAL + a->leaving);
+        agent_finish(a, leaving_exit_code(a));
     } else if (a->closing >= 0) {
         agent_finish(a, a->closing);
     } else {
@@ -334,95 +338,7 @@ static void close_now(struct agent *a, const void *detail)
 static void stop_and_close(struct agent *a, const void *detail)
 {
     (void)detail;
-    stop(a, STOP_ABORT, SIGTERM);
-}
-
-static void send_leave(struct agent *a, uint64_t generation)
-{
-    struct msg m = {.type = MSG_LEAVE,
-                    .u.leave = {.generation = generation, .signal = a->leaving}};
-
-    agent_send(a, &m);
-}
-
-static void leave_now(struct agent *a, const void *detail)
-{
-    (void)detail;
-    send_leave(a, 0);
-    agent_finish(a, EXIT_SIGNAL + a->leaving);
-}
-
-/* At once: the workers' step, or their clean-up, may take long. What kills them is as
- * agent_signal has it. */
-static void say_leaving(struct agent *a, const char *what)
-{
-    char name[SIGNALS_NAME_MAX];
-
-    signals_name(a->leaving, name);
-    agent_say(a, LOG_LEVEL_INFO, "%s: %s; %s to kill them now", name, what,
-              a->leaving == SIGHUP            ? "SIGTERM"
-              : signals_is_notice(a->leaving) ? "SIGTERM twice"
-                                              : "once more");
-}
-
-static void say_passed_on(struct agent *a)
-{
-    char what[96];
-
-    (void)snprintf(what, sizeof(what),
-                   "passed it on to the workers, which have %llu s to end",
-                   (unsigned long long)a->config.shutdown_ms / 1000);
-    say_leaving(a, what);
-}
-
-static void leave(struct agent *a, const void *detail)
-{
-    const struct told *told = detail;
-    bool has_programs = workers_live(a, false) > 0;
-    bool has_engines = workers_live(a, true) > 0;
-
-    send_leave(a, a->generation);
-    stop(a, STOP_LEAVE, told->signal);
-    if (has_programs) {
-        say_passed_on(a);
-    } else if (has_engines) {
-        say_leaving(a, "asked the workers to finish their step, save and leave");
-    } else {
-        say_leaving(a, "the workers are ending already");
-    }
-}
-
-static void kill_impatiently(struct agent *a, int signal)
-{
-    bool is_same = signal == a->leaving;
-    char first[SIGNALS_NAME_MAX];
-    char name[SIGNALS_NAME_MAX];
-
-    if (workers_kill(a) == 0) {
-        return; /* nobody is left, or it was said */
-    }
-    signals_name(a->leaving, first);
-    signals_name(signal, name);
-    agent_say(a, LOG_LEVEL_INFO, "%s %s%s: killed the workers", name,
-              is_same ? "once more" : "after ", is_same ? "" : first);
-}
-
-/* Told while the workers are going already: the first time it is only said; after a
- * notice it is passed on, too; after that there is no patience left. */
-static void leave_stopping(struct agent *a, const void *detail)
-{
-    const struct told *told = detail;
-
-    if (told->is_again) {
-        kill_impatiently(a, told->signal);
-        return;
-    }
-    send_leave(a, a->generation);
-    if (told->was_noticed && workers_tell_again(a, told->signal) > 0) {
-        say_passed_on(a);
-    } else {
-        say_leaving(a, "the workers are ending already");
-    }
+    agent_stop(a, STOP_ABORT, SIGTERM);
 }
 
 static void give_up_connecting(struct agent *a, const void *detail)
@@ -454,7 +370,7 @@ static void give_up_joining(struct agent *a, const void *detail)
               MAX(a->n_joined, 1), /* this one, before the service has said so */
               a->also_waiting[0] != '\0' ? " (also waiting here: job " : "",
               a->also_waiting, a->also_waiting[0] != '\0' ? ")" : "");
-    send_leave(a, 0);
+    leaving_tell(a, 0);
     agent_finish(a, EXIT_RENDEZVOUS);
 }
 
@@ -470,7 +386,7 @@ static void give_up_running(struct agent *a, const void *detail)
 {
     (void)detail;
     say_alone(a);
-    stop(a, STOP_ABORT, SIGTERM);
+    agent_stop(a, STOP_ABORT, SIGTERM);
 }
 
 static void give_up_waiting(struct agent *a, const void *detail)
@@ -491,13 +407,13 @@ static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
     [AGENT_CONNECTING] = {[EVENT_ATTACHED] = on_welcomed_again,
                           [EVENT_NEW_SESSION] = on_welcomed,
                           [EVENT_CLOSED] = close_now,
-                          [EVENT_SIGNAL] = leave_now,
+                          [EVENT_SIGNAL] = leaving_now,
                           [EVENT_GIVE_UP] = give_up_connecting},
     [AGENT_JOINING] = {[EVENT_ATTACHED] = reattach_joining,
                        [EVENT_NEW_SESSION] = rejoin,
                        [EVENT_ROUND] = start_round,
                        [EVENT_CLOSED] = close_now,
-                       [EVENT_SIGNAL] = leave_now,
+                       [EVENT_SIGNAL] = leaving_now,
                        [EVENT_GIVE_UP] = give_up_joining},
     [AGENT_RUNNING] = {[EVENT_ATTACHED] = reattach,
                        [EVENT_NEW_SESSION] = abandon,
@@ -506,7 +422,7 @@ static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
                        [EVENT_CLOSED] = stop_and_close,
                        [EVENT_FAILED] = on_failed,
                        [EVENT_EMPTY] = all_done,
-                       [EVENT_SIGNAL] = leave,
+                       [EVENT_SIGNAL] = leaving_begin,
                        [EVENT_GIVE_UP] = give_up_running},
     [AGENT_STOPPING] = {[EVENT_ATTACHED] = reattach,
                         [EVENT_NEW_SESSION] = abandon,
@@ -514,14 +430,14 @@ static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
                         [EVENT_STOP] = on_stop,
                         [EVENT_CLOSED] = stop_and_close,
                         [EVENT_EMPTY] = settle,
-                        [EVENT_SIGNAL] = leave_stopping,
+                        [EVENT_SIGNAL] = leaving_again,
                         [EVENT_GIVE_UP] = give_up_running},
     [AGENT_WAITING] = {[EVENT_ATTACHED] = reattach,
                        [EVENT_NEW_SESSION] = abandon_waiting,
                        [EVENT_GONE] = abandon_waiting,
                        [EVENT_STOP] = join_again,
                        [EVENT_CLOSED] = close_now,
-                       [EVENT_SIGNAL] = leave_now,
+                       [EVENT_SIGNAL] = leaving_now,
                        [EVENT_GIVE_UP] = give_up_waiting},
 };
 
@@ -530,22 +446,6 @@ void agent_fire(struct agent *a, enum agent_event event, const void *detail)
     void (*action)(struct agent *, const void *) = actions[a->state][event];
 
     (action ? action : ignore)(a, detail);
-}
-
-void agent_signal(struct agent *a, int signal, uint64_t now_ms)
-{
-    bool was_told = a->leaving != 0;
-    bool was_noticed = was_told && signals_is_notice(a->leaving);
-    struct told told = {signal, was_noticed, was_told && !was_noticed};
-    bool is_noise = told.is_again ? signal == SIGHUP || signals_is_notice(signal)
-                                  : was_noticed && signals_is_notice(signal);
-
-    a->now_ms = now_ms;
-    if (a->state == AGENT_CLOSED || is_noise) {
-        return; /* terminals and systemd send HUP after the first, Slurm USR1 to many */
-    }
-    a->leaving = told.is_again ? a->leaving : signal;
-    agent_fire(a, EVENT_SIGNAL, &told);
 }
 
 void agent_keeper_lost(struct agent *a, uint64_t now_ms)

@@ -2,8 +2,9 @@
 #define LAUNCHER_AGENT_CORE_H
 
 /* PURE. What the agent's files share and nobody else sees: agent.c (its life: state ×
- * event), agent_link.c (the connection), agent_notice.c (what people are told while it
- * waits), agent_workers.c (the workers of one generation). */
+ * event), agent_link.c (the connection), agent_leaving.c (this node goes), agent_notice.c
+ * (what people are told while it waits), agent_workers.c (the workers of one
+ * generation). */
 
 #include "launcher/agent.h"
 
@@ -32,7 +33,7 @@ enum agent_event {
     EVENT_ROUND,
     EVENT_STOP,
     EVENT_CLOSED, /* CLOSED or REFUSED: agent.closing is set */
-    EVENT_FAILED, /* a worker failed by itself */
+    EVENT_FAILED, /* a worker (the detail) ended by itself, and not well */
     EVENT_EMPTY,  /* the last worker is gone */
     EVENT_SIGNAL,
     EVENT_GIVE_UP, /* TIMER_PATIENCE */
@@ -78,6 +79,8 @@ struct agent {
     uint64_t notice_ms;          /* from this notice to the next */
     int closing;                 /* exit code once all is stopped, -1: none */
     int leaving;                 /* signal that told us to go, 0: none */
+    bool was_warned;             /* … which was a notice, or the service's word */
+    bool is_drained;             /* the service's word: ends with 0 */
     bool was_closed;             /* CLOSED has come */
 
     /* agent_link.c */
@@ -125,10 +128,21 @@ void agent_fire(struct agent *a, enum agent_event event, const void *detail);
 void agent_finish(struct agent *a, int exit_code);
 void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
+/* Tells the workers to go, each in its way. */
+void agent_stop(struct agent *a, enum stop_mode mode, int signal);
 /* Once for a generation that ends without a report: why. */
 void agent_explain(struct agent *a, const char *text);
 void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms);
 void agent_disarm(struct agent *a, enum agent_timer timer);
+
+/* agent_leaving.c; the first three answer EVENT_SIGNAL */
+void leaving_now(struct agent *a, const void *detail);   /* without workers */
+void leaving_begin(struct agent *a, const void *detail); /* with them */
+void leaving_again(struct agent *a, const void *detail); /* they go already */
+void leaving_tell(struct agent *a, uint64_t generation); /* the service */
+int leaving_exit_code(const struct agent *a);
+/* The service's word to go: as after a notice, but the end is 0. */
+void agent_drain(struct agent *a, const char *why);
 
 /* agent_link.c */
 void link_open(struct agent *a);

@@ -425,6 +425,9 @@ static int on_message(struct agent *a, const struct msg *m)
         return on_closing(a, m->u.refused.exit_code, m->u.refused.text);
     case MSG_CLOSED:
         return on_closing(a, m->u.closed.exit_code, m->u.closed.text);
+    case MSG_DRAIN:
+        agent_drain(a, m->u.drain.text);
+        return 0;
     case MSG_HELLO:
     case MSG_WELCOME:
     case MSG_JOIN:
@@ -442,7 +445,6 @@ static int on_message(struct agent *a, const struct msg *m)
     case MSG_OPERATOR:
     case MSG_ASK:
     case MSG_ANSWER:
-    case MSG_DRAIN:
     case MSG_INSPECT:
     case MSG_NOTICE:
     case MSG_INSPECTED:

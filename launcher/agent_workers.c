@@ -313,7 +313,7 @@ static void ended(struct agent *a, uint32_t slot, const struct agent_end *end)
     w->kill_ms = 0;
     send_ended(a, slot, end);
     if (!w->is_told && (w->code != 0 || w->signal != 0)) {
-        agent_fire(a, EVENT_FAILED, NULL);
+        agent_fire(a, EVENT_FAILED, w);
     }
 }
 

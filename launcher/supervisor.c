@@ -428,7 +428,8 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
  * the user has stopped the job, and no report names them. */
 static bool keeps_logs(const struct supervisor *s)
 {
-    bool was_stopped = s->exit_code > EXIT_SIGNAL && !s->report;
+    bool was_told = s->exit_code > EXIT_SIGNAL || agent_is_drained(s->agent);
+    bool was_stopped = was_told && !s->report;
 
     return s->was_cut || (!was_stopped && (s->exit_code != 0 || s->has_failed_worker));
 }

@@ -5,11 +5,14 @@
 #include "common/exit_code.h"
 #include "common/mem.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    LOSS_WINDOW_MS = 1000, /* a node lost so soon after a failure explains it */
+    LOSS_WINDOW_MS = 1000,  /* a node lost so soon after a failure explains it */
+    LEAVE_WINDOW_MS = 1000, /* a failure so soon after a node's leave is explained … */
+    CLOCKS_MS = 100,        /* … or as much before: clocks of two hosts */
 };
 
 /* --- to the nodes --- */
@@ -139,6 +142,45 @@ void draining_leave(struct job *j, enum restart_cause cause, const char *why)
     begin(j, STOP_LEAVE, why);
 }
 
+/* A scheduler's signals, and the service's word, are a preemption; a terminal's are its
+ * user's. */
+static bool is_users_signal(int32_t signal)
+{
+    return signal == SIGINT || signal == SIGQUIT || signal == SIGHUP;
+}
+
+static void describe_leaving(int32_t signal, char *ret, size_t size)
+{
+    const char *name = sigabbrev_np(signal);
+
+    if (signal == 0) {
+        (void)snprintf(ret, size, "drained");
+    } else if (name) {
+        (void)snprintf(ret, size, "%sSIG%s",
+                       is_users_signal(signal) ? "" : "preempted by ", name);
+    } else {
+        (void)snprintf(ret, size, "preempted by signal %d", signal);
+    }
+}
+
+void draining_preempt(struct job *j, const char *host, int32_t signal)
+{
+    char text[MSG_TEXT_MAX];
+    char how[64];
+
+    describe_leaving(signal, how, sizeof(how));
+    (void)snprintf(text, sizeof(text), "node %s leaves: %s", host, how);
+    if (!j->ending.has_left) {
+        j->ending.has_left = true;
+        j->ending.left_ms = j->now_ms;
+    }
+    if (j->ending.text[0] == '\0') {
+        set_text(j, text); /* a rank's end may have overtaken the word */
+    }
+    draining_leave(j, is_users_signal(signal) ? RESTART_NODE_LEFT : RESTART_PREEMPTION,
+                   text);
+}
+
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host)
 {
     char why[MSG_TEXT_MAX];
@@ -202,6 +244,18 @@ static bool is_explained_by_loss(const struct job *j)
             j->ending.lost_ms < j->cause.first.ended_ms + LOSS_WINDOW_MS);
 }
 
+/* ctrun-worker's ranks agree on the step after which they go; others see a peer vanish,
+ * before the word to go has reached their own agent. */
+static bool is_explained_by_leave(const struct job *j)
+{
+    const struct msg_rank_ended *first = &j->cause.first;
+    uint64_t left_ms = j->ending.left_ms;
+
+    return j->ending.has_left && j->cause.has_rank && !first->engine &&
+           first->ended_ms + CLOCKS_MS >= left_ms &&
+           first->ended_ms < left_ms + LEAVE_WINDOW_MS;
+}
+
 /* What was refused is the size of the world, and MIN nodes would not have it. */
 static bool goes_on_smaller(const struct job *j)
 {
@@ -258,7 +312,8 @@ static void settle_uncounted(struct job *j)
 void draining_settle(struct job *j)
 {
     const struct ending *e = &j->ending;
-    bool has_failed = e->has_failed && !e->has_refused && !is_explained_by_loss(j);
+    bool has_failed = e->has_failed && !e->has_refused && !is_explained_by_loss(j) &&
+                      !is_explained_by_leave(j);
 
     if (job_members(j) > 0) {
         return; /* still stopping its workers */

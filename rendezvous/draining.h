@@ -13,12 +13,17 @@
  *   a node was lost, joined, left          not counted: the next generation
  *
  * Ranks that only reacted (cause.h) to a lost node, and ranks of any program that fail
- * within a second of the loss, have not failed by themselves. */
+ * within a second of the loss, have not failed by themselves; nor have those of other
+ * programs than ctrun-worker that fail within a second of a node's word that it leaves,
+ * whose ranks end without a word to theirs. */
 
 #include "rendezvous/job.h"
 
 /* The members finish their step and go: the membership changes. */
 void draining_leave(struct job *j, enum restart_cause cause, const char *why);
+
+/* … because a member has been told to go, by that signal or (0) by the service. */
+void draining_preempt(struct job *j, const char *host, int32_t signal);
 
 /* A rank has ended by itself, other than with 0. */
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);

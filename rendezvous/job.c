@@ -341,8 +341,6 @@ static void on_stopped(struct job *j, struct job_node *node, bool done)
 /* A node with workers stops them first, and so do the others. */
 static void on_leave(struct job *j, struct job_node *node, int32_t signal)
 {
-    char text[MSG_TEXT_MAX];
-
     if (node->is_leaving) {
         return;
     }
@@ -351,10 +349,8 @@ static void on_leave(struct job *j, struct job_node *node, int32_t signal)
                   signal == SIGTERM ? "it was told to, by SIGTERM" : "it was told to");
     if (node->state != NODE_RUNNING) {
         job_move_node(j, node, NODE_LEFT);
-    } else if (j->state == JOB_RUNNING) {
-        (void)snprintf(text, sizeof(text), "node %s leaves", node->hello.host);
-        draining_leave(j, signal == SIGTERM ? RESTART_PREEMPTION : RESTART_NODE_LEFT,
-                       text);
+    } else {
+        draining_preempt(j, node->hello.host, signal);
     }
 }
 

@@ -62,7 +62,9 @@ struct ending {
     bool loss_counts;                       /* a flapping node's */
     uint64_t lost_ms;                       /* the first loss */
     uint32_t hung;                          /* as STOP has it */
-    size_t n_undone; /* nodes whose workers went before they were done */
+    bool has_left;    /* a node goes, told by a signal or the service … */
+    uint64_t left_ms; /* … the first one since then */
+    size_t n_undone;  /* nodes whose workers went before they were done */
     uint32_t refusal_code;
     enum restart_cause left_for; /* why it was left */
     uint32_t max_world; /* the refusal's, if it was news: the most ranks that will do */

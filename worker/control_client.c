@@ -16,7 +16,7 @@
 
 struct control_client {
     int fd;        /* -1: no launcher */
-    int signal_fd; /* SIGTERM, SIGINT */
+    int signal_fd; /* those that mean LEAVE */
     int wake_fd;   /* eventfd: closing */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows; sending needs none */
@@ -120,16 +120,19 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* SIGTERM and SIGINT are read from a descriptor, and blocked in this and every later thread: a
+/* Slurm sends its warning, and its end, to every process of a step, not to the agent alone.
+ * They are read from a descriptor, and blocked in this and every later thread: a
  * handler must never run in a compute thread, since oneDNN's generated code points the stack
  * register at its data, and the signal's frame would be written over it. */
 static int take_signals(struct control_client *c, struct errmsg *msg)
 {
+    static const int leaving[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
     sigset_t set;
 
     (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
+    for (size_t i = 0; i < ARRAY_LEN(leaving); i++) {
+        (void)sigaddset(&set, leaving[i]);
+    }
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0) {
         return errmsg_set(msg, -EINVAL, "cannot block signals");
     }

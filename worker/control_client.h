@@ -6,8 +6,8 @@
  *
  * ABORT and the channel's end (the agent is gone) leave the process at once with code
  * 80: a generation that is over must not save anything. LEAVE is remembered and asked
- * for by the training loop. Without a launcher (fd −1) start is immediate, every
- * decision is "accepted" and SIGTERM or SIGINT mean LEAVE. */
+ * for by the training loop; SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 mean the same. Without
+ * a launcher (fd −1) start is immediate and every decision is "accepted". */
 
 #include "common/control.h"
 #include "common/err.h"

@@ -54,6 +54,7 @@ static int finish(struct parse *p, struct errmsg *msg)
             "--json is how --dry-run prints; give both, or put it behind the "
             "program");
     }
+    launch_finish_stopping(p);
     return launch_finish_rdzv(p, msg);
 }
 

@@ -25,6 +25,7 @@ struct parse {
     bool has_id;
     uint32_t node_rank;
     bool has_node_rank;
+    char preempt[32]; /* --preempt-signal; "": none */
 };
 
 extern const struct options launch_options_table;
@@ -32,6 +33,9 @@ extern const struct options launch_options_table;
 /* The rendezvous: which backend, where it is, who serves it, how long it may take
  * (options_rdzv.c). Last, when all is parsed. */
 int launch_finish_rdzv(struct parse *p, struct errmsg *msg) MUST_CHECK;
+
+/* --preempt-signal is one of those to handle (options_stopping.c). Last, too. */
+void launch_finish_stopping(struct parse *p);
 
 /* The values of options that need more than common/options.h's setters; all option_cb,
  * their target a struct parse. */
@@ -57,6 +61,8 @@ int launch_on_monitor_interval(void *target, const struct option_spec *spec,
                                const char *value, struct errmsg *msg);
 int launch_on_signals(void *target, const struct option_spec *spec, const char *value,
                       struct errmsg *msg);
+int launch_on_preempt_signal(void *target, const struct option_spec *spec,
+                             const char *value, struct errmsg *msg);
 int launch_on_shutdown_timeout(void *target, const struct option_spec *spec,
                                const char *value, struct errmsg *msg);
 int launch_on_store_access(void *target, const struct option_spec *spec,

@@ -4,6 +4,8 @@
 
 #include "common/str.h"
 
+#include <stdio.h>
+
 enum { MAX_SHUTDOWN_S = 31536000 }; /* a year */
 
 int launch_on_signals(void *target, const struct option_spec *spec, const char *value,
@@ -15,6 +17,31 @@ int launch_on_signals(void *target, const struct option_spec *spec, const char *
     (void)msg;
     signals_parse(value, &p->o.signals);
     return 0;
+}
+
+/* Kept, since --signals-to-handle may follow, which takes the place of all. */
+int launch_on_preempt_signal(void *target, const struct option_spec *spec,
+                             const char *value, struct errmsg *msg)
+{
+    struct signal_set alone = {0};
+    struct parse *p = target;
+
+    (void)spec;
+    if (!signals_add(&alone, value)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects a signal that can be handled, such as USR1, not "
+                          "'%.40s'",
+                          value);
+    }
+    (void)snprintf(p->preempt, sizeof(p->preempt), "%.24s", alone.text);
+    return 0;
+}
+
+void launch_finish_stopping(struct parse *p)
+{
+    if (p->preempt[0] != '\0' && !signals_add(&p->o.signals, p->preempt)) {
+        UNREACHABLE(); /* it was checked above */
+    }
 }
 
 static int set_shutdown(struct launch_options *o, const char *value, struct errmsg *msg)

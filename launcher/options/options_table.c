@@ -255,6 +255,15 @@ static const struct option_spec specs[] = {
              "takes the place of the default; with SIGUSR1 added to it Slurm's warning "
              "(--signal=USR1@SECONDS) reaches the workers. What is unknown in it, or "
              "cannot be handled, is told and left out. See SIGNALS."},
+    {.name = "preempt-signal",
+     .value = "SIGNAL",
+     .set = launch_on_preempt_signal,
+     .help =
+         "A scheduler's warning that this node will go, one more to handle: USR1 for "
+         "sbatch --signal=USR1@90. The workers finish their step, save and leave, the "
+         "rest of the job goes on; it counts as no failure.",
+     .more = "The same as one more name in --signals-to-handle, whose other names it "
+             "leaves alone. See PREEMPTION."},
     {.name = "shutdown-timeout",
      .value = "SECONDS",
      .set = launch_on_shutdown_timeout,

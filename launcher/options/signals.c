@@ -104,19 +104,26 @@ static void append(char *text, size_t size, const char *separator, const char *w
     (void)snprintf(text + len, size - len, "%s%s", len > 0 ? separator : "", word);
 }
 
-static void add(struct signal_set *set, const char *word)
+bool signals_add(struct signal_set *set, const char *word)
 {
     int signal_number = parse_one(word);
     char name[SIGNALS_NAME_MAX];
 
     if (!is_possible(signal_number)) {
-        append(set->trouble, sizeof(set->trouble), ", ", word[0] != '\0' ? word : "''");
-        return;
+        return false;
     }
     if (!signals_has(set, signal_number)) {
         signals_name(signal_number, name);
         append(set->text, sizeof(set->text), ",", name);
         set->mask |= bit_of(signal_number);
+    }
+    return true;
+}
+
+static void add(struct signal_set *set, const char *word)
+{
+    if (!signals_add(set, word)) {
+        append(set->trouble, sizeof(set->trouble), ", ", word[0] != '\0' ? word : "''");
     }
 }
 

@@ -24,6 +24,8 @@ struct signal_set {
 };
 
 void signals_parse(const char *list, struct signal_set *ret);
+/* One more; false when there is no such signal, or it cannot be handled. */
+bool signals_add(struct signal_set *set, const char *word);
 bool signals_has(const struct signal_set *set, int signal_number);
 
 /* A scheduler's word that the end is near (USR1 …), not the end itself: none of the

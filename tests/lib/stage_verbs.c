@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/tcpstore.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,9 +190,10 @@ static void act_done(struct stage *st, struct actor *a, const char *words)
 
 static void act_leave(struct stage *st, struct actor *a, const char *words)
 {
-    struct msg m = {.type = MSG_LEAVE, .u.leave = {.signal = 15}};
+    struct msg m = {.type = MSG_LEAVE};
 
     m.u.leave.generation = number_of(words, "gen", a->generation);
+    m.u.leave.signal = (int32_t)number_of(words, "signal", SIGTERM);
     say(st, a, &m);
 }
 

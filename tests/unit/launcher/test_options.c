@@ -518,6 +518,13 @@ job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise(void **sta
     assert_string_equal(o.signals.text, "SIGTERM,SIGUSR1");
     assert_non_null(strstr(o.signals.trouble, "SIGNOPE"));
     assert_int_equal(o.shutdown_s, 5);
+    ACCEPT(&o, "--preempt-signal=usr1", "a");
+    assert_string_equal(o.signals.text, "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1");
+    ACCEPT(&o, "--preempt-signal=RTMIN+2", "--signals-to-handle=TERM", "a");
+    assert_string_equal(o.signals.text, "SIGTERM,SIGRTMIN+2");
+    REFUSE("--preempt-signal: expects a signal that can be handled, such as USR1, not "
+           "'KILL'",
+           "--preempt-signal=KILL", "a");
     REFUSE("--shutdown-timeout: expects whole seconds from 0 to 31536000, not '-1'",
            "--shutdown-timeout=-1", "a");
     REFUSE("--shutdown-timeout: expects whole seconds from 0 to 31536000, not '1.5'",
@@ -696,7 +703,7 @@ static void a_variable_that_is_empty_counts_as_given(void **state)
 }
 
 /* The variables of torchrun.md, and no others. */
-static void exactly_torchruns_options_have_variables(void **state)
+static void torchruns_options_and_one_more_have_variables(void **state)
 {
     static const char *const names[] = {"NNODES",
                                         "NPROC_PER_NODE",
@@ -725,6 +732,7 @@ static void exactly_torchruns_options_have_variables(void **state)
                                         "MASTER_PORT",
                                         "LOCAL_ADDR",
                                         "SIGNALS_TO_HANDLE",
+                                        "PREEMPT_SIGNAL", /* ours: for batch files */
                                         "SHUTDOWN_TIMEOUT",
                                         "VIRTUAL_LOCAL_RANK"};
     const struct options *table = &launch_options_table;
@@ -788,7 +796,7 @@ int main(void)
         cmocka_unit_test_teardown(a_mistake_in_a_variable_names_it, forget_variables),
         cmocka_unit_test_teardown(a_variable_that_is_empty_counts_as_given,
                                   forget_variables),
-        cmocka_unit_test(exactly_torchruns_options_have_variables),
+        cmocka_unit_test(torchruns_options_and_one_more_have_variables),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -373,7 +373,7 @@ static void a_node_that_leaves_does_not_flap(void **state)
             "b enters\n"
             "> a,b ROUND g=%d a b failures=0\n"
             "b leave\n"
-            "> a STOP g=%d leave: node b leaves\n"
+            "> a STOP g=%d leave: node b leaves: preempted by SIGTERM\n"
             "b gone\n"
             "> a STOP g=%d abort: node b has left: its connection ended\n"
             "a stopped\n"

@@ -470,15 +470,15 @@ static const struct scene scenes[] = {
      "b enters\n"
      "> a,b ROUND g=1 a b failures=0\n"
      "b leave\n"
-     "> a STOP g=1 leave: node b leaves\n"
+     "> a STOP g=1 leave: node b leaves: preempted by SIGTERM\n"
      "b leave\n"
      "b ended code=83 engine stopped\n"
      "a ended code=83 engine stopped\n"
      "b stopped\n"
      "b gone\n"
      "a stopped\n"
-     "> a REPORT g=1 again failures=0/3: node b leaves; re-forming (not counted as a "
-     "failure)\n"
+     "> a REPORT g=1 again failures=0/3: node b leaves: preempted by "
+     "SIGTERM; re-forming (not counted as a failure)\n"
      "a join\n"
      "> a ROUND g=2 a failures=0\n"},
 
@@ -488,13 +488,13 @@ static const struct scene scenes[] = {
      "b enters\n"
      "> a,b ROUND g=1 a b failures=0\n"
      "b leave\n"
-     "> a STOP g=1 leave: node b leaves\n"
+     "> a STOP g=1 leave: node b leaves: preempted by SIGTERM\n"
      "a stopped\n"
      "a join\n"
      "b join\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=0/0: node b leaves; re-forming (not counted as a "
-     "failure)\n"
+     "> a,b REPORT g=1 again failures=0/0: node b leaves: preempted by "
+     "SIGTERM; re-forming (not counted as a failure)\n"
      "> a ROUND g=2 a failures=0\n"
      "b join\n"},
 
@@ -508,12 +508,12 @@ static const struct scene scenes[] = {
 
     {"when_all_leave_nothing_is_counted_and_the_job_may_go_on_later", two_nodes,
      "a leave\n"
-     "> b STOP g=1 leave: node a leaves\n"
+     "> b STOP g=1 leave: node a leaves: preempted by SIGTERM\n"
      "b leave\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=0/3: node a leaves; re-forming (not counted as a "
-     "failure)\n"
+     "> a,b REPORT g=1 again failures=0/3: node a leaves: preempted by "
+     "SIGTERM; re-forming (not counted as a failure)\n"
      "a gone\n"
      "b gone\n"
      "wait 60000\n"
@@ -530,16 +530,80 @@ static const struct scene scenes[] = {
      "wait 3000\n"
      "> a ROUND g=1 a failures=0\n"},
 
+    {"ranks_that_miss_those_of_a_node_that_leaves_have_not_failed", two_nodes,
+     "a leave signal=10\n"
+     "> b STOP g=1 leave: node a leaves: preempted by SIGUSR1\n"
+     "wait 999\n"
+     "b ended code=1\n" /* before its agent had heard of it, by a slow network */
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a ended signal=10 stopped\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a leaves: preempted by SIGUSR1; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"ranks_whose_end_overtakes_the_word_to_leave_have_not_failed", two_nodes,
+     "b ended code=1\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "wait 100\n"
+     "a leave\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a leaves: preempted by SIGTERM; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"a_node_that_leaves_after_a_failure_does_not_explain_it", two_nodes,
+     "b ended code=1\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "wait 101\n"
+     "a leave\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: node a leaves: "
+     "preempted by SIGTERM; restarting (1 of 3)\n"},
+
+    {"an_engine_that_fails_while_a_node_leaves_has_failed", two_nodes,
+     "a leave\n"
+     "> b STOP g=1 leave: node a leaves: preempted by SIGTERM\n"
+     "b ended code=1 engine\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a ended code=80 engine stopped\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: node a leaves: "
+     "preempted by SIGTERM; restarting (1 of 3)\n"},
+
+    {"the_service_and_a_terminal_preempt_nobody", NULL,
+     "shape nodes=1:3\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters\n"
+     "> a,b,c ROUND g=1 a b c failures=0\n"
+     "c leave signal=0\n"
+     "> a,b STOP g=1 leave: node c leaves: drained\n"
+     "c gone\n"
+     "> a,b STOP g=1 abort: node c has left: its connection ended\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/0: node c has left: its connection ended; "
+     "re-forming (not counted as a failure)\n"
+     "a join\n"
+     "b join\n"
+     "> a,b ROUND g=2 a b failures=0\n"
+     "b leave signal=2\n"
+     "> a STOP g=2 leave: node b leaves: SIGINT\n"},
+
     {"a_failure_while_leaving_makes_it_urgent_and_counts", two_nodes,
      "a leave\n"
-     "> b STOP g=1 leave: node a leaves\n"
+     "> b STOP g=1 leave: node a leaves: preempted by SIGTERM\n"
+     "wait 1000\n"
      "b ended code=5\n"
      "> a,b STOP g=1 abort: rank 1 on b failed\n"
      "a ended signal=15 stopped\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=5 signal=0: node a leaves; "
-     "restarting (1 of 3)\n"},
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=5 signal=0: node a leaves: "
+     "preempted by SIGTERM; restarting (1 of 3)\n"},
 
     {"an_engine_that_left_by_itself_is_not_counted", two_nodes,
      "a ended code=83 engine\n"
@@ -571,6 +635,7 @@ static const struct scene scenes[] = {
      "> b,c STOP g=1 abort: rank 1 on b failed\n"
      "c ended code=6\n"
      "d gone\n"
+     "wait 101\n"
      "c leave\n"
      "b stopped\n"
      "c stopped\n"

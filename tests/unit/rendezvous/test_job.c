@@ -110,7 +110,7 @@ static const struct scene scenes[] = {
     {"a_job_whose_last_node_leaves_when_it_is_done_is_done", two_nodes,
      "a done\n"
      "b leave\n"
-     "> a STOP g=1 leave: node b leaves\n"
+     "> a STOP g=1 leave: node b leaves: preempted by SIGTERM\n"
      "a join\n"
      "b done\n"
      "> a,b CLOSED 0\n"},
@@ -166,8 +166,8 @@ static const struct scene scenes[] = {
     {"a_job_that_was_told_to_stop_begins_anew_without_its_failures", failed_once,
      "a leave\n"
      "a stopped\n"
-     "> a REPORT g=2 again failures=1/1: node a leaves; re-forming (not counted as a "
-     "failure)\n"
+     "> a REPORT g=2 again failures=1/1: node a leaves: preempted by "
+     "SIGTERM; re-forming (not counted as a failure)\n"
      "a gone\n"
      "b enters\n" /* the same command again: it knows nothing */
      "> b ROUND g=3 b failures=0 commit=1:5:h\n"},
@@ -183,7 +183,7 @@ static const struct scene scenes[] = {
      "b enters\n"
      "> a,b ROUND g=1 a b failures=1\n"
      "b leave\n"
-     "> a STOP g=1 leave: node b leaves\n"
+     "> a STOP g=1 leave: node b leaves: preempted by SIGTERM\n"
      "b stopped\n"
      "b gone\n"
      "a gone\n"

@@ -477,11 +477,19 @@ static void be_interrupted(void)
     be_told_by_signal(SIGINT);
 }
 
+/* Slurm's warning goes to every process of a step. */
+static void be_warned(void)
+{
+    be_told_by_signal(SIGUSR1);
+    be_told_by_signal(SIGUSR2);
+}
+
 static void a_signal_asks_to_leave(void **state)
 {
     (void)state;
     child_run(be_terminated);
     child_run(be_interrupted);
+    child_run(be_warned);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -1,0 +1,156 @@
+/* PURE. This node goes and the job may go on: a signal, a scheduler's notice, or the
+ * service's word (drain). The workers finish their step, save and leave; who does not
+ * know how gets the signal, its time, and KILL. */
+
+#include "launcher/agent_core.h"
+#include "launcher/options/signals.h"
+
+#include "common/exit_code.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+struct told { /* EVENT_SIGNAL's detail */
+    int signal;
+    bool was_noticed; /* a notice had come before */
+    bool is_again;    /* one of the others had */
+};
+
+int leaving_exit_code(const struct agent *a)
+{
+    return a->is_drained ? 0 : (int)EXIT_SIGNAL + a->leaving;
+}
+
+void leaving_tell(struct agent *a, uint64_t generation)
+{
+    struct msg m = {.type = MSG_LEAVE,
+                    .u.leave = {.generation = generation,
+                                .signal = a->is_drained ? 0 : a->leaving}};
+
+    agent_send(a, &m);
+}
+
+void leaving_now(struct agent *a, const void *detail)
+{
+    (void)detail;
+    leaving_tell(a, 0);
+    agent_finish(a, leaving_exit_code(a));
+}
+
+/* Why this node goes: a signal, or the service's word as long as no signal has come. */
+static void name_reason(const struct agent *a, char ret[SIGNALS_NAME_MAX])
+{
+    if (a->is_drained && a->was_warned) {
+        (void)snprintf(ret, SIGNALS_NAME_MAX, "drain");
+    } else {
+        signals_name(a->leaving, ret);
+    }
+}
+
+/* At once: the workers' step, or their clean-up, may take long. What kills them is as
+ * agent_signal has it. */
+static void say_leaving(struct agent *a, const char *what)
+{
+    char name[SIGNALS_NAME_MAX];
+
+    name_reason(a, name);
+    agent_say(a, LOG_LEVEL_INFO, "%s: %s; %s to kill them now", name, what,
+              a->leaving == SIGHUP ? "SIGTERM"
+              : a->was_warned      ? "SIGTERM twice"
+                                   : "once more");
+}
+
+static void say_passed_on(struct agent *a)
+{
+    char what[96];
+
+    (void)snprintf(what, sizeof(what),
+                   "passed it on to the workers, which have %llu s to end",
+                   (unsigned long long)a->config.shutdown_ms / 1000);
+    say_leaving(a, what);
+}
+
+void leaving_begin(struct agent *a, const void *detail)
+{
+    const struct told *told = detail;
+    bool has_programs = workers_live(a, false) > 0;
+    bool has_engines = workers_live(a, true) > 0;
+
+    leaving_tell(a, a->generation);
+    agent_stop(a, STOP_LEAVE, told->signal);
+    if (has_programs) {
+        say_passed_on(a);
+    } else if (has_engines) {
+        say_leaving(a, "asked the workers to finish their step, save and leave");
+    } else {
+        say_leaving(a, "the workers are ending already");
+    }
+}
+
+static void kill_impatiently(struct agent *a, int signal)
+{
+    bool is_same = signal == a->leaving;
+    char first[SIGNALS_NAME_MAX];
+    char name[SIGNALS_NAME_MAX];
+
+    if (workers_kill(a) == 0) {
+        return; /* nobody is left, or it was said */
+    }
+    signals_name(a->leaving, first);
+    signals_name(signal, name);
+    agent_say(a, LOG_LEVEL_INFO, "%s %s%s: killed the workers", name,
+              is_same ? "once more" : "after ", is_same ? "" : first);
+}
+
+/* Told while the workers are going already: the first time it is only said; after a
+ * notice it is passed on, too; after that there is no patience left. */
+void leaving_again(struct agent *a, const void *detail)
+{
+    const struct told *told = detail;
+
+    if (told->is_again) {
+        kill_impatiently(a, told->signal);
+        return;
+    }
+    leaving_tell(a, a->generation);
+    if (told->was_noticed && workers_tell_again(a, told->signal) > 0) {
+        say_passed_on(a);
+    } else {
+        say_leaving(a, "the workers are ending already");
+    }
+}
+
+void agent_signal(struct agent *a, int signal, uint64_t now_ms)
+{
+    bool was_told = a->leaving != 0;
+    bool was_noticed = was_told && a->was_warned;
+    struct told told = {signal, was_noticed, was_told && !was_noticed};
+    bool is_noise = told.is_again ? signal == SIGHUP || signals_is_notice(signal)
+                                  : was_noticed && signals_is_notice(signal);
+
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || is_noise) {
+        return; /* terminals and systemd send HUP after the first, Slurm USR1 to many */
+    }
+    if (!told.is_again) {
+        a->leaving = signal;
+        a->was_warned = signals_is_notice(signal);
+    }
+    agent_fire(a, EVENT_SIGNAL, &told);
+}
+
+void agent_drain(struct agent *a, const char *why)
+{
+    const struct told told = {SIGTERM, false, false};
+
+    if (a->leaving != 0) {
+        return; /* it goes already */
+    }
+    a->leaving = SIGTERM;
+    a->was_warned = true;
+    a->is_drained = true;
+    if (why[0] != '\0') {
+        agent_say(a, LOG_LEVEL_INFO, "this node is drained: %s", why);
+    }
+    agent_fire(a, EVENT_SIGNAL, &told);
+}
