@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define RING_SIZE 256
@@ -29,13 +30,41 @@ static struct {
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
+/* The variable is inherited by whom this program starts, and stderr may have been
+ * redirected since: it names the very file. */
+static bool is_journal(void)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): before the first thread */
+    const char *stream = getenv("JOURNAL_STREAM");
+    struct stat st;
+    char text[64];
+
+    if (!stream || fstat(STDERR_FILENO, &st) < 0) {
+        return false;
+    }
+    (void)snprintf(text, sizeof(text), "%llu:%llu", (unsigned long long)st.st_dev,
+                   (unsigned long long)st.st_ino);
+    return strcmp(stream, text) == 0;
+}
+
 void log_setup(const char *name, const char *context, enum log_level level)
 {
     (void)snprintf(logger.name, sizeof(logger.name), "%s", name);
     (void)snprintf(logger.context, sizeof(logger.context), "%s", context);
     logger.level = level;
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): before the first thread */
-    logger.is_journal = getenv("JOURNAL_STREAM") != NULL;
+    logger.is_journal = is_journal();
+}
+
+void log_set_level(enum log_level level)
+{
+    logger.level = level;
+}
+
+const char *log_prefix(enum log_level level)
+{
+    static const char *const prefixes[] = {"<3>", "<4>", "<6>", "<7>"};
+
+    return logger.is_journal ? prefixes[level] : "";
 }
 
 enum log_level log_level_parse(const char *text, enum log_level fallback)
@@ -70,10 +99,18 @@ static void put_line(const char *line, size_t size)
     }
 }
 
+/* What a peer has said may be in it: one line, and nothing that a terminal obeys. */
+static void clean(char *line, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f) {
+            line[i] = '?';
+        }
+    }
+}
+
 void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
 {
-    static const int syslog_levels[] = {3, 4, 6, 7};
-    char prefix[8] = "";
     char line[2048];
     char pairs[1024];
     va_list args;
@@ -85,17 +122,15 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(pairs, sizeof(pairs), fmt, args); /* cut is fine */
     va_end(args);
-    if (logger.is_journal) {
-        (void)snprintf(prefix, sizeof(prefix), "<%d>", syslog_levels[level]);
-    }
-    n = snprintf(line, sizeof(line), "%s%s: %s%s%s%s%s%s%s\n", prefix, logger.name,
-                 level == LOG_LEVEL_INFO ? "" : level_names[level],
+    n = snprintf(line, sizeof(line), "%s%s: %s%s%s%s%s%s%s\n", log_prefix(level),
+                 logger.name, level == LOG_LEVEL_INFO ? "" : level_names[level],
                  level == LOG_LEVEL_INFO ? "" : ": ", sentence, *pairs ? " " : "",
                  pairs, *logger.context ? " " : "", logger.context);
     if (n > (int)sizeof(line) - 1) { /* cut, but a line */
         n = (int)sizeof(line) - 1;
         line[n - 1] = '\n';
     }
+    clean(line, (size_t)n - 1);
     put_line(line, (size_t)n);
 }
 

@@ -2,9 +2,9 @@
 #define COMMON_LOG_H
 
 /* One line per event on stderr: a sentence, then key=value pairs. Log once, at the
- * place that decides what to do about it; library modules log at most at debug. Under
- * systemd (JOURNAL_STREAM set) a line begins with <N>. Thread-safe: a line is one
- * write(2). */
+ * place that decides what to do about it; library modules log at most at debug. Where
+ * stderr is systemd's journal (JOURNAL_STREAM names it) a line begins with <N>. Control
+ * characters become '?'. Thread-safe: a line is one write(2). */
 
 #include "common/check.h"
 
@@ -15,6 +15,9 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 /* `name` (the program) and `context` ("rank=3"; may be "") begin every line. Both
  * copied. */
 void log_setup(const char *name, const char *context, enum log_level level);
+void log_set_level(enum log_level level); /* before other threads log, or none does */
+/* "<3>" … where stderr is the journal, for lines that are written otherwise; else "". */
+const char *log_prefix(enum log_level level);
 enum log_level log_level_parse(const char *text, enum log_level fallback);
 
 /* log_info("round sealed", "round=%u nodes=%d", …); `fmt` is never empty. */

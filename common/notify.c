@@ -1,10 +1,12 @@
 #include "common/notify.h"
 
+#include "common/clock.h"
 #include "common/err.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -41,6 +43,17 @@ int notify_send(const char *text)
     }
     (void)close(fd); /* a datagram is sent or not by now */
     return rv;
+}
+
+/* The time tells systemd (from 253 on, Type=notify-reload) that this is the answer to
+ * its SIGHUP. */
+int notify_reloading(void)
+{
+    char text[64];
+
+    (void)snprintf(text, sizeof(text), "RELOADING=1\nMONOTONIC_USEC=%llu",
+                   (unsigned long long)clock_us());
+    return notify_send(text);
 }
 
 uint64_t notify_watchdog_ms(void)

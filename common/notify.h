@@ -11,6 +11,9 @@
 /* Sends e.g. "READY=1". Returns 0 or -errno. */
 int notify_send(const char *text) MUST_CHECK;
 
+/* The configuration is being read again, until READY=1 is sent. */
+int notify_reloading(void) MUST_CHECK;
+
 /* How often "WATCHDOG=1" has to be sent: half of what systemd waits for; 0: never. */
 uint64_t notify_watchdog_ms(void);
 
