@@ -1,0 +1,60 @@
+#ifndef COMMON_AUTH_H
+#define COMMON_AUTH_H
+
+/* Secrets: where they lie, and who may read them there. A secret is the text of a file
+ * (without what is blank at its end): at least 32 characters, `ctrun keygen` makes one.
+ * Its owner is the file's name; NAME.previous is the one that NAME replaces, and as good
+ * until it is removed. The secret of a file operator or operator-… is an operator's.
+ * Blocking; any thread. */
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+    SECRET_MIN = 32,
+    SECRET_MAX = 4096,
+    SECRET_NAME_MAX = 64,
+    SECRETS_MAX = 4096, /* of a folder */
+};
+
+/* What systemd's LoadCredential= has to call them, file or folder. */
+#define SECRET_CREDENTIAL "ctrun-secret"
+
+struct secret {
+    char name[SECRET_NAME_MAX]; /* without .previous */
+    bool is_operator;
+    size_t size;
+    unsigned char *bytes; /* owned */
+};
+
+struct secrets {
+    struct secret *list; /* owned */
+    size_t n;
+};
+
+/* Reads a file (and its .previous, where there is one) or a folder of them. -errno,
+ * ERR_INVALID (too short, too long, others may read it …) with one line: cause and
+ * remedy. */
+int secrets_read(const char *path, struct secrets *ret, struct errmsg *msg) MUST_CHECK;
+
+/* What systemd has put into `folder`, $CREDENTIALS_DIRECTORY: ERR_MISSING without a
+ * message where there is nothing of ours. */
+int secrets_read_credentials(const char *folder, struct secrets *ret,
+                             struct errmsg *msg) MUST_CHECK;
+
+void secrets_release(struct secrets *s); /* wipes them */
+
+/* A private key, say: a regular file of ours or root's that nobody else may read. */
+int auth_check_private(const char *path, struct errmsg *msg) MUST_CHECK;
+
+/* A new secret's text, from the kernel's random numbers: 64 hex digits. */
+void auth_make_secret(char ret[65]);
+
+/* Writes a file that was not there, readable by us alone, and the folders above it.
+ * -EEXIST with a message: it never replaces one. */
+int auth_write_private(const char *path, const void *data, size_t size,
+                       struct errmsg *msg) MUST_CHECK;
+
+#endif
