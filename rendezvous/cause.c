@@ -13,6 +13,7 @@ enum {
 
 void cause_clear(struct cause *c)
 {
+    c->has_changed = c->has_changed || c->has_rank || c->others.n_outcomes > 0;
     c->has_rank = false;
     c->is_hang = false;
     others_clear(&c->others);
@@ -22,6 +23,7 @@ void cause_clear(struct cause *c)
 void cause_release(struct cause *c)
 {
     cause_clear(c);
+    c->has_changed = c->has_changed || c->loops > 0;
     c->loops = 0;
 }
 
@@ -96,6 +98,7 @@ static void make_first(struct cause *c, const struct msg_rank_ended *end,
                        const char *host)
 {
     c->first = *end;
+    c->has_changed = true;
     (void)snprintf(c->host, sizeof(c->host), "%s", host);
 }
 
@@ -111,6 +114,7 @@ static void take_last_words(struct cause *c, const struct msg_rank_ended *end,
         memcpy(c->first.error_file, end->error_file, sizeof(c->first.error_file));
         c->first.wall_ms = end->wall_ms;
         c->first.ended_ms = MIN(c->first.ended_ms, end->ended_ms);
+        c->has_changed = true;
     } else if (c->first.rank == end->rank || comes_before(end, &c->first)) {
         make_first(c, end, host);
     }
@@ -137,6 +141,7 @@ void cause_hang(struct cause *c, const struct msg_rank_ended *end, const char *h
 
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host)
 {
+    enum how before;
     bool is_known;
 
     if (end->rank >= MSG_MAX_WORLD) {
@@ -144,10 +149,14 @@ void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *ho
     }
     if (c->is_hang && end->rank == c->hung_rank) {
         take_end_of_hung(c, end);
+        c->has_changed = true;
         return;
     }
-    is_known = others_how(&c->others, end->rank) != HOW_UNKNOWN;
+    before = others_how(&c->others, end->rank);
+    is_known = before != HOW_UNKNOWN;
     others_put(&c->others, end, host);
+    c->has_changed = c->has_changed || before >= HOW_FAILED || !c->has_rank ||
+                     others_how(&c->others, end->rank) >= HOW_FAILED;
     if (is_known) { /* an agent without our clock yet dates it by its telling */
         take_last_words(c, end, host);
     } else if (!c->has_rank || comes_before(end, &c->first)) {
@@ -167,6 +176,7 @@ bool cause_is_crash_loop(struct cause *c)
 {
     const struct msg_rank_ended *first = &c->first;
 
+    c->has_changed = true;
     if (!c->has_rank || first->step == 0 || is_from_outside(first->signal) ||
         guilt_of(first) != GUILT_OWN) {
         c->loops = 0;

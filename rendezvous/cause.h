@@ -19,6 +19,7 @@ struct cause {
     struct others others;        /* all ranks that did not end well */
     bool is_hang;       /* `hung_rank` was ended because it hung: what its … */
     uint32_t hung_rank; /* … process ends with is our doing */
+    bool has_changed;   /* but for others.how, since it was saved */
 
     /* for the crash-loop rule: how often the same end has come, over generations */
     uint32_t loop_rank, loops;

@@ -34,6 +34,7 @@ static void stop_members(struct job *j, enum stop_mode mode, const char *why)
             j->sink.send(j->sink.arg, node->session, &m);
         }
     }
+    memcpy(j->ending.stop_text, m.u.stop.text, sizeof(j->ending.stop_text));
 }
 
 static void send_all(struct job *j, const struct msg *m)
@@ -94,6 +95,7 @@ static void send_report(struct job *j, bool final, uint32_t exit_code,
     report->max_restarts = j->shape.max_restarts;
     report->exit_code = exit_code;
     send_all(j, m);
+    saving_report(j, m);
     note_report(j, report);
     mem_free(m);
 }
@@ -107,8 +109,7 @@ void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
     if (state == JOB_DONE) {
         job_note(j, (struct job_event){.kind = JOB_IS_DONE});
     }
-    keyspace_free(j->keys);
-    j->keys = NULL;
+    job_end_keys(j);
     j->exit_code = exit_code;
     (void)snprintf(m.u.closed.text, sizeof(m.u.closed.text), "%s", text);
     send_all(j, &m);
@@ -319,9 +320,9 @@ void draining_settle(struct job *j)
         return; /* still stopping its workers */
     }
     j->join_ms = j->now_ms; /* those that wait since long wait for the others */
-    keyspace_free(j->keys);
-    j->keys = NULL;
+    job_end_keys(j);
     j->knows_living = j->count[NODE_PRESENT] + j->count[NODE_JOINED] > 0;
+    j->cause.has_changed = j->cause.has_changed || (j->cause.has_rank && !has_failed);
     j->cause.has_rank = j->cause.has_rank && has_failed;
     if (e->has_refused && !goes_on_smaller(j)) {
         job_note(j, (struct job_event){.kind = JOB_HAS_FAILED,

@@ -1,12 +1,54 @@
 #include "rendezvous/finished.h"
 
+#include "rendezvous/record_fields.h"
+
 #include "common/mem.h"
+#include "common/wire.h"
 
 #include <stdio.h>
 #include <string.h>
 
+static void save(const struct finished *f, const struct finished_job *past)
+{
+    struct record record = {
+        .act = RECORD_PUT, .kind = RECORD_FINISHED, .job = past->id};
+    struct record_finished fields = {.generation = past->generation,
+                                     .noted_ms = past->noted_ms,
+                                     .n_members = (uint32_t)past->n_members,
+                                     .min_nodes = past->min_nodes,
+                                     .max_nodes = past->max_nodes,
+                                     .max_restarts = past->max_restarts,
+                                     .exit_code = past->exit_code,
+                                     .has_more = past->members.has_more};
+    struct buf value;
+    struct buf keys;
+    int rv = 0;
+
+    if (!f->save) {
+        return;
+    }
+    memcpy(fields.text, past->text, sizeof(fields.text));
+    buf_init(&value, RECORD_VALUE_MAX);
+    buf_init(&keys, RECORD_VALUE_MAX);
+    for (uint32_t i = 0; i < past->members.n && rv == 0; i++) {
+        rv = wire_put_u64(&keys, past->members.key[i]);
+    }
+    fields.keys = (struct bytes){buf_bytes(&keys), buf_len(&keys)};
+    rv = rv < 0 ? rv : record_put_finished(&fields, &value);
+    ASSERT(rv == 0); /* far smaller than RECORD_VALUE_MAX */
+    record.value = (struct bytes){buf_bytes(&value), buf_len(&value)};
+    f->save(f->save_arg, &record);
+    buf_release(&keys);
+    buf_release(&value);
+}
+
 static void drop(struct finished *f, size_t i)
 {
+    if (f->save) {
+        f->save(f->save_arg, &(struct record){.act = RECORD_DROP,
+                                              .kind = RECORD_FINISHED,
+                                              .job = f->job[i]->id});
+    }
     mem_free(f->job[i]);
     f->n--;
     memmove(&f->job[i], &f->job[i + 1], (f->n - i) * sizeof(struct finished_job *));
@@ -15,7 +57,7 @@ static void drop(struct finished *f, size_t i)
 void finished_release(struct finished *f)
 {
     while (f->n > 0) {
-        drop(f, f->n - 1);
+        mem_free(f->job[--f->n]);
     }
 }
 
@@ -69,6 +111,50 @@ void finished_note(struct finished *f, const struct job *job, uint64_t now_ms)
     past->max_restarts = job->shape.max_restarts;
     write_text(past, job);
     f->job[f->n++] = past;
+    save(f, past);
+}
+
+/* Behind those that ended before. */
+static void insert(struct finished *f, struct finished_job *past)
+{
+    size_t i = f->n++;
+
+    while (i > 0 && f->job[i - 1]->noted_ms > past->noted_ms) {
+        f->job[i] = f->job[i - 1];
+        i--;
+    }
+    f->job[i] = past;
+}
+
+int finished_restore(struct finished *f, const struct record *r)
+{
+    struct record_finished fields;
+    struct finished_job *past;
+    int rv = record_get_finished(r->value, &fields);
+
+    if (rv < 0) {
+        return rv;
+    }
+    if (f->n == FINISHED_MAX || place_of(f, r->job) < f->n) {
+        return ERR_CORRUPT;
+    }
+    past = mem_zalloc(sizeof(*past));
+    rv = members_restore(&past->members, fields.keys, fields.has_more != 0);
+    if (rv < 0) {
+        mem_free(past);
+        return rv;
+    }
+    (void)snprintf(past->id, sizeof(past->id), "%s", r->job);
+    past->generation = fields.generation;
+    past->noted_ms = fields.noted_ms;
+    past->n_members = fields.n_members;
+    past->min_nodes = fields.min_nodes;
+    past->max_nodes = fields.max_nodes;
+    past->max_restarts = fields.max_restarts;
+    past->exit_code = fields.exit_code;
+    memcpy(past->text, fields.text, sizeof(past->text));
+    insert(f, past);
+    return 0;
 }
 
 bool finished_is_late(const struct finished_job *past, const struct msg_hello *hello,

@@ -6,6 +6,7 @@
  * room, and each is forgotten after a while. */
 
 #include "rendezvous/job.h"
+#include "rendezvous/record.h"
 
 enum {
     FINISHED_MAX = 256,
@@ -28,12 +29,17 @@ struct finished_job {
 struct finished {
     struct finished_job *job[FINISHED_MAX]; /* owned, the oldest first */
     size_t n;
+    void (*save)(void *arg, const struct record *r); /* NULL: nothing is kept */
+    void *save_arg;
 };
 
 void finished_release(struct finished *f);
 
 /* In place of what is known of an earlier job of the same id. `job` is over. */
 void finished_note(struct finished *f, const struct job *job, uint64_t now_ms);
+
+/* Puts a record of FINISHED back; ERR_CORRUPT, ERR_UNSUPPORTED. */
+int finished_restore(struct finished *f, const struct record *r) MUST_CHECK;
 
 /* True for a node that has seen nothing of the job, comes soon after its end, and was
  * never in it though there was room: it is late, not the first of the job begun anew.

@@ -53,19 +53,46 @@ static void on_store_reply(void *arg, uint64_t session,
     j->sink.send(j->sink.arg, session, &m);
 }
 
-static void begin_generation(struct job *j, uint64_t largest_world)
+static void on_store_save(void *arg, struct record *r)
 {
-    j->generation = MAX(j->generation, j->highest) + 1;
-    j->highest = j->generation;
-    ASSERT(!j->keys);
-    j->keys = keyspace_new(&(struct keyspace_config){
+    struct job *j = arg;
+
+    r->job = j->id;
+    j->sink.save(j->sink.arg, r);
+}
+
+struct keyspace *job_new_keys(struct job *j, bool is_restored)
+{
+    return keyspace_new(&(struct keyspace_config){
         .generation = j->generation,
         .budget = j->budget,
         .max_clients = STORE_MAX_CLIENTS,
         .seed = table_hash(&j->generation, sizeof(j->generation), j->seed),
         .reply = on_store_reply,
         .reply_arg = j,
+        .save = j->sink.save ? on_store_save : NULL,
+        .save_arg = j,
+        .is_restored = is_restored,
     });
+}
+
+void job_end_keys(struct job *j)
+{
+    if (j->keys) {
+        keyspace_free(j->keys);
+        j->keys = NULL;
+        saving_end_of_generation(j);
+    }
+}
+
+static void begin_generation(struct job *j, uint64_t largest_world)
+{
+    j->generation = MAX(j->generation, j->highest) + 1;
+    j->highest = j->generation;
+    ASSERT(!j->keys);
+    j->keys = job_new_keys(j, false);
+    j->told_failures = j->failures;
+    j->told = j->fence.last;
     j->known_world = largest_world;
     j->knows_living = true;
     j->has_lost = false;
@@ -84,7 +111,7 @@ static void admit(struct job *j, struct job_node *node, uint32_t group_rank)
     node->standby_told = false;
     node->ranked_in = j->generation;
     node->group_rank = (int32_t)group_rank;
-    members_add(&j->members, members_key(&node->hello, node->peer_addr, j->seed));
+    members_add(&j->members, members_key(&node->hello, node->peer_addr, j->cluster));
 }
 
 static uint32_t count_ranks(const struct round *r)
@@ -97,15 +124,17 @@ static uint32_t count_ranks(const struct round *r)
     return n;
 }
 
-static void send_round(struct job *j, const struct round *r,
-                       const struct node_table *table)
+/* To one of its nodes, or (`to` is NULL) to all. */
+static void send_round(struct job *j, const struct round *r, const struct job_node *to)
 {
-    const struct commit *last = &j->fence.last;
+    const struct commit *last = &j->told;
     struct role_place *roles = roles_make(r);
+    struct node_table table;
+    struct buf storage;
     struct msg m = {.type = MSG_ROUND,
                     .u.round = {
                         .generation = j->generation,
-                        .failures = j->failures,
+                        .failures = j->told_failures,
                         .group_world = (uint32_t)r->n,
                         .world_size = count_ranks(r),
                         .cluster = j->cluster,
@@ -113,17 +142,46 @@ static void send_round(struct job *j, const struct round *r,
                         .commit_step = last->step,
                     }};
 
+    buf_init(&storage, ADMISSION_MAX_TABLE);
+    table = encode_nodes(r, &storage);
     memcpy(m.u.round.commit_hash, last->hash, sizeof(last->hash));
     for (uint32_t i = 0; i < r->n; i++) {
-        admit(j, r->node[i], i);
         m.u.round.group_rank = i;
-        m.u.round.nodes = i == 0 ? table->all : table->first;
+        m.u.round.nodes = i == 0 ? table.all : table.first;
         m.u.round.role_first_rank = roles[i].first_rank;
         m.u.round.role_world_size = roles[i].world_size;
-        j->sink.send(j->sink.arg, r->node[i]->session, &m);
+        if (!to || to == r->node[i]) {
+            j->sink.send(j->sink.arg, r->node[i]->session, &m);
+        }
         m.u.round.first_rank += r->node[i]->hello.nproc;
     }
+    buf_release(&storage);
     mem_free(roles);
+}
+
+/* The members of the generation that runs, all of which are there. */
+static void collect_members(const struct job *j, struct round *ret)
+{
+    *ret = (struct round){.node = mem_array(j->n_members, sizeof(struct job_node *)),
+                          .n = j->n_members};
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        struct job_node *node = j->node[i];
+
+        if (node->state == NODE_RUNNING || node->state == NODE_DONE) {
+            ASSERT((size_t)node->group_rank < j->n_members);
+            ret->node[node->group_rank] = node;
+        }
+    }
+}
+
+void forming_tell_round(struct job *j, const struct job_node *node)
+{
+    struct round r;
+
+    ASSERT(j->state == JOB_RUNNING && job_members(j) == j->n_members);
+    collect_members(j, &r);
+    send_round(j, &r, node);
+    round_release(&r);
 }
 
 /* Where not MAX nodes are the reason, but what the workers can use. */
@@ -165,29 +223,28 @@ void forming_tell_standby(struct job *j, struct job_node *node)
     job_note(j, (struct job_event){.kind = NODE_STANDS_BY,
                                    .node = node->hello.host,
                                    .why = standby->text});
+    saving_touch(j, node);
     j->sink.send(j->sink.arg, node->session, &m);
 }
 
 static void seal(struct job *j)
 {
-    struct node_table table;
     struct round r;
-    struct buf storage;
 
     round_choose(j, &r);
-    buf_init(&storage, ADMISSION_MAX_TABLE);
-    table = encode_nodes(&r, &storage);
     job_move(j, JOB_RUNNING);
     begin_generation(j, r.largest_world);
     j->n_members = r.n;
     job_note(j, (struct job_event){
                     .kind = JOB_HAS_FORMED, .nodes = r.n, .ranks = count_ranks(&r)});
-    send_round(j, &r, &table);
+    for (uint32_t i = 0; i < r.n; i++) {
+        admit(j, r.node[i], i);
+    }
+    send_round(j, &r, NULL);
     tracking_begin(j);
     for (size_t i = 0; i < j->n_nodes; i++) {
         forming_tell_standby(j, j->node[i]);
     }
-    buf_release(&storage);
     round_release(&r);
 }
 

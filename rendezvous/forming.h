@@ -9,6 +9,9 @@
 /* In JOB_FORMING: begins the next generation if the round closes now. */
 void forming_try(struct job *j);
 
+/* In JOB_RUNNING: says its ROUND again to one of its members. */
+void forming_tell_round(struct job *j, const struct job_node *node);
+
 /* Tells a node that has joined and is not in, once, that it stands by. */
 void forming_tell_standby(struct job *j, struct job_node *node);
 

@@ -3,6 +3,7 @@
 #include "rendezvous/admission.h"
 #include "rendezvous/draining.h"
 #include "rendezvous/forming.h"
+#include "rendezvous/resuming.h"
 #include "rendezvous/round.h"
 #include "rendezvous/tracking.h"
 
@@ -36,7 +37,12 @@ void job_move_node(struct job *j, struct job_node *node, enum node_state to)
 {
     j->count[node->state]--;
     j->count[to]++;
+    if (node->is_away && to == NODE_LEFT) {
+        j->n_away--; /* nobody waits for it */
+        node->is_away = false;
+    }
     node->state = to;
+    saving_touch(j, node);
 }
 
 size_t job_members(const struct job *j)
@@ -69,6 +75,7 @@ void job_free(struct job *j)
     keyspace_free(j->keys);
     cause_release(&j->cause);
     progress_release(&j->progress);
+    mem_free(j->report);
     table_release(&j->node_ranks);
     mem_free(j->node);
     mem_free(j);
@@ -104,6 +111,7 @@ static void go_on(struct job *j)
     ASSERT(j->state != JOB_FORMING || job_members(j) == 0);
     ASSERT(j->state != JOB_RUNNING || j->count[NODE_RUNNING] > 0);
     ASSERT(j->state != JOB_DRAINING || job_members(j) > 0);
+    saving_end_of_event(j);
 }
 
 /* --- hello --- */
@@ -135,7 +143,7 @@ static uint64_t hash_node_rank(const struct job *j, int32_t node_rank)
     return table_hash(&node_rank, sizeof(node_rank), j->seed);
 }
 
-static void add_node(struct job *j, struct job_node *node)
+void job_add_node(struct job *j, struct job_node *node)
 {
     if ((j->n_nodes & (j->n_nodes - 1)) == 0) { /* full: 0, 1, 2, 4 … */
         j->node = mem_grow(j->node, MAX(2 * j->n_nodes, 1), sizeof(struct job_node *));
@@ -143,6 +151,7 @@ static void add_node(struct job *j, struct job_node *node)
     node->index = j->n_nodes;
     j->node[j->n_nodes++] = node;
     j->count[node->state]++;
+    saving_touch(j, node);
     if (node->hello.node_rank >= 0) {
         table_insert(&j->node_ranks, &node->by_node_rank,
                      hash_node_rank(j, node->hello.node_rank));
@@ -157,7 +166,9 @@ static void remove_node(struct job *j, struct job_node *node)
     j->node[node->index] = last;
     j->count[node->state]--;
     j->n_flapping -= node->is_flapping;
+    j->n_away -= node->is_away;
     admission_return_room(j, node);
+    saving_drop_node(j, node);
     if (node->hello.node_rank >= 0) {
         table_remove(&j->node_ranks, &node->by_node_rank);
     }
@@ -208,8 +219,9 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
     if (j->n_nodes == 0) {
         j->shape = *guest->hello;
     }
-    add_node(j, node);
+    job_add_node(j, node);
     take_maxima(j, guest->hello);
+    saving_end_of_event(j);
     *ret = node;
     return 0;
 }
@@ -247,9 +259,9 @@ static void admit_newcomer(struct job *j, const struct job_node *node)
     }
 }
 
-/* The node's workers are gone: it has said so, or it is. */
-static void leave_generation(struct job *j, struct job_node *node, bool done,
-                             const char *what)
+/* It has said so, or it is. */
+void job_leave_generation(struct job *j, struct job_node *node, bool done,
+                          const char *what)
 {
     char text[MSG_TEXT_MAX];
 
@@ -281,7 +293,7 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
         return;
     }
     if (is_member) {
-        leave_generation(j, node, false, "starts over");
+        job_leave_generation(j, node, false, "starts over");
     }
     if (admission_take_room(j, node, join->addr, &msg) < 0) {
         turn_away(j, node, msg.text);
@@ -316,6 +328,7 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
         end.ended_ms = j->now_ms; /* the agent does not know our clock yet */
     }
     cause_add(&j->cause, &end, node->hello.host);
+    saving_end_of_rank(j, end.rank);
     if (end.stopped) {
         return; /* the agent had its reasons, which it has told */
     }
@@ -329,7 +342,7 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
 static void on_stopped(struct job *j, struct job_node *node, bool done)
 {
     if (!done || j->state == JOB_DRAINING) {
-        leave_generation(j, node, done, "stopped its workers");
+        job_leave_generation(j, node, done, "stopped its workers");
         return;
     }
     job_move_node(j, node, NODE_DONE);
@@ -384,6 +397,7 @@ static void forgive(struct job *j)
         if (node->is_flapping) {
             node->is_flapping = false;
             j->n_flapping--;
+            saving_touch(j, node);
             admit_newcomer(j, node);
         }
     }
@@ -502,11 +516,17 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
                  uint64_t now_ms)
 {
     bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+    bool is_store = m->type == MSG_STORE || m->type == MSG_STORE_CLOSE;
 
     j->now_ms = now_ms;
     if (job_is_over(j)) {
         return;
     }
+    if (is_store && is_member && generation_of(m) == j->generation) {
+        member_message(j, node, m); /* nothing follows from it */
+        return;
+    }
+    saving_touch(j, node);
     if (m->type == MSG_JOIN) {
         on_join(j, node, &m->u.join);
     } else if (m->type == MSG_LEAVE) {
@@ -573,6 +593,24 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     if (job_is_stopped(j)) {
         job_note(j, (struct job_event){.kind = JOB_IS_STOPPED});
         forget_failures(j);
+    }
+    saving_end_of_event(j);
+}
+
+void job_return(struct job *j, struct job_node *node, const struct msg_hello *hello,
+                uint64_t now_ms)
+{
+    j->now_ms = now_ms;
+    if (node->is_away) {
+        j->n_away--;
+        node->is_away = false;
+    }
+    if (j->keys) {
+        keyspace_reattach(j->keys, node->session);
+    }
+    resuming_tell(j, node, hello);
+    if (!job_is_over(j)) {
+        go_on(j);
     }
 }
 

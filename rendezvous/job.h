@@ -11,6 +11,7 @@
 #include "rendezvous/hang.h"
 #include "rendezvous/keyspace.h"
 #include "rendezvous/members.h"
+#include "rendezvous/saving.h"
 
 #include "common/err.h"
 #include "common/msg.h"
@@ -35,6 +36,7 @@ struct job_node {
     bool is_admitted;       /* was in a generation since its hello */
     bool is_flapping;       /* lost again and again: taken only where MIN needs it */
     bool standby_told;      /* knows that it stands by */
+    bool is_away;           /* known from before the service's start, not seen since */
     uint64_t not_before_ms; /* a flapping node is admitted from then on */
     uint64_t ranked_in;     /* the generation in which … */
     int32_t group_rank;     /* … this was its rank, -1: none */
@@ -43,6 +45,7 @@ struct job_node {
     struct table_node by_node_rank; /* where --node-rank was given */
     size_t table_bytes;             /* its part of a round's node table */
     char peer_addr[MSG_ADDR_MAX];
+    struct saving_node saving;
     struct msg_hello hello;
     struct msg_join join; /* its last JOIN */
 };
@@ -68,13 +71,15 @@ struct ending {
     uint32_t refusal_code;
     enum restart_cause left_for; /* why it was left */
     uint32_t max_world; /* the refusal's, if it was news: the most ranks that will do */
-    char text[MSG_TEXT_MAX]; /* the refusal, else the loss, else why it was left */
+    char text[MSG_TEXT_MAX];      /* the refusal, else the loss, else why it was left */
+    char stop_text[MSG_TEXT_MAX]; /* of the last STOP */
 };
 
 struct job_sink {
     void *arg;
     void (*send)(void *arg, uint64_t session, const struct msg *m);
     void (*note)(void *arg, const struct job_event *e); /* NULL: nobody wants to know */
+    void (*save)(void *arg, const struct record *r);    /* NULL: nothing is kept */
 };
 
 struct job {
@@ -91,6 +96,7 @@ struct job {
     struct table node_ranks;        /* by --node-rank, hashed with the seed */
     size_t count[NODE_STATE_COUNT]; /* nodes in each state */
     size_t n_flapping;
+    size_t n_away;      /* of those that have not left */
     size_t table_bytes; /* of a round with all nodes */
     uint64_t n_arrivals;
 
@@ -105,6 +111,8 @@ struct job {
     bool has_enough;        /* MIN nodes are in … */
     uint64_t enough_ms;     /* … since then */
     struct keyspace *keys;  /* owned; of the current generation, NULL between two */
+    uint32_t told_failures; /* by its ROUND, to all alike … */
+    struct commit told;     /* … and the last commit */
 
     struct progress progress; /* what the ranks of its generation do */
     struct hang hang;
@@ -118,6 +126,9 @@ struct job {
     struct fence fence; /* of checkpoints */
 
     uint32_t exit_code; /* once DONE or FAILED */
+
+    struct msg_report *report; /* owned: the last one, where it is kept; NULL: none */
+    struct saving saving;
 };
 
 /* `seed`: secret, of the hash tables. */
@@ -146,6 +157,11 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
 void job_forsake(struct job *j, const struct job_node *node,
                  const struct msg_store_close *m);
 
+/* A node that is known from before the service's start (restoring.h) is here again, and
+ * welcomed: it is told what may not have reached it. */
+void job_return(struct job *j, struct job_node *node, const struct msg_hello *hello,
+                uint64_t now_ms);
+
 /* The node's connection ended, or its lease. `why` for people. Frees the node. */
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms);
 
@@ -169,6 +185,12 @@ void job_note(const struct job *j, struct job_event e); /* fills in the job */
 void job_note_node(const struct job *j, enum job_event_kind kind,
                    const struct job_node *node, const char *why);
 void job_note_loss(const struct job *j, const struct msg_progress *m);
+void job_add_node(struct job *j, struct job_node *node);
+/* Of the current generation; and its end. */
+struct keyspace *job_new_keys(struct job *j, bool is_restored);
+void job_end_keys(struct job *j);
+void job_leave_generation(struct job *j, struct job_node *node, bool done,
+                          const char *what); /* its workers are gone */
 
 /* The first node (`after` is NULL), or the next, that said this --node-rank, which is
  * not negative; one at most has not left. */

@@ -1,47 +1,15 @@
 /* A relay is one worker connection of one agent. Happy path: 1. chunks are put
  * together;
  * 2. the request with the next number is executed by the store; 3. its reply, or an
- * empty acknowledgement, is cut into chunks and sent. Repeated: the last reply is sent
- * again; what only reads is read again instead, so that its reply need not be kept. */
+ * empty acknowledgement, is cut into chunks and sent. Repeated: the last replies are
+ * sent again; what only reads is read again instead, so that its reply need not be
+ * kept. */
 
 #include "rendezvous/keyspace.h"
 
-#include "rendezvous/store.h"
+#include "rendezvous/keyspace_internal.h"
 
-#include "common/err.h"
 #include "common/mem.h"
-#include "common/table.h"
-
-enum relay_state {
-    RELAY_IDLE,    /* the last request is answered */
-    RELAY_WAITING, /* the last request is parked in the store */
-    RELAY_DEAD,    /* broke a rule: everything is answered with close */
-    RELAY_CLOSED,  /* the worker is gone; what is repeated is acknowledged */
-};
-
-struct relay {
-    struct table_node node; /* by session and client */
-    uint64_t session;
-    uint32_t client;
-    enum relay_state state;
-    uint64_t last_seq;  /* executed */
-    uint64_t parts_seq; /* the request of which … */
-    struct buf parts;   /* … these are there */
-    uint8_t *kept;      /* owned: the reply to last_seq, where it is kept */
-    size_t kept_size;
-    bool forgot;      /* the reply to last_seq cannot be given again */
-    bool is_forsaken; /* nobody reads its replies */
-    struct relay *prev_closed, *next_closed;
-};
-
-struct keyspace {
-    struct keyspace_config config;
-    struct store *store;
-    struct table relays;
-    struct relay *oldest_closed, *newest_closed; /* forgotten in this order */
-    size_t extra_bytes;                          /* parts and kept replies */
-    bool is_reading; /* the request being executed only reads */
-};
 
 /* ---- replies ---- */
 
@@ -103,13 +71,18 @@ static void give_back(struct keyspace *k, size_t size)
     k->config.budget->used -= size;
 }
 
-static void forget_reply(struct keyspace *k, struct relay *r)
+static void forget_reply(struct keyspace *k, struct kept *kept)
 {
-    give_back(k, r->kept_size);
-    mem_free(r->kept);
-    r->kept = NULL;
-    r->kept_size = 0;
-    r->forgot = false;
+    give_back(k, kept->size);
+    mem_free(kept->data);
+    *kept = (struct kept){0};
+}
+
+static void forget_replies(struct keyspace *k, struct relay *r)
+{
+    for (size_t i = 0; i < KEYSPACE_KEPT; i++) {
+        forget_reply(k, &r->kept[i]);
+    }
 }
 
 static void forget_parts(struct keyspace *k, struct relay *r)
@@ -118,12 +91,31 @@ static void forget_parts(struct keyspace *k, struct relay *r)
     buf_release(&r->parts);
 }
 
-static void keep_reply(struct keyspace *k, struct relay *r, struct bytes body)
+/* In place of the oldest, which the agent has got: it would not have asked on. */
+struct kept *keyspace_kept_slot(struct relay *r, uint64_t seq)
 {
-    r->forgot = !store_budget_allows(k->config.budget, body.size);
-    if (!r->forgot) {
-        r->kept = mem_dup(body.data, body.size);
-        r->kept_size = body.size;
+    struct kept *oldest = &r->kept[0];
+
+    for (size_t i = 0; i < KEYSPACE_KEPT; i++) {
+        if (r->kept[i].seq == seq) {
+            return &r->kept[i];
+        }
+        oldest = r->kept[i].seq < oldest->seq ? &r->kept[i] : oldest;
+    }
+    return oldest;
+}
+
+void keyspace_keep_reply(struct keyspace *k, struct relay *r, uint64_t seq,
+                         struct bytes body)
+{
+    struct kept *kept = keyspace_kept_slot(r, seq);
+
+    forget_reply(k, kept);
+    kept->seq = seq;
+    kept->forgot = !store_budget_allows(k->config.budget, body.size);
+    if (!kept->forgot) {
+        kept->data = mem_dup(body.data, body.size);
+        kept->size = body.size;
         charge(k, body.size);
     }
 }
@@ -137,7 +129,8 @@ static void on_reply(void *arg, uint64_t client, uint64_t seq, const uint8_t *by
     if (seq == r->last_seq) {
         r->state = RELAY_IDLE;
         if (!k->is_reading) {
-            keep_reply(k, r, (struct bytes){bytes, size});
+            keyspace_keep_reply(k, r, seq, (struct bytes){bytes, size});
+            keeping_save_reply(k, r, seq);
         }
     }
     if (r->is_forsaken) {
@@ -158,6 +151,8 @@ struct keyspace *keyspace_new(const struct keyspace_config *config)
         .seed = config->seed,
         .reply = on_reply,
         .reply_arg = k,
+        .changed = config->save ? keeping_on_change : NULL,
+        .changed_arg = k,
     };
 
     k->config = *config;
@@ -173,8 +168,8 @@ static uint64_t relay_hash(const struct keyspace *k, uint64_t session, uint32_t 
     return table_hash(id, sizeof(id), k->config.seed);
 }
 
-static struct relay *find_relay(const struct keyspace *k, uint64_t session,
-                                uint32_t client)
+struct relay *keyspace_find_relay(const struct keyspace *k, uint64_t session,
+                                  uint32_t client)
 {
     uint64_t hash = relay_hash(k, session, client);
     struct table_node *node;
@@ -189,7 +184,7 @@ static struct relay *find_relay(const struct keyspace *k, uint64_t session,
     return NULL;
 }
 
-static void withdraw(struct keyspace *k, struct relay *r)
+void keyspace_withdraw(struct keyspace *k, struct relay *r)
 {
     store_drop_client(k->store, (uint64_t)(uintptr_t)r);
 }
@@ -197,7 +192,7 @@ static void withdraw(struct keyspace *k, struct relay *r)
 /* The client broke a rule, or asks for what is not known any more. */
 static void condemn(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
-    withdraw(k, r);
+    keyspace_withdraw(k, r);
     forget_parts(k, r);
     r->state = RELAY_DEAD;
     send_close(k, r->session, m);
@@ -213,8 +208,8 @@ static void unlink_closed(struct keyspace *k, struct relay *r)
 
 static void relay_free(struct keyspace *k, struct relay *r)
 {
-    withdraw(k, r);
-    forget_reply(k, r);
+    keyspace_withdraw(k, r);
+    forget_replies(k, r);
     forget_parts(k, r);
     if (r->state == RELAY_CLOSED) {
         unlink_closed(k, r);
@@ -223,12 +218,12 @@ static void relay_free(struct keyspace *k, struct relay *r)
     mem_free(r);
 }
 
-/* NULL when there are too many. */
-static struct relay *relay_new(struct keyspace *k, uint64_t session, uint32_t client)
+struct relay *keyspace_relay_new(struct keyspace *k, uint64_t session, uint32_t client)
 {
     struct relay *r;
 
     if (k->relays.count >= k->config.max_clients && k->oldest_closed) {
+        keeping_drop(k, k->oldest_closed);
         relay_free(k, k->oldest_closed);
     }
     if (k->relays.count >= k->config.max_clients) {
@@ -237,6 +232,7 @@ static struct relay *relay_new(struct keyspace *k, uint64_t session, uint32_t cl
     r = mem_zalloc(sizeof(*r));
     r->session = session;
     r->client = client;
+    r->may_skip = k->config.is_restored;
     buf_init(&r->parts, TCPSTORE_MAX_REQUEST);
     table_insert(&k->relays, &r->node, relay_hash(k, session, client));
     return r;
@@ -268,12 +264,16 @@ static void apply(struct keyspace *k, struct relay *r, const struct msg_store *m
     int rv;
 
     k->is_reading = only_reads(request->op);
+    r->last_op = request->op;
     rv = store_execute(k->store, (uint64_t)(uintptr_t)r, m->seq, request);
     k->is_reading = false;
     if (rv < 0) {
         condemn(k, r, m);
     } else if (!tcpstore_has_reply(request->op)) {
+        keeping_save_ack(k, r, m->seq);
         send_ack(k, r->session, m);
+    } else if (r->state == RELAY_WAITING && request->op == TCPSTORE_BARRIER) {
+        keeping_save_barrier(k, r, request);
     }
 }
 
@@ -304,9 +304,12 @@ static void execute(struct keyspace *k, struct relay *r, const struct msg_store 
 /* The request is whole, and its number is the next. */
 static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
-    forget_reply(k, r);
-    withdraw(k, r); /* a client that asks anew has given up waiting */
+    if (!k->config.save) {
+        forget_replies(k, r); /* asked for in vain: who asks on has got it */
+    }
+    keyspace_withdraw(k, r); /* a client that asks anew has given up waiting */
     r->last_seq = m->seq;
+    r->may_skip = false;
     r->state = tcpstore_may_wait((enum tcpstore_op)m->op) ? RELAY_WAITING : RELAY_IDLE;
     execute(k, r, m);
 }
@@ -350,6 +353,7 @@ static void answer_again(struct keyspace *k, struct relay *r, const struct msg_s
 {
     enum tcpstore_op op = (enum tcpstore_op)m->op;
     bool is_last = m->seq == r->last_seq;
+    const struct kept *kept = keyspace_kept_slot(r, m->seq);
 
     if (only_reads(op) && r->state != RELAY_CLOSED) {
         gather(k, r, m, execute);
@@ -357,8 +361,8 @@ static void answer_again(struct keyspace *k, struct relay *r, const struct msg_s
         return; /* its last chunk is answered; it is still parked */
     } else if (r->state == RELAY_CLOSED || !tcpstore_has_reply(op)) {
         send_ack(k, r->session, m);
-    } else if (is_last && !r->forgot) {
-        send_reply(k, r, m->seq, (struct bytes){r->kept, r->kept_size});
+    } else if (kept->seq == m->seq && m->seq > 0 && !kept->forgot) {
+        send_reply(k, r, m->seq, (struct bytes){kept->data, kept->size});
     } else {
         condemn(k, r, m);
     }
@@ -371,24 +375,24 @@ void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store
     if (m->generation != k->config.generation) {
         return;
     }
-    r = find_relay(k, session, m->client);
-    r = r ? r : relay_new(k, session, m->client);
+    r = keyspace_find_relay(k, session, m->client);
+    r = r ? r : keyspace_relay_new(k, session, m->client);
     if (!r || r->state == RELAY_DEAD ||
         (r->state == RELAY_CLOSED && m->seq > r->last_seq)) {
         send_close(k, session, m);
     } else if (m->seq <= r->last_seq) {
         answer_again(k, r, m);
-    } else if (m->seq == r->last_seq + 1) {
+    } else if (m->seq == r->last_seq + 1 || r->may_skip) {
         gather(k, r, m, execute_next);
     } else {
         condemn(k, r, m);
     }
 }
 
-static void close_relay(struct keyspace *k, struct relay *r)
+void keyspace_close_relay(struct keyspace *k, struct relay *r)
 {
-    withdraw(k, r);
-    forget_reply(k, r);
+    keyspace_withdraw(k, r);
+    forget_replies(k, r);
     forget_parts(k, r);
     r->state = RELAY_CLOSED;
     r->prev_closed = k->newest_closed;
@@ -399,17 +403,17 @@ static void close_relay(struct keyspace *k, struct relay *r)
 void keyspace_close_client(struct keyspace *k, uint64_t session,
                            const struct msg_store_close *m)
 {
-    struct relay *r = find_relay(k, session, m->client);
+    struct relay *r = keyspace_find_relay(k, session, m->client);
 
     if (m->generation != k->config.generation || !r || r->state == RELAY_CLOSED) {
         return;
     }
     if (m->seq == 0) {
-        close_relay(k, r);
+        keyspace_close_relay(k, r);
+        keeping_save_close(k, r);
     } else if (m->seq == r->last_seq && r->state == RELAY_WAITING) {
-        withdraw(k, r);
-        r->state = RELAY_IDLE;
-        r->forgot = true;
+        keyspace_withdraw(k, r);
+        r->state = RELAY_IDLE; /* and there is no reply to it */
     }
 }
 
@@ -421,8 +425,10 @@ void keyspace_forsake(struct keyspace *k, uint64_t session,
     if (m->generation != k->config.generation) {
         return;
     }
-    r = find_relay(k, session, m->client);
-    r = r ? r : relay_new(k, session, m->client); /* its requests may all be waiting */
+    r = keyspace_find_relay(k, session, m->client);
+    r = r ? r
+          : keyspace_relay_new(k, session,
+                               m->client); /* its requests may all be waiting */
     if (r) {
         r->is_forsaken = true;
     }

@@ -5,9 +5,14 @@
  * relay client (agent session, worker connection) the last request number with its
  * reply, so that a request repeated after a reconnect is answered again and applied
  * once. Chunks of a large request are put together here, replies are cut into chunks.
- */
+ *
+ * Where it is kept (config.save), so are with every request that changes something the
+ * changes, its number and its reply. Those that only read, and a WAIT, are not: their
+ * numbers may be missing when a client is heard again. */
 
-#include "common/msg.h"
+#include "rendezvous/record.h"
+
+#include "common/err.h"
 
 struct keyspace;
 struct store_budget;
@@ -24,6 +29,15 @@ struct keyspace_config {
     uint64_t seed;      /* of the hash tables */
     keyspace_reply_cb reply;
     void *reply_arg;
+    /* A record of what has changed, its job not filled in; NULL: nothing is kept. */
+    void (*save)(void *arg, struct record *r);
+    void *save_arg;
+    bool is_restored; /* from before the service's start: keyspace_restore follows */
+};
+
+enum {
+    KEYSPACE_KEPT = 4, /* replies of a client that can be given again, where saved: as
+                        * many as a relay lets be on their way (RELAY_FLOW_MAX_DUE) */
 };
 
 struct keyspace *keyspace_new(const struct keyspace_config *config);
@@ -52,5 +66,9 @@ void keyspace_forsake(struct keyspace *k, uint64_t session,
 void keyspace_reattach(struct keyspace *k, uint64_t session);
 
 void keyspace_drop_session(struct keyspace *k, uint64_t session);
+
+/* Puts a KEY, QUEUE or CLIENT back, in the order of record.h, before anything else is
+ * done. ERR_CORRUPT, ERR_UNSUPPORTED; ERR_TOO_LARGE: it does not fit the budget. */
+int keyspace_restore(struct keyspace *k, const struct record *r) MUST_CHECK;
 
 #endif

@@ -3,6 +3,7 @@
 #include "rendezvous/admission.h"
 
 #include "common/table.h"
+#include "common/wire.h"
 
 #include <string.h>
 
@@ -35,6 +36,22 @@ void members_add(struct members *m, uint64_t key)
     } else {
         m->key[m->n++] = key;
     }
+}
+
+int members_restore(struct members *m, struct bytes keys, bool has_more)
+{
+    struct wire_reader r;
+
+    if (keys.size > sizeof(m->key) || keys.size % sizeof(m->key[0]) != 0) {
+        return ERR_CORRUPT;
+    }
+    wire_reader_init(&r, keys.data, keys.size);
+    m->n = 0;
+    m->has_more = has_more;
+    while (m->n < keys.size / sizeof(m->key[0])) {
+        m->key[m->n++] = wire_get_u64(&r);
+    }
+    return 0;
 }
 
 bool members_may_have(const struct members *m, uint64_t key)

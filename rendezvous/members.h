@@ -4,6 +4,7 @@
 /* PURE. Which nodes have been in a job's generations: one that comes when the job is
  * over, and was never in it, comes late; one that was begins the job anew. */
 
+#include "common/err.h"
 #include "common/msg.h"
 
 enum { MEMBERS_MAX = 256 };
@@ -20,6 +21,9 @@ uint64_t members_key(const struct msg_hello *hello, const char *peer_addr,
                      uint64_t seed);
 
 void members_add(struct members *m, uint64_t key); /* once or again */
+/* Of the keys as they are saved: u64 each. ERR_CORRUPT: too many, or not whole. */
+int members_restore(struct members *m, struct bytes keys, bool has_more) MUST_CHECK;
+
 bool members_may_have(const struct members *m, uint64_t key);
 
 #endif

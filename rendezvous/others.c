@@ -184,6 +184,17 @@ void others_put(struct others *o, const struct msg_rank_ended *end, const char *
     o->how[end->rank] = (uint8_t)how;
 }
 
+int others_restore(struct others *o, uint32_t rank, uint8_t how)
+{
+    if (rank >= MSG_MAX_WORLD || how == HOW_UNKNOWN ||
+        how >= HOW_FAILED + OTHERS_OUTCOMES) {
+        return ERR_CORRUPT;
+    }
+    make_room(o, rank);
+    o->how[rank] = how;
+    return 0;
+}
+
 /* --- in words --- */
 
 struct lines {

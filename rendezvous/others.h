@@ -5,6 +5,7 @@
  * for each, and the first of those that failed alike; told in a few lines, however many
  * they are. */
 
+#include "common/err.h"
 #include "common/msg.h"
 
 enum {
@@ -52,6 +53,9 @@ bool others_have(const struct others *o, enum how how); /* some rank ended so */
 
 /* A rank below MSG_MAX_WORLD has ended, or more is known of its end. */
 void others_put(struct others *o, const struct msg_rank_ended *end, const char *host);
+
+/* As it was found before (others_how); ERR_CORRUPT: there is no such end. */
+int others_restore(struct others *o, uint32_t rank, uint8_t how) MUST_CHECK;
 
 /* The lines: each outcome's first rank, and the ranks like it; then those that reacted,
  * and those that were stopped, by ranks alone. `first` is the first cause, which is

@@ -59,6 +59,9 @@ void registry_forget(struct registry *r, struct entry *entry)
     r->entry[entry->index]->index = entry->index;
     r->n_idle -= entry->idle_since != 0;
     table_remove(&r->by_id, &entry->by_id);
+    if (r->on_forget) {
+        r->on_forget(entry->job);
+    }
     job_free(entry->job);
     mem_free(entry);
 }

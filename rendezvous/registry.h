@@ -28,6 +28,8 @@ struct registry {
     struct entry **entry; /* … and listed */
     size_t n, n_idle;
     uint64_t n_idlings; /* so far */
+    /* Before a job is forgotten; NULL: nobody wants to know. */
+    void (*on_forget)(struct job *job);
 };
 
 void registry_init(struct registry *r, uint64_t seed);

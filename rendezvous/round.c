@@ -218,7 +218,7 @@ bool round_is_closed(const struct job *j, size_t n)
 {
     bool are_all_in = j->knows_living && j->count[NODE_PRESENT] == 0;
 
-    if (n == 0 || n < j->shape.min_nodes) {
+    if (n == 0 || n < j->shape.min_nodes || j->n_away > 0) {
         return false;
     }
     return are_all_in || j->now_ms >= quiet_since(j) ||
@@ -229,6 +229,9 @@ uint64_t round_deadline(const struct job *j)
 {
     uint64_t deadline = j->has_enough ? quiet_since(j) : UINT64_MAX;
 
+    if (j->n_away > 0) {
+        return UINT64_MAX;
+    }
     for (size_t i = 0; i < j->n_nodes && j->n_flapping > 0; i++) {
         if (j->node[i]->state == NODE_JOINED && is_held_back(j, j->node[i])) {
             deadline = MIN(deadline, j->node[i]->not_before_ms);

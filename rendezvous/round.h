@@ -6,7 +6,8 @@
  *
  * It closes at once when MAX nodes are in or, once this service has formed a
  * generation, when all living nodes are in; else 3 s after the last join, at most
- * last_call after MIN was reached. Standbys alone do not make it MAX while survivors of
+ * last_call after MIN was reached, and never before those that are known from before the
+ * service's start are back, or lost. Standbys alone do not make it MAX while survivors of
  * the last generation, just stopped, are about to join: they would lose their places.
  * Order: an explicit --node-rank wins, then stability (the members of the last
  * generation in its order), then the natural order of host names ("node2" < "node10"),

@@ -1,13 +1,10 @@
 #include "rendezvous/service.h"
 
-#include "rendezvous/finished.h"
-#include "rendezvous/registry.h"
-#include "rendezvous/store.h"
+#include "rendezvous/service_core.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"
 #include "common/mem.h"
-#include "common/table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,32 +12,6 @@
 enum {
     STORE_MAX_BYTES = 1 << 30,
     HEARTBEATS_MISSED = 2, /* a lease's part in which at least one must have come */
-};
-
-/* A connection of an agent: from its opening, through its hello, to its end. */
-struct session {
-    struct table_node by_conn;
-    struct table_node by_number, by_agent; /* once it has said hello */
-    uint64_t conn;
-    uint64_t number; /* 0 before the hello */
-    uint64_t agent_id;
-    char peer_addr[MSG_ADDR_MAX];
-    uint64_t seen_ms; /* last message */
-    struct session *prev, *next;
-    struct entry *entry;   /* borrowed: kept while it has sessions; NULL before hello */
-    struct job_node *node; /* borrowed from the job */
-};
-
-struct service {
-    struct service_config config;
-    struct store_budget budget;          /* of the jobs' key spaces */
-    struct table conns, numbers, agents; /* of sessions, owned */
-    struct session *oldest, *newest;     /* in the order in which they were heard */
-    struct registry jobs;
-    struct finished finished; /* jobs that are over and gone */
-    uint64_t n_numbers;       /* given so far */
-    uint64_t jobs_due_ms;     /* no job wants a tick before */
-    uint64_t tick_ms;         /* the last tick */
 };
 
 struct service *service_new(const struct service_config *config)
@@ -54,7 +25,22 @@ struct service *service_new(const struct service_config *config)
     table_init(&s->numbers);
     table_init(&s->agents);
     registry_init(&s->jobs, config->seed);
+    if (config->sink.save) {
+        s->jobs.on_forget = saving_forget;
+        s->finished.save = config->sink.save;
+        s->finished.save_arg = config->sink.arg;
+    }
     return s;
+}
+
+static void free_sessions(struct session_list *list)
+{
+    while (list->oldest) {
+        struct session *session = list->oldest;
+
+        list->oldest = session->next;
+        mem_free(session);
+    }
 }
 
 void service_free(struct service *s)
@@ -62,12 +48,9 @@ void service_free(struct service *s)
     if (!s) {
         return;
     }
-    while (s->oldest) {
-        struct session *session = s->oldest;
-
-        s->oldest = session->next;
-        mem_free(session);
-    }
+    free_sessions(&s->here);
+    free_sessions(&s->away);
+    mem_free(s->restored);
     registry_release(&s->jobs);
     finished_release(&s->finished);
     table_release(&s->conns);
@@ -78,14 +61,14 @@ void service_free(struct service *s)
 
 /* --- sessions --- */
 
-static uint64_t hash_of(const struct service *s, uint64_t number)
+uint64_t service_hash(const struct service *s, uint64_t number)
 {
     return table_hash(&number, sizeof(number), s->config.seed);
 }
 
 static struct session *find_conn(const struct service *s, uint64_t conn)
 {
-    struct table_node *n = table_bucket(&s->conns, hash_of(s, conn));
+    struct table_node *n = table_bucket(&s->conns, service_hash(s, conn));
 
     while (n && CONTAINER_OF(n, struct session, by_conn)->conn != conn) {
         n = n->next;
@@ -93,7 +76,7 @@ static struct session *find_conn(const struct service *s, uint64_t conn)
     return n ? CONTAINER_OF(n, struct session, by_conn) : NULL;
 }
 
-static struct session *find_number(const struct service *s, uint64_t number)
+struct session *service_find_number(const struct service *s, uint64_t number)
 {
     struct table_node *n = table_bucket(&s->numbers, number);
 
@@ -106,7 +89,7 @@ static struct session *find_number(const struct service *s, uint64_t number)
 static struct session *find_agent(const struct service *s, const struct entry *entry,
                                   uint64_t agent_id)
 {
-    struct table_node *n = table_bucket(&s->agents, hash_of(s, agent_id));
+    struct table_node *n = table_bucket(&s->agents, service_hash(s, agent_id));
 
     for (; n; n = n->next) {
         struct session *session = CONTAINER_OF(n, struct session, by_agent);
@@ -124,25 +107,33 @@ static uint64_t new_number(struct service *s)
     uint64_t number;
 
     do {
-        number = hash_of(s, ++s->n_numbers);
-    } while (number == 0 || find_number(s, number));
+        uint64_t count[2] = {s->config.boot, ++s->n_numbers};
+
+        number = table_hash(count, sizeof(count), s->config.seed);
+    } while (number == 0 || service_find_number(s, number));
     return number;
 }
 
-static void unlink_session(struct service *s, struct session *session)
+void service_unlink(struct session_list *list, struct session *session)
 {
-    *(session->prev ? &session->prev->next : &s->oldest) = session->next;
-    *(session->next ? &session->next->prev : &s->newest) = session->prev;
+    *(session->prev ? &session->prev->next : &list->oldest) = session->next;
+    *(session->next ? &session->next->prev : &list->newest) = session->prev;
 }
 
 /* It was heard now: the newest. */
-static void link_session(struct service *s, struct session *session, uint64_t now_ms)
+void service_link(struct session_list *list, struct session *session, uint64_t now_ms)
 {
     session->seen_ms = now_ms;
-    session->prev = s->newest;
+    session->prev = list->newest;
     session->next = NULL;
-    *(s->newest ? &s->newest->next : &s->oldest) = session;
-    s->newest = session;
+    *(list->newest ? &list->newest->next : &list->oldest) = session;
+    list->newest = session;
+}
+
+static void hear(struct service *s, struct session *session, uint64_t now_ms)
+{
+    service_unlink(&s->here, session);
+    service_link(&s->here, session, now_ms);
 }
 
 /* --- jobs --- */
@@ -151,11 +142,18 @@ static void link_session(struct service *s, struct session *session, uint64_t no
 static void on_job_send(void *arg, uint64_t number, const struct msg *m)
 {
     struct service *s = arg;
-    struct session *session = find_number(s, number);
+    struct session *session = service_find_number(s, number);
 
-    if (session) {
+    if (session && session->conn != 0) {
         s->config.sink.send(s->config.sink.arg, session->conn, m);
     }
+}
+
+static void on_job_save(void *arg, const struct record *r)
+{
+    struct service *s = arg;
+
+    s->config.sink.save(s->config.sink.arg, r);
 }
 
 static void on_job_note(void *arg, const struct job_event *e)
@@ -167,10 +165,10 @@ static void on_job_note(void *arg, const struct job_event *e)
     }
 }
 
-/* Finds it, or makes it; NULL when there are too many. */
-static struct entry *take_job(struct service *s, const char *id)
+struct entry *service_take_job(struct service *s, const char *id)
 {
-    const struct job_sink sink = {s, on_job_send, on_job_note};
+    const struct job_sink sink = {s, on_job_send, on_job_note,
+                                  s->config.sink.save ? on_job_save : NULL};
     struct entry *entry = registry_find(&s->jobs, id);
 
     if (entry || !registry_make_room(&s->jobs)) {
@@ -182,7 +180,7 @@ static struct entry *take_job(struct service *s, const char *id)
 
 /* A job without sessions is forgotten when it is over (but not that it was) or has never
  * run; else its nodes may come back. */
-static void review_job(struct service *s, struct entry *entry, uint64_t now_ms)
+void service_review_job(struct service *s, struct entry *entry, uint64_t now_ms)
 {
     const struct job *job = entry->job;
 
@@ -200,7 +198,7 @@ static void review_job(struct service *s, struct entry *entry, uint64_t now_ms)
 }
 
 /* After an event of that job. */
-static void note_deadline(struct service *s, const struct entry *entry)
+void service_note_deadline(struct service *s, const struct entry *entry)
 {
     s->jobs_due_ms = MIN(s->jobs_due_ms, job_deadline(entry->job));
 }
@@ -215,20 +213,24 @@ static void end_session(struct service *s, struct session *session, const char *
     struct job_node *node = session->node;
     uint64_t conn = session->conn;
 
-    unlink_session(s, session);
-    table_remove(&s->conns, &session->by_conn);
+    service_unlink(conn != 0 ? &s->here : &s->away, session);
+    if (conn != 0) {
+        table_remove(&s->conns, &session->by_conn);
+    } else {
+        s->n_away--;
+    }
     if (entry) {
         table_remove(&s->numbers, &session->by_number);
         table_remove(&s->agents, &session->by_agent);
     }
     mem_free(session);
-    if (close) {
+    if (close && conn != 0) {
         s->config.sink.close(s->config.sink.arg, conn);
     }
     if (entry) {
         job_lost(entry->job, node, why, now_ms);
-        note_deadline(s, entry);
-        review_job(s, entry, now_ms);
+        service_note_deadline(s, entry);
+        service_review_job(s, entry, now_ms);
     }
 }
 
@@ -237,14 +239,14 @@ void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
 {
     struct session *session = mem_zalloc(sizeof(*session));
 
-    ASSERT(!find_conn(s, conn));
-    if (!s->oldest) {
+    ASSERT(conn != 0 && !find_conn(s, conn));
+    if (!s->here.oldest && !s->away.oldest) {
         s->tick_ms = now_ms; /* there was nothing to tick for */
     }
     session->conn = conn;
     (void)snprintf(session->peer_addr, sizeof(session->peer_addr), "%s", peer_addr);
-    table_insert(&s->conns, &session->by_conn, hash_of(s, conn));
-    link_session(s, session, now_ms);
+    table_insert(&s->conns, &session->by_conn, service_hash(s, conn));
+    service_link(&s->here, session, now_ms);
 }
 
 void service_heard(struct service *s, uint64_t conn, uint64_t now_ms)
@@ -252,8 +254,7 @@ void service_heard(struct service *s, uint64_t conn, uint64_t now_ms)
     struct session *session = find_conn(s, conn);
 
     if (session) {
-        unlink_session(s, session);
-        link_session(s, session, now_ms);
+        hear(s, session, now_ms);
     }
 }
 
@@ -305,8 +306,8 @@ static struct session *find_silent_twin(const struct service *s,
         if (strcmp(node->hello.host, hello->host) != 0) {
             continue;
         }
-        twin = find_number(s, node->session);
-        if (twin && now_ms - twin->seen_ms > s->config.lease_ms / HEARTBEATS_MISSED) {
+        twin = service_find_number(s, node->session);
+        if (twin && now_ms > twin->seen_ms + s->config.lease_ms / HEARTBEATS_MISSED) {
             return twin;
         }
     }
@@ -352,7 +353,7 @@ static void begin_session(struct service *s, struct session *session,
     session->number = number;
     session->entry = entry;
     table_insert(&s->numbers, &session->by_number, number);
-    table_insert(&s->agents, &session->by_agent, hash_of(s, session->agent_id));
+    table_insert(&s->agents, &session->by_agent, service_hash(s, session->agent_id));
     registry_set_busy(&s->jobs, entry);
     welcome(s, session);
 }
@@ -370,9 +371,9 @@ static bool is_late(const struct service *s, const struct job_guest *guest,
                     const struct finished_job *past, uint64_t now_ms)
 {
     return past && !registry_find(&s->jobs, guest->hello->job) &&
-           finished_is_late(past, guest->hello,
-                            members_key(guest->hello, guest->peer_addr, s->config.seed),
-                            now_ms);
+           finished_is_late(
+               past, guest->hello,
+               members_key(guest->hello, guest->peer_addr, s->config.cluster), now_ms);
 }
 
 static void refuse_late(struct service *s, struct session *session,
@@ -387,9 +388,30 @@ static void refuse_late(struct service *s, struct session *session,
     refuse(s, session, past->exit_code, msg.text, now_ms);
 }
 
+/* The agent is back after our restart: its session lives on on this connection. */
+static void resume(struct service *s, struct session *fresh, struct session *session,
+                   const struct msg_hello *hello, uint64_t now_ms)
+{
+    struct entry *entry = session->entry;
+
+    session->conn = fresh->conn;
+    memcpy(session->peer_addr, fresh->peer_addr, sizeof(session->peer_addr));
+    service_unlink(&s->away, session);
+    s->n_away--;
+    service_unlink(&s->here, fresh);
+    table_remove(&s->conns, &fresh->by_conn);
+    mem_free(fresh);
+    table_insert(&s->conns, &session->by_conn, service_hash(s, session->conn));
+    service_link(&s->here, session, now_ms);
+    welcome(s, session);
+    job_return(entry->job, session->node, hello, now_ms);
+    service_note_deadline(s, entry);
+}
+
 static void on_hello(struct service *s, struct session *session,
                      const struct msg_hello *hello, uint64_t now_ms)
 {
+    struct session *away = restore_find(s, hello);
     struct job_guest guest = {new_number(s), hello, session->peer_addr};
     struct errmsg msg = {""};
     uint32_t exit_code = 0;
@@ -406,6 +428,10 @@ static void on_hello(struct service *s, struct session *session,
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
+    if (away) {
+        resume(s, session, away, hello, now_ms);
+        return;
+    }
     replace_old_session(s, hello, now_ms);
     past = finished_find(&s->finished, hello->job, now_ms);
     if (is_survivor(s, hello, past)) {
@@ -416,7 +442,7 @@ static void on_hello(struct service *s, struct session *session,
         refuse_late(s, session, past, now_ms);
         return;
     }
-    entry = take_job(s, hello->job);
+    entry = service_take_job(s, hello->job);
     if (!entry) {
         (void)errmsg_set(&msg, ERR_REFUSED,
                          "no room for job %s: this service has %d jobs, and takes no "
@@ -432,7 +458,7 @@ static void on_hello(struct service *s, struct session *session,
     }
     if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
         note_refusal(s, hello, msg.text);
-        review_job(s, entry, now_ms);
+        service_review_job(s, entry, now_ms);
         refuse(s, session, exit_code, msg.text, now_ms);
         return;
     }
@@ -482,8 +508,7 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     if (session->entry && now_ms - session->seen_ms > s->config.lease_ms / 2) {
         job_excuse(session->entry->job, now_ms); /* it was asleep, or cut off */
     }
-    unlink_session(s, session);
-    link_session(s, session, now_ms);
+    hear(s, session, now_ms);
     if ((m->type == MSG_HELLO) != (session->number == 0)) {
         return ERR_PROTOCOL; /* hello comes first, and once */
     }
@@ -493,7 +518,7 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
         on_heartbeat(s, session, &m->u.heartbeat, now_ms);
     } else {
         job_message(session->entry->job, session->node, m, now_ms);
-        note_deadline(s, session->entry);
+        service_note_deadline(s, session->entry);
     }
     return 0;
 }
@@ -511,12 +536,19 @@ void service_forsake(struct service *s, uint64_t conn, const struct msg_store_cl
 
 static void refresh_all(struct service *s, uint64_t now_ms)
 {
-    for (struct session *session = s->oldest; session; session = session->next) {
+    for (struct session *session = s->here.oldest; session; session = session->next) {
         session->seen_ms = now_ms;
     }
     for (size_t i = 0; i < s->jobs.n; i++) {
         job_excuse(s->jobs.entry[i]->job, now_ms);
     }
+    restore_refresh(s, now_ms);
+}
+
+static bool is_expired(const struct service *s, const struct session *session,
+                       uint64_t now_ms)
+{
+    return session && now_ms >= session->seen_ms + s->config.lease_ms;
 }
 
 static void expire_leases(struct service *s, uint64_t now_ms)
@@ -524,8 +556,11 @@ static void expire_leases(struct service *s, uint64_t now_ms)
     char why[64];
 
     (void)snprintf(why, sizeof(why), "silent for %u ms", s->config.lease_ms);
-    while (s->oldest && now_ms - s->oldest->seen_ms >= s->config.lease_ms) {
-        end_session(s, s->oldest, why, true, now_ms);
+    while (is_expired(s, s->here.oldest, now_ms)) {
+        end_session(s, s->here.oldest, why, true, now_ms);
+    }
+    while (is_expired(s, s->away.oldest, now_ms)) {
+        end_session(s, s->away.oldest, "it did not come back", true, now_ms);
     }
 }
 
@@ -534,7 +569,7 @@ static void tick_jobs(struct service *s, uint64_t now_ms)
     s->jobs_due_ms = UINT64_MAX;
     for (size_t i = 0; i < s->jobs.n; i++) {
         job_tick(s->jobs.entry[i]->job, now_ms);
-        note_deadline(s, s->jobs.entry[i]);
+        service_note_deadline(s, s->jobs.entry[i]);
     }
 }
 
@@ -558,8 +593,13 @@ uint64_t service_deadline(const struct service *s)
 {
     uint64_t deadline = s->jobs_due_ms;
 
-    if (s->oldest) {
-        deadline = MIN(deadline, s->oldest->seen_ms + s->config.lease_ms);
+    if (s->here.oldest) {
+        deadline = MIN(deadline, s->here.oldest->seen_ms + s->config.lease_ms);
+    }
+    if (s->away.oldest) {
+        deadline = MIN(deadline, s->away.oldest->seen_ms + s->config.lease_ms);
+    }
+    if (s->here.oldest || s->away.oldest) {
         deadline = MIN(deadline, s->tick_ms + MAX(s->config.lease_ms / 4, 1));
     }
     return deadline;
@@ -583,5 +623,10 @@ const struct registry *service_jobs(const struct service *s)
 
 size_t service_sessions(const struct service *s)
 {
-    return s->numbers.count;
+    return s->numbers.count - s->n_away;
+}
+
+size_t service_away(const struct service *s)
+{
+    return s->n_away;
 }

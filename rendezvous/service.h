@@ -3,9 +3,10 @@
 
 /* PURE. The whole rendezvous service but its sockets: sessions of agents, jobs, leases.
  * The shell (server.c) and the simulation (tests/sim) feed it messages and time; it
- * answers through a sink, during the call. Connections are numbers chosen by the shell.
- */
+ * answers through a sink, during the call. Connections are numbers chosen by the shell,
+ * not 0. */
 
+#include "common/err.h"
 #include "common/msg.h"
 
 struct job_event;
@@ -27,7 +28,7 @@ struct service_sink {
 
 struct service_config {
     uint64_t cluster; /* random identity of this state */
-    uint64_t boot;
+    uint64_t boot;    /* higher at every start with that state */
     bool ephemeral;
     uint32_t lease_ms;
     size_t store_max_bytes; /* of all jobs' key spaces together; 0: 1 GiB */
@@ -37,6 +38,17 @@ struct service_config {
 
 struct service *service_new(const struct service_config *config);
 void service_free(struct service *s); /* NULL allowed */
+
+/* At the start, before all else: the records that were saved, one by one in the order of
+ * record.h, then service_restored. The clock has not gone back since they were saved.
+ * Every node known then is away until its agent is back, or a fresh term of its lease
+ * is over (some have a little longer, so that not all ends come at once); rounds wait
+ * so long. service_restored may save. Negative, with the reason: the state is damaged
+ * (ERR_CORRUPT), or another version's (ERR_UNSUPPORTED), or larger than the store may be
+ * (ERR_TOO_LARGE); then the service is of no use any more. */
+int service_restore(struct service *s, const struct record *r,
+                    struct errmsg *msg) MUST_CHECK;
+int service_restored(struct service *s, uint64_t now_ms, struct errmsg *msg) MUST_CHECK;
 
 void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
                     uint64_t now_ms);
@@ -65,5 +77,7 @@ const struct registry *service_jobs(const struct service *s);
 
 /* Connections that have said hello. */
 size_t service_sessions(const struct service *s);
+/* Nodes that are known from before the start, and not back yet. */
+size_t service_away(const struct service *s);
 
 #endif

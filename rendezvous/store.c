@@ -223,6 +223,7 @@ void store_push_item(struct store *s, struct slot *slot, struct slice data)
     }
     slot->tail = item;
     slot->n_items++;
+    slot->n_pushed++;
     charge(s, store_item_cost(data.size));
 }
 

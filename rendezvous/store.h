@@ -34,12 +34,24 @@ static inline bool store_budget_allows(const struct store_budget *b, size_t more
     return b->used <= b->max && more <= b->max - b->used;
 }
 
+/* What a request has changed, for who keeps it; valid during the call. */
+enum store_change_kind { STORE_VALUE, STORE_NO_VALUE, STORE_ITEM, STORE_NO_ITEM };
+
+struct store_change {
+    enum store_change_kind kind;
+    const uint8_t *key, *data; /* `data`: the whole value, or the item */
+    size_t key_size, size;
+    uint64_t number; /* of an item: how many were pushed before it */
+};
+
 struct store_config {
     struct store_budget *budget; /* borrowed: outlives the stores that share it */
     size_t max_waiters;          /* parked registrations */
     uint64_t seed; /* of the hash table, so that nobody can choose colliding keys */
     store_reply_cb reply;
     void *reply_arg;
+    void (*changed)(void *arg, const struct store_change *c); /* NULL: nobody cares */
+    void *changed_arg;
 };
 
 struct store *store_new(const struct store_config *config);
@@ -55,5 +67,13 @@ int store_execute(struct store *s, uint64_t client, uint64_t seq,
 
 /* Withdraws what the client has parked, silently. */
 void store_drop_client(struct store *s, uint64_t client);
+
+/* Puts back what `changed` once told (STORE_VALUE, or STORE_ITEM in the order of the
+ * numbers), and says nothing of it. ERR_CORRUPT: no store says so; ERR_TOO_LARGE. */
+int store_restore(struct store *s, const struct store_change *c) MUST_CHECK;
+
+/* A BARRIER that was counted, but not answered: waits again, or is answered. */
+int store_restore_barrier(struct store *s, uint64_t client, uint64_t seq,
+                          const struct tcpstore_request *request) MUST_CHECK;
 
 #endif

@@ -48,6 +48,7 @@ struct slot {
     size_t capacity;
     struct item *head, *tail; /* owned: the queue */
     int64_t n_items;
+    uint64_t n_pushed;        /* items, since the slot is there */
     struct reg *first, *last; /* waiters, oldest first */
     size_t key_size;
     uint8_t key[];
@@ -103,11 +104,22 @@ void store_register(struct store *s, struct wait *wait, struct slot *slot);
 void store_wake_all(struct store *s, struct slot *slot);
 void store_wake_one(struct store *s, struct slot *slot);
 
+/* Tells who keeps it: the slot's value has changed, or is to go. */
+void store_tell_value(const struct store *s, const struct slot *slot);
+void store_tell_no_value(const struct store *s, const struct slot *slot);
+/* … the last item was pushed, or the first is to go. */
+void store_tell_item(const struct store *s, const struct slot *slot);
+void store_tell_no_item(const struct store *s, const struct slot *slot);
+
 /* Sends one byte. */
 void store_reply_byte(struct store *s, uint64_t client, uint64_t seq, uint8_t byte);
 
 /* Carries out a request whose body is known to be well-formed. */
 int store_dispatch(struct store *s, uint64_t client, uint64_t seq,
                    const struct tcpstore_request *request) MUST_CHECK;
+
+/* The counter's value: 0 without one; ERR_PROTOCOL: it is no number. */
+int store_read_counter(const struct store *s, struct slice key,
+                       int64_t *ret) MUST_CHECK;
 
 #endif

@@ -87,6 +87,7 @@ static int set_value(struct store *s, struct slice key, struct slice value)
     }
     memcpy(slot->value, value.data, value.size);
     slot->size = value.size;
+    store_tell_value(s, slot);
     store_wake_all(s, slot);
     return 0;
 }
@@ -195,6 +196,7 @@ static int op_append(struct call *c)
     }
     memcpy(slot->value + old, more.data, more.size);
     slot->size = old + more.size;
+    store_tell_value(c->s, slot);
     store_wake_all(c->s, slot);
     return 0;
 }
@@ -205,6 +207,7 @@ static int op_delete_key(struct call *c)
     bool is_there = slot && slot->value;
 
     if (is_there) {
+        store_tell_no_value(c->s, slot);
         store_drop_value(c->s, slot);
         store_slot_settle(c->s, slot);
     }
@@ -273,8 +276,7 @@ static int parse_number(struct slice text, int64_t *ret)
     return 0;
 }
 
-/* The counter's value: 0 without one. */
-static int read_counter(const struct store *s, struct slice key, int64_t *ret)
+int store_read_counter(const struct store *s, struct slice key, int64_t *ret)
 {
     struct slot *slot = store_find(s, key);
 
@@ -297,6 +299,7 @@ static int write_counter(struct store *s, struct slice key, int64_t v,
     }
     memcpy((*ret_slot)->value, text, size);
     (*ret_slot)->size = size;
+    store_tell_value(s, *ret_slot);
     return 0;
 }
 
@@ -316,7 +319,7 @@ static int op_add(struct call *c)
     int64_t v;
     int rv;
 
-    rv = read_counter(c->s, key, &v);
+    rv = store_read_counter(c->s, key, &v);
     if (rv < 0) {
         return rv;
     }
@@ -340,7 +343,7 @@ static int op_barrier(struct call *c)
     int64_t arrived;
     int rv;
 
-    rv = read_counter(c->s, key, &arrived);
+    rv = store_read_counter(c->s, key, &arrived);
     if (rv < 0) {
         return rv;
     }
@@ -460,6 +463,7 @@ static int op_queue_push(struct call *c)
     }
     slot = slot ? slot : store_slot_new(c->s, key);
     store_push_item(c->s, slot, data);
+    store_tell_item(c->s, slot);
     store_wake_one(c->s, slot);
     return 0;
 }
@@ -477,6 +481,7 @@ static int op_queue_pop(struct call *c)
     ASSERT(rv == 0); /* one item is far smaller than the largest reply */
     rv = add_string(c, slot->head->data, slot->head->size);
     ASSERT(rv == 0);
+    store_tell_no_item(c->s, slot);
     store_drop_item(c->s, slot);
     store_slot_settle(c->s, slot);
     return done(c, 0);
