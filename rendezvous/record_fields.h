@@ -47,6 +47,10 @@ enum {
     U(8, ended_by_loss)                                     \
     U(8, loss_counts)                                       \
     U(64, lost_ms)                                          \
+    U(8, ended_by_leave)                                    \
+    U(64, left_ms)                                          \
+    U(8, left_for)                                          \
+    U(32, hung)                                             \
     U(32, n_undone)                                         \
     U(32, refusal_code)                                     \
     U(32, max_world)                                        \
@@ -90,6 +94,8 @@ enum {
 /* `outcomes`: a list of OUTCOMEs; `first`: a frame of MSG_RANK_ENDED. */
 #define RECORD_CAUSE_FIELDS(U, I, T, B) \
     U(8, has_rank)                      \
+    U(8, is_hang)                       \
+    U(32, hung_rank)                    \
     T(MSG_ID_MAX, host)                 \
     U(32, loop_rank)                    \
     U(32, loops)                        \

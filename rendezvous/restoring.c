@@ -23,7 +23,8 @@ static bool is_sane_job(const struct record_job *f)
            f->highest <= UINT64_MAX / 2 + 1 && (!has_begun || f->generation > 0) &&
            f->min_nodes > 0 && f->min_nodes <= f->max_nodes &&
            f->max_nodes <= MSG_MAX_NODES && f->n_members <= f->max_nodes &&
-           f->exit_code <= MAX_EXIT_CODE && f->refusal_code <= MAX_EXIT_CODE;
+           f->left_for < RESTART_CAUSE_COUNT && f->exit_code <= MAX_EXIT_CODE &&
+           f->refusal_code <= MAX_EXIT_CODE;
 }
 
 static void take_ending(struct ending *e, const struct record_job *f)
@@ -34,6 +35,10 @@ static void take_ending(struct ending *e, const struct record_job *f)
     e->has_lost = f->ended_by_loss != 0;
     e->loss_counts = f->loss_counts != 0;
     e->lost_ms = f->lost_ms;
+    e->has_left = f->ended_by_leave != 0;
+    e->left_ms = f->left_ms;
+    e->left_for = (enum restart_cause)f->left_for;
+    e->hung = f->hung;
     e->n_undone = f->n_undone;
     e->refusal_code = f->refusal_code;
     e->max_world = f->max_world;
@@ -260,6 +265,8 @@ static int restore_cause(struct job *j, const struct record *r)
         rv = restore_first(c, f.first);
     }
     c->has_rank = f.has_rank != 0;
+    c->is_hang = f.is_hang != 0;
+    c->hung_rank = f.hung_rank;
     memcpy(c->host, f.host, sizeof(c->host));
     c->loop_rank = f.loop_rank;
     c->loops = f.loops;
@@ -413,6 +420,7 @@ int restoring_end(struct job *j, uint64_t now_ms)
     j->join_ms = MIN(j->join_ms, now_ms); /* nothing happened in the future */
     j->enough_ms = MIN(j->enough_ms, now_ms);
     j->ending.lost_ms = MIN(j->ending.lost_ms, now_ms);
+    j->ending.left_ms = MIN(j->ending.left_ms, now_ms);
     for (size_t i = 0; i < j->n_nodes; i++) {
         struct job_node *node = j->node[i];
 

@@ -55,6 +55,10 @@ static void describe_ending(const struct ending *e, struct record_job *ret)
     ret->ended_by_loss = e->has_lost;
     ret->loss_counts = e->loss_counts;
     ret->lost_ms = e->lost_ms;
+    ret->ended_by_leave = e->has_left;
+    ret->left_ms = e->left_ms;
+    ret->left_for = (uint8_t)e->left_for;
+    ret->hung = e->hung;
     ret->n_undone = (uint32_t)e->n_undone;
     ret->refusal_code = e->refusal_code;
     ret->max_world = e->max_world;
@@ -311,6 +315,8 @@ static void save_cause(struct job *j, struct buf *value)
     struct cause *c = &j->cause;
     struct msg *first;
     struct record_cause cause = {.has_rank = c->has_rank,
+                                 .is_hang = c->is_hang,
+                                 .hung_rank = c->hung_rank,
                                  .loop_rank = c->loop_rank,
                                  .loops = c->loops,
                                  .loop_code = c->loop_code,

@@ -187,10 +187,10 @@ static const struct cause_case {
      "a failure)\n"},
     {RESTART_PREEMPTION, /* by SIGTERM */
      "a leave\n"
-     "> b STOP g=1 leave: node a leaves\n"
+     "> b STOP g=1 leave: node a leaves: preempted by SIGTERM\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=0/3: node a leaves; re-forming (not counted as a "
+     "> a,b REPORT g=1 again failures=0/3: node a leaves: preempted by SIGTERM; re-forming (not counted as a "
      "failure)\n"},
     {RESTART_NODE_LOST,
      "b gone\n"
@@ -258,14 +258,16 @@ static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
     json_t *job;
 
     (void)state;
-    stage_play(st, "shape nodes=1\n"
-                   "a enters\n"
-                   "> a ROUND g=1 a failures=0\n"
-                   "a leave\n"
-                   "a stopped\n"
-                   "> a REPORT g=1 again failures=0/0: node a leaves; re-forming (not "
-                   "counted as a failure)\n"
-                   "a gone\n");
+    stage_play(
+        st,
+        "shape nodes=1\n"
+        "a enters\n"
+        "> a ROUND g=1 a failures=0\n"
+        "a leave\n"
+        "a stopped\n"
+        "> a REPORT g=1 again failures=0/0: node a leaves: preempted by SIGTERM; re-forming (not "
+        "counted as a failure)\n"
+        "a gone\n");
     v = view_of(st);
     job = view_job(&v, "job");
     assert_string_equal(json_string_value(json_object_get(job, "state")), "stopped");
