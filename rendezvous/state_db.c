@@ -8,6 +8,7 @@
 #include "rendezvous/state_internal.h"
 
 #include "common/mem.h"
+#include "common/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -128,7 +129,10 @@ int state_db_prepare(struct state_db *d, struct errmsg *msg)
 
     rv = rv == 0 ? prepare(d, "commit", &d->commit, msg) : rv;
     rv = rv == 0 ? prepare(d, "rollback", &d->rollback, msg) : rv;
-    rv = rv == 0 ? prepare(d, "update identity set boot = ?1, sum = ?2, clock_ms = ?3",
+    rv = rv == 0 ? prepare(d,
+                           "update identity set cluster = ?1, boot = ?2, sum = ?3, "
+                           "clock_ms = ?4, clock_name = ?5, clock_offset_ms = ?6, "
+                           "own_sum = ?7",
                            &d->mark, msg)
                  : rv;
     rv = rv == 0 ? prepare(d, "pragma freelist_count", &d->free_pages, msg) : rv;
@@ -312,13 +316,23 @@ static int apply(struct state_db *d, const struct record *r, uint64_t now_ms,
 
 /* ---- one transaction ---- */
 
+uint64_t state_identity_check(const uint64_t fields[STATE_IDENTITY_FIELDS])
+{
+    return table_hash(fields, STATE_IDENTITY_FIELDS * sizeof(*fields), STATE_SCHEMA);
+}
+
 int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
 {
     uint64_t mark_ms = MAX(d->mark_ms, now_ms + STATE_MARK_AHEAD_MS);
-    int rc = sqlite3_bind_int64(d->mark, 1, (int64_t)d->identity.boot);
+    const uint64_t fields[STATE_IDENTITY_FIELDS] = {
+        d->identity.cluster,  d->identity.boot,           d->sum, mark_ms,
+        d->config.clock_name, d->identity.clock_offset_ms};
+    int rc = sqlite3_bind_int64(d->mark, STATE_IDENTITY_FIELDS + 1,
+                                (int64_t)state_identity_check(fields));
 
-    rc |= sqlite3_bind_int64(d->mark, 2, (int64_t)d->sum);
-    rc |= sqlite3_bind_int64(d->mark, 3, (int64_t)mark_ms);
+    for (int i = 0; i < STATE_IDENTITY_FIELDS; i++) {
+        rc |= sqlite3_bind_int64(d->mark, i + 1, (int64_t)fields[i]);
+    }
     ASSERT(rc == SQLITE_OK);
     d->mark_ms = mark_ms;
     return state_db_run(d, d->mark, "writing the identity", msg);

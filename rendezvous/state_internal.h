@@ -36,6 +36,10 @@ int state_db_run(const struct state_db *d, sqlite3_stmt *s, const char *doing,
 int state_db_query(const struct state_db *d, const char *sql, int64_t *ret,
                    struct errmsg *msg) MUST_CHECK;
 
+/* Of the row of `identity`, without its own column. */
+enum { STATE_IDENTITY_FIELDS = 6 };
+uint64_t state_identity_check(const uint64_t fields[STATE_IDENTITY_FIELDS]);
+
 /* Writes `identity` into the open transaction. */
 int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg) MUST_CHECK;
 

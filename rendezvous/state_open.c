@@ -157,7 +157,8 @@ static int create_tables(const struct state_db *d, struct errmsg *msg)
         state_db_query(d,
                        "create table identity (cluster integer not null, boot integer "
                        "not null, sum integer not null, clock_ms integer not null, "
-                       "clock_name integer not null, clock_offset_ms integer not null)",
+                       "clock_name integer not null, clock_offset_ms integer not null, "
+                       "own_sum integer not null)",
                        NULL, msg);
     for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
         state_sql((enum record_kind)kind, STATE_CREATE, sql);
@@ -168,15 +169,17 @@ static int create_tables(const struct state_db *d, struct errmsg *msg)
 
 static int create(const struct state_db *d, struct errmsg *msg)
 {
+    const uint64_t fields[STATE_IDENTITY_FIELDS] = {
+        d->config.seed, 0, 0, d->config.clock_ms, d->config.clock_name, 0};
     char sql[STATE_SQL_MAX];
     int rv;
 
     rv = state_db_query(d, "begin immediate", NULL, msg);
     rv = rv == 0 ? create_tables(d, msg) : rv;
-    (void)snprintf(
-        sql, sizeof(sql), "insert into identity values (%lld, 0, 0, %lld, %lld, 0)",
-        (long long)(int64_t)d->config.seed, (long long)(int64_t)d->config.clock_ms,
-        (long long)(int64_t)d->config.clock_name);
+    (void)snprintf(sql, sizeof(sql),
+                   "insert into identity values (%lld, 0, 0, %lld, %lld, 0, %lld)",
+                   (long long)fields[0], (long long)fields[3], (long long)fields[4],
+                   (long long)state_identity_check(fields));
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
     (void)snprintf(sql, sizeof(sql), "pragma application_id = %d", STATE_APPLICATION);
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
@@ -212,12 +215,29 @@ static uint64_t clock_offset(const struct state_db *d, uint64_t old_name,
     return d->mark_ms - d->config.clock_ms;
 }
 
+static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg)
+{
+    uint64_t fields[STATE_IDENTITY_FIELDS];
+    uint64_t check = (uint64_t)sqlite3_column_int64(s, STATE_IDENTITY_FIELDS);
+
+    for (int i = 0; i < STATE_IDENTITY_FIELDS; i++) {
+        fields[i] = (uint64_t)sqlite3_column_int64(s, i);
+    }
+    if (state_identity_check(fields) != check) {
+        return errmsg_set(msg, ERR_CORRUPT, "its identity is not what was written");
+    }
+    d->identity.cluster = fields[0];
+    d->identity.boot = fields[1] + 1;
+    d->sum = fields[2];
+    d->mark_ms = fields[3];
+    d->identity.clock_offset_ms = clock_offset(d, fields[4], fields[5]);
+    return 0;
+}
+
 static int read_identity(struct state_db *d, struct errmsg *msg)
 {
-    static const char sql[] = "select cluster, boot, sum, clock_ms, clock_name, "
-                              "clock_offset_ms from identity";
     sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
+    int rc = sqlite3_prepare_v2(d->db, "select * from identity", -1, &s, NULL);
     int rv;
 
     if (rc == SQLITE_OK) {
@@ -225,13 +245,7 @@ static int read_identity(struct state_db *d, struct errmsg *msg)
     }
     rv = state_db_result(d, rc, "reading the identity", msg);
     if (rc == SQLITE_ROW) {
-        d->identity.cluster = (uint64_t)sqlite3_column_int64(s, 0);
-        d->identity.boot = (uint64_t)sqlite3_column_int64(s, 1) + 1;
-        d->sum = (uint64_t)sqlite3_column_int64(s, 2);
-        d->mark_ms = (uint64_t)sqlite3_column_int64(s, 3);
-        d->identity.clock_offset_ms =
-            clock_offset(d, (uint64_t)sqlite3_column_int64(s, 4),
-                         (uint64_t)sqlite3_column_int64(s, 5));
+        rv = take_identity(d, s, msg);
     } else if (rv == 0) {
         rv = errmsg_set(msg, ERR_CORRUPT, "its identity is gone");
     }
@@ -312,16 +326,10 @@ const struct state_identity *state_db_identity(const struct state_db *d)
  * taken for damage, when another has been written over its beginning. */
 int state_db_begin(struct state_db *d, struct errmsg *msg)
 {
-    char sql[STATE_SQL_MAX];
     int rv;
 
     rv = state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
     rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;
-    (void)snprintf(sql, sizeof(sql),
-                   "update identity set clock_name = %lld, clock_offset_ms = %lld",
-                   (long long)(int64_t)d->config.clock_name,
-                   (long long)(int64_t)d->identity.clock_offset_ms);
-    rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
     rv = rv == 0
              ? state_db_mark(d, d->config.clock_ms + d->identity.clock_offset_ms, msg)
              : rv;

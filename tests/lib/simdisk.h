@@ -25,11 +25,9 @@ void simdisk_use(struct simdisk *d);
 /* How many calls were logged so far. */
 size_t simdisk_calls(const struct simdisk *d);
 
-/* The disk as it is found after a crash behind the first `n_calls`. */
-struct simdisk *simdisk_crash(const struct simdisk *d, size_t n_calls, uint64_t seed);
-
-/* The same at once, without a loss. */
-struct simdisk *simdisk_copy(const struct simdisk *d);
+/* The disk as it is found after a crash behind the first `n_calls`; they go up from
+ * one crash to the next. */
+struct simdisk *simdisk_crash(struct simdisk *d, size_t n_calls, uint64_t seed);
 
 /* A file's bytes, NULL when there is none; valid until it changes. */
 uint8_t *simdisk_bytes(struct simdisk *d, const char *name, size_t *ret_size);
