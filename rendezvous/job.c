@@ -341,6 +341,9 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
 
 static void on_stopped(struct job *j, struct job_node *node, bool done)
 {
+    if (done && node->state == NODE_DONE) {
+        return; /* said again: it will join, as it was told */
+    }
     if (!done || j->state == JOB_DRAINING) {
         job_leave_generation(j, node, done, "stopped its workers");
         return;

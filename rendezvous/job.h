@@ -128,6 +128,7 @@ struct job {
     uint32_t exit_code; /* once DONE or FAILED */
 
     struct msg_report *report; /* owned: the last one, where it is kept; NULL: none */
+    uint64_t report_arrivals;  /* whose arrival is below it was told */
     struct saving saving;
 };
 

@@ -151,7 +151,9 @@ enum {
     B(body)
 
 /* `report`: a frame of MSG_REPORT. */
-#define RECORD_REPORT_FIELDS(U, I, T, B) B(report)
+#define RECORD_REPORT_FIELDS(U, I, T, B)                               \
+    U(64, n_arrivals) /* nodes that had come by then: they heard it */ \
+    B(report)
 
 #define RECORD_FIELDS_MAP(X) \
     X(JOB, job)              \

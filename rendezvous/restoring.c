@@ -22,7 +22,7 @@ static bool is_sane_job(const struct record_job *f)
     return f->state <= JOB_FAILED && f->generation <= f->highest &&
            f->highest <= UINT64_MAX / 2 + 1 && (!has_begun || f->generation > 0) &&
            f->min_nodes > 0 && f->min_nodes <= f->max_nodes &&
-           f->max_nodes <= MSG_MAX_NODES && f->n_members <= f->max_nodes &&
+           f->max_nodes <= MSG_MAX_NODES && f->n_members <= MSG_MAX_NODES &&
            f->left_for < RESTART_CAUSE_COUNT && f->exit_code <= MAX_EXIT_CODE &&
            f->refusal_code <= MAX_EXIT_CODE;
 }
@@ -327,6 +327,7 @@ static int restore_report(struct job *j, const struct record *r)
     if (n > 0 && (size_t)n == f.report.size && m->type == MSG_REPORT &&
         msg_is_end(m->u.report.code, m->u.report.signal)) {
         j->report = mem_dup(&m->u.report, sizeof(*j->report));
+        j->report_arrivals = f.n_arrivals;
     } else {
         rv = ERR_CORRUPT;
     }
@@ -366,8 +367,8 @@ int restoring_rest(struct job *j, const struct record *r)
 
 /* --- all of it --- */
 
-/* Each rank of the round is somebody's. */
-static bool has_all_ranks(const struct job *j)
+/* No two members have the same. */
+static bool has_one_of_each_rank(const struct job *j)
 {
     bool *is_taken = mem_array(MAX(j->n_members, 1), sizeof(*is_taken));
     size_t n = 0;
@@ -379,7 +380,7 @@ static bool has_all_ranks(const struct job *j)
         }
     }
     mem_free(is_taken);
-    return n == j->n_members && n == job_members(j);
+    return n == job_members(j);
 }
 
 static bool has_all_outcomes(const struct others *o)
@@ -394,14 +395,14 @@ static bool has_all_outcomes(const struct others *o)
 
 static bool fits_together(const struct job *j)
 {
-    if (!has_all_outcomes(&j->cause.others)) {
+    if (!has_all_outcomes(&j->cause.others) || job_members(j) > j->shape.max_nodes) {
         return false;
     }
     switch (j->state) {
     case JOB_FORMING:
         return job_members(j) == 0;
     case JOB_RUNNING:
-        return j->count[NODE_RUNNING] > 0 && has_all_ranks(j);
+        return j->count[NODE_RUNNING] > 0 && has_one_of_each_rank(j);
     case JOB_DRAINING:
         return job_members(j) > 0;
     case JOB_DONE:

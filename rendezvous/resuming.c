@@ -13,15 +13,12 @@ static void send(struct job *j, const struct job_node *node, const struct msg *m
     j->sink.send(j->sink.arg, node->session, m);
 }
 
-/* Of a generation in which it was, or the job's end. */
-static void tell_report(struct job *j, const struct job_node *node,
-                        const struct msg_hello *hello)
+static void tell_report(struct job *j, const struct job_node *node)
 {
     struct msg *m;
 
-    if (!j->report ||
-        (!j->report->final && hello->generation < j->report->generation)) {
-        return;
+    if (!j->report || node->arrival >= j->report_arrivals) {
+        return; /* it came later */
     }
     m = mem_zalloc(sizeof(*m));
     m->type = MSG_REPORT;
@@ -63,21 +60,35 @@ static void tell_turned_away(struct job *j, const struct job_node *node)
     send(j, node, &m);
 }
 
-/* A member that never heard of its generation has no workers of it. */
+/* A member that never heard of its generation has no workers of it. Its ROUND can be
+ * made again as long as all members are there: one that is done may have gone. */
 static void tell_member(struct job *j, struct job_node *node, bool has_begun)
 {
-    if (j->state == JOB_RUNNING && !has_begun) {
-        forming_tell_round(j, node);
-    } else if (j->state == JOB_DRAINING && has_begun) {
+    if (has_begun && j->state == JOB_DRAINING) {
         tell_stop(j, node);
-    } else if (j->state == JOB_DRAINING) {
+    } else if (!has_begun && j->state == JOB_RUNNING &&
+               job_members(j) == j->n_members) {
+        forming_tell_round(j, node);
+    } else if (!has_begun) {
         job_leave_generation(j, node, false, "never began");
+    }
+}
+
+/* Now, where it is true, else with the next round. */
+static void tell_standby(struct job *j, struct job_node *node)
+{
+    if (node->standby_told) {
+        node->standby_told = false;
+        saving_touch(j, node);
+        if (j->state == JOB_RUNNING || node->is_flapping) {
+            forming_tell_standby(j, node);
+        }
     }
 }
 
 void resuming_tell(struct job *j, struct job_node *node, const struct msg_hello *hello)
 {
-    tell_report(j, node, hello);
+    tell_report(j, node);
     if (job_is_over(j)) {
         tell_closed(j, node);
         return;
@@ -86,10 +97,7 @@ void resuming_tell(struct job *j, struct job_node *node, const struct msg_hello 
     case NODE_PRESENT:
         break;
     case NODE_JOINED:
-        if (node->standby_told) {
-            node->standby_told = false;
-            forming_tell_standby(j, node);
-        }
+        tell_standby(j, node);
         break;
     case NODE_RUNNING:
     case NODE_DONE:

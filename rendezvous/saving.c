@@ -369,6 +369,7 @@ void saving_end_of_rank(struct job *j, uint32_t rank)
 
 void saving_report(struct job *j, const struct msg *m)
 {
+    struct record_report report;
     struct buf frame;
     struct buf value;
     int rv;
@@ -378,11 +379,13 @@ void saving_report(struct job *j, const struct msg *m)
     }
     mem_free(j->report);
     j->report = mem_dup(&m->u.report, sizeof(*j->report));
+    j->report_arrivals = j->n_arrivals;
+    report.n_arrivals = j->n_arrivals;
     buf_init(&frame, RECORD_VALUE_MAX);
     buf_init(&value, RECORD_VALUE_MAX);
     rv = msg_encode(m, &frame);
-    rv = rv < 0 ? rv
-                : record_put_report(&(struct record_report){bytes_of(&frame)}, &value);
+    report.report = bytes_of(&frame);
+    rv = rv < 0 ? rv : record_put_report(&report, &value);
     check(rv);
     save(j, (struct record){.kind = RECORD_REPORT, .value = bytes_of(&value)});
     buf_release(&frame);

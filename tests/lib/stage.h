@@ -20,6 +20,14 @@
  * unless `trace all` was said. A ROUND tells the place in the role, FIRST/SIZE, where
  * there is more than one role.
  *
+ * A scene is played once as it is written, and then again and again with a service that
+ * is killed and started anew from what it has saved, after each of its lines in turn:
+ * once when all was heard of it, once when what it had to say is lost. The agents come
+ * back and say again what agents do (stage_restart.c), and the rest of the script must
+ * be heard as if nothing had been, though not in the same order, and nothing but that.
+ * Once somebody is mute or the service has slept it is not killed: then time matters,
+ * and leases begin anew. Nor after a line `unkilled now`.
+ *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
  * (agent id) again (on the same connection); join: after= world= addr= role=; ended: rank=
@@ -29,6 +37,7 @@
 
 #include "tests/lib/cmocka.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct history;

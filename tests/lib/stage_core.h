@@ -2,13 +2,14 @@
 #define TESTS_LIB_STAGE_CORE_H
 
 /* What the two files of the stage share: stage.c (the script, time, the trace) and
- * stage_verbs.c (what an agent can do). */
+ * stage_verbs.c (what an agent can do), stage_restart.c (the service is killed). */
 
 #include "rendezvous/history.h"
 #include "rendezvous/service.h"
+#include "tests/lib/shelf.h"
 #include "tests/lib/stage.h"
 
-enum { MAX_ACTORS = 64, MAX_HEARD = 256, HEARD_MAX = 2048 };
+enum { MAX_ACTORS = 64, MAX_HEARD = 256, HEARD_MAX = 2048, MAX_SAID = 6 };
 
 enum { STAGE_CLUSTER = 11 }; /* of the service */
 
@@ -16,9 +17,21 @@ struct actor {
     char name[16];
     uint64_t conn; /* 0: none */
     bool is_mute, is_welcome;
+    bool is_standby;     /* heard so since its last ROUND */
     uint64_t generation; /* the last ROUND's */
     int32_t group_rank;
     uint32_t failures;
+    uint64_t session;
+    struct msg_hello hello; /* the last */
+    char peer[MSG_ADDR_MAX];
+    struct msg said[MAX_SAID]; /* what it says again: since its last ROUND */
+    size_t n_said;
+};
+
+/* Where a service is killed: after which line that is played; 0: nowhere. */
+struct stage_kill {
+    unsigned after;
+    bool is_deaf; /* … and what that line makes it say is lost */
 };
 
 struct heard {
@@ -39,9 +52,29 @@ struct stage {
     size_t n_heard;
     struct msg_node
         round[MAX_ACTORS]; /* the last one's table, as group rank 0 got it */
+
+    struct shelf shelf;
+    uint64_t boot;
+    bool is_deaf;      /* what the service says is lost */
+    bool is_unordered; /* … or comes in another order than the script has it */
+    struct stage_kill kill;
+    bool is_timed;      /* somebody is mute, or the service has slept */
+    struct heard *past; /* owned: all that was ever heard … */
+    size_t n_past;      /* … so much, and room for the next power of two */
 };
 
 void stage_hear(struct stage *st, const struct actor *a, const char *body);
+void stage_start(struct stage *st); /* the service, with what is on the shelf */
+void stage_play_line(struct stage *st, const char *line);
+
+/* The service is killed, and started anew; all agents come back. `line`: what was said
+ * to it last, in vain (NULL: nothing). */
+void stage_restart(struct stage *st, const char *line);
+
+/* False when there are not so many lines, or it may not be killed there. */
+bool stage_play_with(struct stage *st, const char *script, struct stage_kill kill,
+                     unsigned *n_played);
+void stage_say(struct stage *st, struct actor *a, const struct msg *m);
 
 /* "nodes=2:4 restarts=3" into a hello. */
 void stage_set_shape(struct msg_hello *h, const char *words);

@@ -74,12 +74,28 @@ void stage_set_shape(struct msg_hello *h, const char *words)
     h->last_call_ms = (uint32_t)number_of(words, "call", h->last_call_ms);
 }
 
+static bool is_said_again(const struct msg *m)
+{
+    return m->type == MSG_JOIN || m->type == MSG_RANK_ENDED || m->type == MSG_STOPPED ||
+           m->type == MSG_LEAVE || m->type == MSG_REFUSE;
+}
+
 static void say(struct stage *st, struct actor *a, const struct msg *m)
+{
+    if (is_said_again(m) && a->n_said < MAX_SAID) {
+        a->said[a->n_said++] = *m;
+    }
+    stage_say(st, a, m);
+}
+
+void stage_say(struct stage *st, struct actor *a, const struct msg *m)
 {
     char body[64];
     int rv = service_message(st->service, a->conn, m, st->now_ms);
 
-    if (rv < 0) { /* as the shell does */
+    if (rv < 0 && st->is_deaf) {
+        service_closed(st->service, a->conn, st->now_ms);
+    } else if (rv < 0) { /* as the shell does */
         (void)snprintf(body, sizeof(body), "(%s)", err_name(rv));
         stage_hear(st, a, body);
         service_closed(st->service, a->conn, st->now_ms);
@@ -93,7 +109,9 @@ static void act_opens(struct stage *st, struct actor *a, const char *words)
     char peer[MSG_ADDR_MAX];
 
     text_of(words, "peer", "10.0.0.1", peer, sizeof(peer));
+    memcpy(a->peer, peer, sizeof(a->peer));
     a->conn = ++st->last_conn;
+    a->is_welcome = false;
     a->is_mute = false;
     service_opened(st->service, a->conn, peer, st->now_ms);
 }
@@ -128,6 +146,9 @@ static void act_hello(struct stage *st, struct actor *a, const char *words)
     text_of(words, "job", "job", h->job, sizeof(h->job));
     text_of(words, "host", a->name, h->host, sizeof(h->host));
     set_commit(h, value_of(words, "commit"));
+    a->hello = *h;
+    a->n_said = 0;
+    a->is_standby = false;
     say(st, a, &m);
 }
 

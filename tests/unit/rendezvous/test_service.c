@@ -107,6 +107,7 @@ static const struct scene scenes[] = {
      "wait 600000\n"},
 
     {"a_connection_that_never_says_hello_is_closed", NULL,
+     "unkilled now\n"
      "a opens\n"
      "wait 2999\n"
      "wait 1\n"
@@ -318,11 +319,13 @@ static const struct scene scenes[] = {
      "a enters\n"
      "b enters\n"
      "> a,b ROUND g=1 a b failures=0\n"
+     "unkilled now\n"
      "a hello again\n"
      "> a (ERR_PROTOCOL)\n"
      "> b STOP g=1 abort: node a was lost: its connection ended\n"},
 
     {"a_message_before_hello_breaks_the_protocol", NULL,
+     "unkilled now\n"
      "a opens\n"
      "a join\n"
      "> a (ERR_PROTOCOL)\n"

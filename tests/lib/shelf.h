@@ -1,0 +1,36 @@
+#ifndef TESTS_LIB_SHELF_H
+#define TESTS_LIB_SHELF_H
+
+/* A disk for the service's records, in memory: what was committed, sorted by name, and
+ * a turn of the loop that is not committed yet, and may be lost. */
+
+#include "rendezvous/record.h"
+#include "rendezvous/service.h"
+
+struct shelf_record;
+
+struct shelf {
+    struct shelf_record **record; /* owned, sorted */
+    size_t n, capacity;
+    struct shelf_record **turn; /* owned, as they came */
+    size_t n_turn, turn_capacity;
+    size_t n_saved, bytes_saved; /* so far, of all turns */
+};
+
+/* Zeroed: empty. */
+void shelf_release(struct shelf *s);
+
+/* As service_sink.save has it, with the shelf as `arg`. */
+void shelf_save(void *arg, const struct record *r);
+void shelf_commit(struct shelf *s);
+void shelf_lose(struct shelf *s); /* the turn never happened */
+
+/* Gives all that was committed to a fresh service, as state.c does. */
+int shelf_restore(const struct shelf *s, struct service *service, uint64_t now_ms,
+                  struct errmsg *msg) MUST_CHECK;
+
+/* The ith record (in order); NULL: there are not so many. */
+const struct record *shelf_at(const struct shelf *s, size_t i);
+size_t shelf_count(const struct shelf *s, enum record_kind kind);
+
+#endif
