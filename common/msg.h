@@ -103,13 +103,14 @@ enum inspect_what { INSPECT_HANG, INSPECT_LOG, INSPECT_STACK };
     U(32, last_call_ms)                                                   \
     U(8, on_hang) /* enum hang_policy: the job's */
 
-#define MSG_WELCOME_FIELDS(U, I, T, B) \
-    U(64, session)                     \
-    U(64, cluster)                     \
-    U(64, boot)                        \
-    U(8, ephemeral)                    \
-    U(32, lease_ms)                    \
-    T(MSG_ADDR_MAX, peer_addr) /* the address the agent came from */
+#define MSG_WELCOME_FIELDS(U, I, T, B)                               \
+    U(64, session)                                                   \
+    U(64, cluster)                                                   \
+    U(64, boot)                                                      \
+    U(8, ephemeral)                                                  \
+    U(32, lease_ms)                                                  \
+    T(MSG_ADDR_MAX, peer_addr) /* the address the agent came from */ \
+    U(64, generation) /* the job's highest, as the service knew before this HELLO */
 
 #define MSG_REFUSED_FIELDS(U, I, T, B) \
     U(32, exit_code)                   \

@@ -14,9 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    EXIT_NODE_LOST = 1,
-};
+enum { EXIT_NODE_LOST = 1 };
 
 static const char *const state_names[AGENT_STATE_COUNT] = {
     [AGENT_CONNECTING] = "connecting", [AGENT_JOINING] = "joining",
@@ -207,10 +205,12 @@ static void rejoin(struct agent *a, const void *detail)
     send_join(a);
 }
 
+/* Whether it stands by has not changed. */
 static void reattach_joining(struct agent *a, const void *detail)
 {
+    (void)detail;
     say_again(a);
-    rejoin(a, detail);
+    send_join(a);
 }
 
 static void start_round(struct agent *a, const void *detail)

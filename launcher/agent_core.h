@@ -93,7 +93,8 @@ struct agent {
     uint32_t lease_ms;
     uint64_t clock_offset; /* service - ours, from the quickest round trip; may wrap */
     uint64_t clock_trip_ms, clock_sample_ms;
-    char trouble[512]; /* the last failure to connect, for people */
+    char trouble[512];        /* the last failure to connect, for people */
+    bool has_refused_service; /* was said, since the connection was last up */
     char taken[256];
     uint64_t taken_ms; /* since when nobody answers on our port, that another holds */
 
@@ -109,6 +110,8 @@ struct agent {
     uint32_t commit_run;
     uint64_t commit_step;
     char commit_hash[MSG_HASH_MAX];
+    uint64_t reported;      /* the generation whose report was shown … */
+    bool was_final;         /* … as the job's last */
     char why[MSG_TEXT_MAX]; /* STOP's text, until a report has told it; "" */
     bool has_stopped;       /* STOPPED was sent for it */
     bool was_done;

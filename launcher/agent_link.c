@@ -263,30 +263,49 @@ void link_tick(struct agent *a, enum agent_timer timer)
     }
 }
 
-/* A durable service is known by its cluster id, and its boot counter never goes back.
- */
-static bool is_acceptable(struct agent *a, const struct msg_welcome *w)
+/* A durable service is known by its cluster id; its boot counter and the job's highest
+ * generation never go back: else its folder was replaced by another, or by an old copy.
+ * "": it is the one. */
+static void find_objection(const struct agent *a, const struct msg_welcome *w,
+                           char *ret, size_t size)
 {
+    ret[0] = '\0';
     if (a->session == 0 || a->is_ephemeral) {
-        return true;
+        return;
     }
     if (w->cluster != a->cluster) {
+        (void)snprintf(ret, size,
+                       "another service answers there (cluster %016llx, not %016llx)",
+                       (unsigned long long)w->cluster, (unsigned long long)a->cluster);
+    } else if (w->boot < a->boot) {
+        (void)snprintf(ret, size,
+                       "an older state of the service answers there (boot %llu, this "
+                       "node has seen %llu)",
+                       (unsigned long long)w->boot, (unsigned long long)a->boot);
+    } else if (w->generation < a->generation) {
+        (void)snprintf(
+            ret, size,
+            "an older state of the service answers there (generation %llu of "
+            "job %s, this node has seen %llu)",
+            (unsigned long long)w->generation, a->config.job,
+            (unsigned long long)a->generation);
+    }
+}
+
+/* Once: it is tried again and again, for the right one may come back. */
+static void refuse_service(struct agent *a, const char *objection)
+{
+    if (!a->has_refused_service) {
         agent_say(
             a, LOG_LEVEL_ERROR,
-            "another service answers at %s (cluster %016llx, not %016llx): refused",
-            a->config.endpoint, (unsigned long long)w->cluster,
-            (unsigned long long)a->cluster);
-        return false;
+            "the rendezvous at %s is refused: %s; start it with the state that it "
+            "had",
+            a->config.endpoint, objection);
     }
-    if (w->boot < a->boot) {
-        agent_say(a, LOG_LEVEL_ERROR,
-                  "an older state of the service answers at %s (boot %llu, not %llu): "
-                  "refused",
-                  a->config.endpoint, (unsigned long long)w->boot,
-                  (unsigned long long)a->boot);
-        return false;
-    }
-    return true;
+    a->has_refused_service = true;
+    (void)snprintf(a->trouble, sizeof(a->trouble), "%s", objection);
+    a->config.actions.disconnect(a->config.actions.arg);
+    go_down(a);
 }
 
 /* Our service is there: what it makes wait for is its own affair, but for a round. */
@@ -302,15 +321,18 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
     bool is_known =
         a->session != 0 && w->session == a->session && w->cluster == a->cluster;
     bool was_lost = a->session != 0;
+    bool is_same_life = is_known && w->boot == a->boot;
+    char objection[256];
 
     if (w->session == 0) {
         return ERR_PROTOCOL;
     }
-    if (!is_acceptable(a, w)) {
-        a->config.actions.disconnect(a->config.actions.arg);
-        go_down(a);
+    find_objection(a, w, objection, sizeof(objection));
+    if (objection[0] != '\0') {
+        refuse_service(a, objection);
         return 0;
     }
+    a->has_refused_service = false;
     a->link = LINK_UP;
     a->attempts = 0;
     a->strangers = 0;
@@ -320,7 +342,7 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
     a->is_ephemeral = w->ephemeral != 0;
     a->lease_ms = w->lease_ms ? w->lease_ms : DEFAULT_LEASE_MS;
     agent_disarm(a, TIMER_HELLO);
-    if (!is_known) {
+    if (!is_same_life) {
         a->clock_sample_ms = 0; /* another machine's clock, maybe */
     }
     send_heartbeat(a);
@@ -396,6 +418,12 @@ static int on_report(struct agent *a, const struct msg_report *report)
         return ERR_PROTOCOL;
     }
     a->why[0] = '\0'; /* the report has it */
+    if (report->generation != 0 && report->generation == a->reported &&
+        (report->final != 0) == a->was_final) {
+        return 0; /* said again */
+    }
+    a->reported = report->generation;
+    a->was_final = report->final != 0;
     a->config.actions.report(a->config.actions.arg, report);
     return 0;
 }

@@ -332,7 +332,8 @@ static void replace_old_session(struct service *s, const struct msg_hello *hello
     }
 }
 
-static void welcome(struct service *s, const struct session *session)
+/* `highest`: of the job's generations, as far as we know by ourselves. */
+static void welcome(struct service *s, const struct session *session, uint64_t highest)
 {
     struct msg m = {.type = MSG_WELCOME,
                     .u.welcome = {
@@ -341,6 +342,7 @@ static void welcome(struct service *s, const struct session *session)
                         .boot = s->config.boot,
                         .ephemeral = s->config.ephemeral,
                         .lease_ms = s->config.lease_ms,
+                        .generation = highest,
                     }};
 
     memcpy(m.u.welcome.peer_addr, session->peer_addr, sizeof(m.u.welcome.peer_addr));
@@ -348,14 +350,14 @@ static void welcome(struct service *s, const struct session *session)
 }
 
 static void begin_session(struct service *s, struct session *session,
-                          struct entry *entry, uint64_t number)
+                          struct entry *entry, uint64_t number, uint64_t highest)
 {
     session->number = number;
     session->entry = entry;
     table_insert(&s->numbers, &session->by_number, number);
     table_insert(&s->agents, &session->by_agent, service_hash(s, session->agent_id));
     registry_set_busy(&s->jobs, entry);
-    welcome(s, session);
+    welcome(s, session, highest);
 }
 
 /* The node was in that job, and away when it ended. */
@@ -403,7 +405,7 @@ static void resume(struct service *s, struct session *fresh, struct session *ses
     mem_free(fresh);
     table_insert(&s->conns, &session->by_conn, service_hash(s, session->conn));
     service_link(&s->here, session, now_ms);
-    welcome(s, session);
+    welcome(s, session, entry->job->highest);
     job_return(entry->job, session->node, hello, now_ms);
     service_note_deadline(s, entry);
 }
@@ -417,6 +419,7 @@ static void on_hello(struct service *s, struct session *session,
     uint32_t exit_code = 0;
     const struct finished_job *past;
     struct entry *entry;
+    uint64_t highest;
 
     if (hello->version != MSG_VERSION) {
         (void)errmsg_set(
@@ -456,6 +459,7 @@ static void on_hello(struct service *s, struct session *session,
     if (past) { /* begun anew by a user: its generations are told from the old ones */
         entry->job->highest = MAX(entry->job->highest, past->generation);
     }
+    highest = entry->job->highest;
     if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
         note_refusal(s, hello, msg.text);
         service_review_job(s, entry, now_ms);
@@ -463,7 +467,7 @@ static void on_hello(struct service *s, struct session *session,
         return;
     }
     session->agent_id = hello->agent_id;
-    begin_session(s, session, entry, guest.session);
+    begin_session(s, session, entry, guest.session, highest);
 }
 
 /* --- messages --- */

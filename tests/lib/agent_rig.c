@@ -298,7 +298,8 @@ void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemera
                                   .cluster = 5,
                                   .boot = 1,
                                   .ephemeral = is_ephemeral,
-                                  .lease_ms = 3000}};
+                                  .lease_ms = 3000,
+                                  .generation = 1000}};
 
     agent_rig_tell(rig, &m);
 }

@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 
+#include <signal.h>
 #include <string.h>
 
 enum { CLOCK_KEPT_MS = 300001 }; /* longer than a sample of it is */
@@ -140,28 +141,150 @@ static void a_report_of_an_end_that_no_process_has_breaks_the_protocol(void **st
     agent_rig_release(&rig);
 }
 
-static void foreign_or_older_durable_service_is_refused(void **state)
+static void come_to_welcome(struct agent_rig *rig)
 {
-    struct msg m = {.type = MSG_WELCOME,
-                    .u.welcome = {.session = 7, .cluster = 6, .boot = 1}};
+    agent_disconnected(rig->agent, LOSS_CLOSED, rig->now_ms);
+    agent_rig_pass(rig, 1000);
+    agent_connected(rig->agent, "", rig->now_ms);
+    agent_rig_skip(rig);
+}
+
+static void a_foreign_or_older_durable_service_is_refused(void **state)
+{
+    static const struct {
+        struct msg_welcome welcome;
+        const char *said;
+    } cases[] = {
+        {{.session = 7, .cluster = 6, .boot = 1, .generation = 1},
+         "the rendezvous at there:1 is refused: another service answers there (cluster "
+         "0000000000000006, not 0000000000000005); start it with the state that it had"},
+        {{.session = 7, .cluster = 5, .boot = 0, .generation = 1},
+         "the rendezvous at there:1 is refused: an older state of the service answers "
+         "there (boot 0, this node has seen 1); start it with the state that it had"},
+        {{.session = 7, .cluster = 5, .boot = 2, .generation = 0},
+         "the rendezvous at there:1 is refused: an older state of the service answers "
+         "there (generation 0 of job job, this node has seen 1); start it with the state "
+         "that it had"},
+    };
     WITH_RIG(2, true);
 
     agent_rig_run(&rig, false);
-    for (int i = 0; i < 2; i++) {
-        agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
-        agent_rig_pass(&rig, 1000);
-        agent_connected(rig.agent, "", rig.now_ms);
-        agent_rig_skip(&rig);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct msg m = {.type = MSG_WELCOME, .u.welcome = cases[i].welcome};
+
+        come_to_welcome(&rig);
         agent_rig_tell(&rig, &m);
-        agent_rig_expect(&rig, i == 0 ? "say another service answers ; disconnect"
-                                      : "say an older state of the se; disconnect");
-        agent_rig_pass(&rig, 1000);
-        agent_connected(rig.agent, "", rig.now_ms);
+        agent_rig_expect(&rig, "say the rendezvous at there:; disconnect");
+        agent_rig_expect_said(&rig, cases[i].said);
+        come_to_welcome(&rig);
+        agent_rig_tell(&rig, &m);
+        agent_rig_expect(&rig, "disconnect"); /* that was said */
+        come_to_welcome(&rig);
         agent_rig_welcome(&rig, 7, false);
-        m.u.welcome.cluster = 5;
-        m.u.welcome.boot = 0;
     }
     assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+static void a_durable_service_may_restart_while_the_workers_run(void **state)
+{
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    for (uint64_t boot = 2; boot < 5; boot++) {
+        struct msg m = {.type = MSG_WELCOME,
+                        .u.welcome = {.session = 7,
+                                      .cluster = 5,
+                                      .boot = boot,
+                                      .generation = 1,
+                                      .lease_ms = 3000}};
+
+        come_to_welcome(&rig);
+        agent_rig_tell(&rig, &m);
+        agent_rig_expect(&rig, "say the rendezvous at there:; relay resend");
+        assert_int_equal(rig.agent->state, AGENT_RUNNING);
+        assert_int_equal(link_service_ms(rig.agent, rig.now_ms), 0); /* asked anew */
+    }
+    agent_rig_release(&rig);
+}
+
+static void a_leave_is_said_again(void **state)
+{
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms); /* in vain */
+    agent_rig_pass(&rig, 20);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "say the rendezvous at there:; send leave g=1 signal=15; "
+                           "relay resend");
+    agent_rig_release(&rig);
+}
+
+static void a_refusal_is_said_again(void **state)
+{
+    struct control refuse = {.type = CONTROL_REFUSE, .code = 2, .text = "bad key"};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_control(rig.agent, 0, &refuse, rig.now_ms);
+    agent_rig_pass(&rig, 20);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "say the rendezvous at there:; send refuse; relay resend");
+    agent_rig_release(&rig);
+}
+
+static void a_node_that_waits_for_the_others_says_again_that_it_is_done(void **state)
+{
+    WITH_RIG(1, true);
+
+    agent_rig_run(&rig, false);
+    agent_rig_exit(&rig, 0, 0);
+    assert_int_equal(rig.agent->state, AGENT_WAITING);
+    come_to_welcome(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "say the rendezvous at there:; send rank_ended rank=0 tail; "
+                           "send stopped g=1 done=1; relay resend");
+    agent_rig_release(&rig);
+}
+
+static void a_standby_stays_one_while_the_service_restarts(void **state)
+{
+    struct msg m = {.type = MSG_STANDBY, .u.standby = {.text = "stands by"}};
+    WITH_RIG(1, true);
+
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_tell(&rig, &m);
+    come_to_welcome(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "send join after=0 port=1001");
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "");  /* that was said */
+    agent_rig_pass(&rig, 59000); /* its join time-out is 60 s from here on */
+    assert_int_equal(rig.agent->state, AGENT_JOINING);
+    agent_rig_release(&rig);
+}
+
+static void a_report_that_is_said_again_is_shown_once(void **state)
+{
+    struct msg m = {.type = MSG_REPORT, .u.report = {.generation = 1, .text = "x"}};
+    WITH_RIG(1, true);
+
+    agent_rig_run(&rig, false);
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "report x");
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "");
+    m.u.report.final = 1;
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "report x");
     agent_rig_release(&rig);
 }
 
@@ -373,7 +496,13 @@ int main(void)
         cmocka_unit_test(unknown_session_means_that_the_generation_is_over),
         cmocka_unit_test(a_service_may_have_any_clock),
         cmocka_unit_test(a_report_of_an_end_that_no_process_has_breaks_the_protocol),
-        cmocka_unit_test(foreign_or_older_durable_service_is_refused),
+        cmocka_unit_test(a_foreign_or_older_durable_service_is_refused),
+        cmocka_unit_test(a_durable_service_may_restart_while_the_workers_run),
+        cmocka_unit_test(a_leave_is_said_again),
+        cmocka_unit_test(a_refusal_is_said_again),
+        cmocka_unit_test(a_node_that_waits_for_the_others_says_again_that_it_is_done),
+        cmocka_unit_test(a_standby_stays_one_while_the_service_restarts),
+        cmocka_unit_test(a_report_that_is_said_again_is_shown_once),
         cmocka_unit_test(foreign_service_does_not_keep_the_agent_waiting),
         cmocka_unit_test(nobody_answers_a_few_lines_then_exit_94),
         cmocka_unit_test(reconnects_within_a_second),

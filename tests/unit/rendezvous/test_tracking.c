@@ -25,15 +25,19 @@
     "2.5 s, and 1 rank waits for it; its process computes (R)\n"                       \
     "> b INSPECT g=1 rank=1 stack\n"
 
-static const char two_nodes[] = "shape nodes=2 restarts=3\n"
-                                "a enters\n"
-                                "b enters\n"
-                                "> a,b ROUND g=1 a b failures=0\n" TRAIN;
+static const char two_nodes[] =
+    "shape nodes=2 restarts=3\n"
+    "a enters\n"
+    "b enters\n"
+    "> a,b ROUND g=1 a b failures=0\n" /* the judge begins anew */
+    "unkilled now\n" TRAIN;
 
-static const char two_that_report[] = "shape nodes=2 restarts=3 on_hang=1\n"
-                                      "a enters\n"
-                                      "b enters\n"
-                                      "> a,b ROUND g=1 a b failures=0\n" TRAIN;
+static const char two_that_report[] =
+    "shape nodes=2 restarts=3 on_hang=1\n"
+    "a enters\n"
+    "b enters\n"
+    "> a,b ROUND g=1 a b failures=0\n" /* the judge begins anew */
+    "unkilled now\n" TRAIN;
 
 static const struct scene scenes[] = {
     {"a_rank_that_hangs_is_the_first_cause_of_a_restart", two_nodes,
@@ -119,7 +123,8 @@ static const struct scene scenes[] = {
      "shape nodes=2 restarts=0\n"
      "a enters\n"
      "b enters\n"
-     "> a,b ROUND g=1 a b failures=0\n" TRAIN HANG ANSWERS "wait 1000\n" VERDICT
+     "> a,b ROUND g=1 a b failures=0\n"
+     "unkilled now\n" TRAIN HANG ANSWERS "wait 1000\n" VERDICT
      "b inspected stack=#0_spin\n"
      "> a,b NOTICE where rank 1 is (#0 spin)\n"
      "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"
