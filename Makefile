@@ -155,7 +155,7 @@ FUZZ_SECONDS ?= 10
 FUZZ_LIMIT   ?= -max_total_time=$(FUZZ_SECONDS)
 # what reads a stranger's bytes; the rest of the worker would only make the build longer
 $(O)/libfuzzed.a: $(filter-out %/main.c.o,$(call objects,common rendezvous worker/checkpoint)) \
-  $(filter $(O)/worker/config%,$(call objects,worker)) $(O)/launcher/timers.c.o
+  $(filter $(O)/worker/config%,$(call objects,worker)) $(O)/launcher/timers.c.o $(O)/tests/lib/shelf.c.o
 $(O)/bin/fuzz_%: $(O)/tests/fuzz/fuzz_%.c.o $(O)/libfuzzed.a
 	@mkdir -p $(@D); echo '  LD    $@'
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(LIBS_worker) -luv -o $@

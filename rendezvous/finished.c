@@ -33,10 +33,10 @@ static void save(const struct finished *f, const struct finished_job *past)
     for (uint32_t i = 0; i < past->members.n && rv == 0; i++) {
         rv = wire_put_u64(&keys, past->members.key[i]);
     }
-    fields.keys = (struct bytes){buf_bytes(&keys), buf_len(&keys)};
+    fields.keys = record_bytes(&keys);
     rv = rv < 0 ? rv : record_put_finished(&fields, &value);
     ASSERT(rv == 0); /* far smaller than RECORD_VALUE_MAX */
-    record.value = (struct bytes){buf_bytes(&value), buf_len(&value)};
+    record.value = record_bytes(&value);
     f->save(f->save_arg, &record);
     buf_release(&keys);
     buf_release(&value);

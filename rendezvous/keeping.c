@@ -37,7 +37,7 @@ static void save_item(struct keyspace *k, const struct store_change *c)
     rv = buf_append(&key, c->key, c->key_size);
     rv = rv < 0 ? rv : buf_append(&key, number.data, number.size);
     ASSERT(rv == 0); /* the store's keys are shorter */
-    r.key = (struct bytes){buf_bytes(&key), buf_len(&key)};
+    r.key = record_bytes(&key);
     save(k, &r);
     buf_release(&key);
 }
@@ -80,7 +80,7 @@ static void put_client(struct keyspace *k, struct relay *r, size_t slot,
     rv = record_put_client(client, &value);
     ASSERT(rv == 0); /* replies are smaller: STORE_MAX_REPLY */
     record.key = record_key_bytes(&key);
-    record.value = (struct bytes){buf_bytes(&value), buf_len(&value)};
+    record.value = record_bytes(&value);
     save(k, &record);
     buf_release(&value);
     r->saved |= 1U << slot;

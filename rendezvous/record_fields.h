@@ -214,6 +214,14 @@ struct bytes record_key_bytes(const struct record_key *k);
 /* Reads a big-endian number of `size` bytes off the front; ERR_CORRUPT: too short. */
 int record_take_number(struct bytes *key, size_t size, uint64_t *ret) MUST_CHECK;
 
+/* What is in a buffer, borrowed. */
+static inline struct bytes record_bytes(const struct buf *b)
+{
+    size_t size = buf_len(b);
+
+    return (struct bytes){size > 0 ? buf_bytes(b) : NULL, size};
+}
+
 /* The order in which records are given at the start. */
 int record_compare(const struct record *a, const struct record *b);
 

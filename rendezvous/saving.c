@@ -18,11 +18,6 @@ static void save(struct job *j, struct record r)
     j->sink.save(j->sink.arg, &r);
 }
 
-static struct bytes bytes_of(const struct buf *b)
-{
-    return (struct bytes){buf_bytes(b), buf_len(b)};
-}
-
 uint64_t saving_hash(struct bytes value)
 {
     return MAX(table_hash(value.data, value.size, HASH_SEED), 1);
@@ -31,7 +26,7 @@ uint64_t saving_hash(struct bytes value)
 /* True when it is news. */
 static bool update(uint64_t *hash, const struct buf *value)
 {
-    uint64_t now = saving_hash(bytes_of(value));
+    uint64_t now = saving_hash(record_bytes(value));
 
     if (now == *hash) {
         return false;
@@ -118,7 +113,7 @@ static void save_job(struct job *j, struct buf *value)
     buf_clear(value);
     check(record_put_job(&job, value));
     if (update(&j->saving.job, value)) {
-        save(j, (struct record){.kind = RECORD_JOB, .value = bytes_of(value)});
+        save(j, (struct record){.kind = RECORD_JOB, .value = record_bytes(value)});
     }
 }
 
@@ -149,9 +144,9 @@ static void save_members(struct job *j, struct buf *value)
     check(rv);
     buf_clear(value);
     check(record_put_members(&(struct record_members){.has_more = j->members.has_more,
-                                                      .keys = bytes_of(&keys)},
+                                                      .keys = record_bytes(&keys)},
                              value));
-    save(j, (struct record){.kind = RECORD_MEMBERS, .value = bytes_of(value)});
+    save(j, (struct record){.kind = RECORD_MEMBERS, .value = record_bytes(value)});
     buf_release(&keys);
 }
 
@@ -183,9 +178,9 @@ static void save_flappers(struct job *j, struct buf *value)
     }
     check(rv);
     buf_clear(value);
-    check(record_put_flappers(&(struct record_flappers){bytes_of(&list)}, value));
+    check(record_put_flappers(&(struct record_flappers){record_bytes(&list)}, value));
     if (update(&j->saving.flappers, value)) {
-        save(j, (struct record){.kind = RECORD_FLAPPERS, .value = bytes_of(value)});
+        save(j, (struct record){.kind = RECORD_FLAPPERS, .value = record_bytes(value)});
     }
     buf_release(&list);
 }
@@ -265,7 +260,7 @@ static void save_nodes(struct job *j, struct buf *value)
         if (update(&node->saving.hash, value)) {
             save(j, (struct record){.kind = RECORD_NODE,
                                     .key = record_key_bytes(&key),
-                                    .value = bytes_of(value)});
+                                    .value = record_bytes(value)});
         }
     }
 }
@@ -302,7 +297,7 @@ static int put_outcome(const struct outcome *out, struct buf *list)
     for (size_t i = 0; i < out->n_first && rv == 0; i++) {
         rv = put_first(&out->first[i], &firsts);
     }
-    outcome.firsts = bytes_of(&firsts);
+    outcome.firsts = record_bytes(&firsts);
     rv = rv < 0 ? rv : record_put_outcome(&outcome, &one);
     rv = rv < 0 ? rv : wire_put_bytes(list, buf_bytes(&one), buf_len(&one));
     buf_release(&one);
@@ -342,12 +337,12 @@ static void save_cause(struct job *j, struct buf *value)
     if (rv == 0 && c->has_rank) {
         rv = msg_encode(first, &frame);
     }
-    cause.first = bytes_of(&frame);
-    cause.outcomes = bytes_of(&outcomes);
+    cause.first = record_bytes(&frame);
+    cause.outcomes = record_bytes(&outcomes);
     buf_clear(value);
     rv = rv < 0 ? rv : record_put_cause(&cause, value);
     check(rv);
-    save(j, (struct record){.kind = RECORD_CAUSE, .value = bytes_of(value)});
+    save(j, (struct record){.kind = RECORD_CAUSE, .value = record_bytes(value)});
     buf_release(&outcomes);
     buf_release(&frame);
     mem_free(first);
@@ -384,10 +379,10 @@ void saving_report(struct job *j, const struct msg *m)
     buf_init(&frame, RECORD_VALUE_MAX);
     buf_init(&value, RECORD_VALUE_MAX);
     rv = msg_encode(m, &frame);
-    report.report = bytes_of(&frame);
+    report.report = record_bytes(&frame);
     rv = rv < 0 ? rv : record_put_report(&report, &value);
     check(rv);
-    save(j, (struct record){.kind = RECORD_REPORT, .value = bytes_of(&value)});
+    save(j, (struct record){.kind = RECORD_REPORT, .value = record_bytes(&value)});
     buf_release(&frame);
     buf_release(&value);
 }

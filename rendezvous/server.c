@@ -518,7 +518,7 @@ int server_new(const struct server_config *config, struct server **ret,
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
         .seed = seeds[1],
-        .sink = {s, on_service_send, on_service_close, on_service_note},
+        .sink = {s, on_service_send, on_service_close, on_service_note, NULL},
     });
     history_init(&s->history, &(struct history_config){.seed = seeds[1]});
     s->budget.max = s->config.store_max_bytes;

@@ -236,7 +236,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         service_new(&(struct service_config){.cluster = 1,
                                              .lease_ms = 3000,
                                              .seed = 3,
-                                             .sink = {&w, on_send, on_close, NULL}});
+                                             .sink = {&w, on_send, on_close, NULL, NULL}});
     play(&w, &in);
     for (uint64_t conn = 0; conn < CONNS; conn++) {
         if (w.is_open[conn]) {

@@ -25,24 +25,64 @@ static void on_reply(void *arg, uint64_t session, const struct msg_store_reply *
     rig->n_replies += !m->more;
 }
 
+static void on_save(void *arg, struct record *r)
+{
+    struct keyspace_rig *rig = arg;
+
+    r->job = "job";
+    shelf_save(&rig->shelf, r);
+}
+
+static struct keyspace *new_keyspace(struct keyspace_rig *rig, bool is_restored)
+{
+    return keyspace_new(&(struct keyspace_config){.generation = GENERATION,
+                                                  .budget = &rig->budget,
+                                                  .max_clients = MAX_CLIENTS,
+                                                  .seed = 3,
+                                                  .reply = on_reply,
+                                                  .reply_arg = rig,
+                                                  .save = rig->is_kept ? on_save : NULL,
+                                                  .save_arg = rig,
+                                                  .is_restored = is_restored});
+}
+
 struct keyspace_rig *keyspace_rig_new(size_t max_bytes)
 {
     struct keyspace_rig *rig = mem_zalloc(sizeof(*rig));
 
     rig->budget.max = max_bytes;
-    rig->k = keyspace_new(&(struct keyspace_config){.generation = GENERATION,
-                                                    .budget = &rig->budget,
-                                                    .max_clients = MAX_CLIENTS,
-                                                    .seed = 3,
-                                                    .reply = on_reply,
-                                                    .reply_arg = rig});
+    rig->k = new_keyspace(rig, false);
     return rig;
+}
+
+struct keyspace_rig *keyspace_rig_new_kept(size_t max_bytes)
+{
+    struct keyspace_rig *rig = mem_zalloc(sizeof(*rig));
+
+    rig->budget.max = max_bytes;
+    rig->is_kept = true;
+    rig->k = new_keyspace(rig, false);
+    return rig;
+}
+
+void keyspace_rig_restart(struct keyspace_rig *rig)
+{
+    const struct record *r;
+
+    keyspace_free(rig->k);
+    ASSERT(rig->budget.used == 0);
+    shelf_commit(&rig->shelf);
+    rig->k = new_keyspace(rig, true);
+    for (size_t i = 0; (r = shelf_at(&rig->shelf, i)) != NULL; i++) {
+        ASSERT(keyspace_restore(rig->k, r) == 0);
+    }
 }
 
 void keyspace_rig_free(struct keyspace_rig *rig)
 {
     keyspace_free(rig->k);
     ASSERT(rig->budget.used == 0);
+    shelf_release(&rig->shelf);
     for (size_t i = 0; i < rig->n_replies; i++) {
         buf_release(&rig->replies[i].body);
     }

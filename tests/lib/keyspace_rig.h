@@ -7,6 +7,7 @@
 
 #include "rendezvous/keyspace.h"
 #include "rendezvous/store.h"
+#include "tests/lib/shelf.h"
 
 enum { GENERATION = 5, MAX_REPLIES = 32, SESSION = 77, MAX_CLIENTS = 4, WORKER = 3 };
 
@@ -25,9 +26,14 @@ struct keyspace_rig {
     size_t n_replies;
     bool in_parts; /* the last one is not whole yet */
     struct keyspace_reply replies[MAX_REPLIES];
+    bool is_kept; /* on a shelf */
+    struct shelf shelf;
 };
 
 struct keyspace_rig *keyspace_rig_new(size_t max_bytes);
+struct keyspace_rig *keyspace_rig_new_kept(size_t max_bytes);
+/* The service is killed; another one goes on with what is on the shelf. */
+void keyspace_rig_restart(struct keyspace_rig *rig);
 void keyspace_rig_free(struct keyspace_rig *rig);
 int keyspace_rig_setup(void **state);
 int keyspace_rig_teardown(void **state);
