@@ -2,6 +2,7 @@
 
 #include "common/exit_code.h"
 #include "common/mem.h"
+#include "common/signame.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -288,11 +289,11 @@ static void put_group(const struct others *o, enum how how, const char *words,
 /* torchrun's words: "exitcode -9 (SIGKILL)". */
 static void format_code(const struct outcome *out, char *text, size_t size)
 {
-    const char *name = out->signal > 0 ? sigabbrev_np(out->signal) : NULL;
+    char name[SIGNAME_MAX];
 
     if (out->signal != 0) {
-        (void)snprintf(text, size, "exitcode %d (SIG%s)", -out->signal,
-                       name ? name : "?");
+        signame_format(out->signal, name);
+        (void)snprintf(text, size, "exitcode %d (%s)", -out->signal, name);
     } else {
         (void)snprintf(text, size, "exitcode %d", out->code);
     }

@@ -1,17 +1,12 @@
 #include "launcher/options/signals.h"
 
 #include "common/check.h"
-#include "common/str.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
-enum {
-    FIRST_RT = 34, /* the two below are the C library's */
-    WORD_MAX = 32,
-};
+enum { WORD_MAX = 32 };
 
 /* Nothing that says "stop": the kernel lets nobody handle the first two, the next are
  * our own faults, and PIPE and CHLD come by themselves. */
@@ -26,44 +21,7 @@ static bool is_possible(int signal_number)
         }
     }
     return signal_number > 0 && signal_number <= SIGNALS_LAST &&
-           (signal_number < FIRST_RT - 2 || signal_number >= FIRST_RT);
-}
-
-/* "RTMIN", "RTMIN+3", "RTMAX", "RTMAX-3"; -1: none of them. */
-static int parse_real_time(const char *name)
-{
-    bool is_min = strncasecmp(name, "RTMIN", 5) == 0;
-    uint64_t distance = 0;
-
-    if ((!is_min && strncasecmp(name, "RTMAX", 5) != 0) ||
-        (name[5] != '\0' &&
-         (name[5] != (is_min ? '+' : '-') || str_parse_u64(name + 6, &distance) < 0)) ||
-        distance > SIGNALS_LAST - FIRST_RT) {
-        return -1;
-    }
-    return is_min ? FIRST_RT + (int)distance : SIGNALS_LAST - (int)distance;
-}
-
-/* -1: no such signal. */
-static int parse_one(const char *word)
-{
-    const char *name = strncasecmp(word, "SIG", 3) == 0 ? word + 3 : word;
-    uint64_t v;
-
-    if (str_parse_u64(word, &v) == 0) {
-        return v >= 1 && v <= SIGNALS_LAST ? (int)v : -1;
-    }
-    for (int i = 1; i < FIRST_RT; i++) {
-        const char *known = sigabbrev_np(i);
-
-        if (known && strcasecmp(known, name) == 0) {
-            return i;
-        }
-    }
-    if (strcasecmp(name, "IO") == 0) {
-        return SIGIO; /* POLL's other name */
-    }
-    return parse_real_time(name);
+           (signal_number < SIGNAME_FIRST_RT - 2 || signal_number >= SIGNAME_FIRST_RT);
 }
 
 static uint64_t bit_of(int signal_number)
@@ -84,17 +42,7 @@ bool signals_is_notice(int signal_number)
 
 void signals_name(int signal_number, char ret[SIGNALS_NAME_MAX])
 {
-    const char *known = sigabbrev_np(signal_number);
-
-    if (known) {
-        (void)snprintf(ret, SIGNALS_NAME_MAX, "SIG%s", known);
-    } else if (signal_number > FIRST_RT && signal_number <= SIGNALS_LAST) {
-        (void)snprintf(ret, SIGNALS_NAME_MAX, "SIGRTMIN+%d", signal_number - FIRST_RT);
-    } else if (signal_number == FIRST_RT) {
-        (void)snprintf(ret, SIGNALS_NAME_MAX, "SIGRTMIN");
-    } else {
-        (void)snprintf(ret, SIGNALS_NAME_MAX, "signal %d", signal_number);
-    }
+    signame_format(signal_number, ret);
 }
 
 static void append(char *text, size_t size, const char *separator, const char *word)
@@ -106,7 +54,7 @@ static void append(char *text, size_t size, const char *separator, const char *w
 
 bool signals_add(struct signal_set *set, const char *word)
 {
-    int signal_number = parse_one(word);
+    int signal_number = signame_parse(word);
     char name[SIGNALS_NAME_MAX];
 
     if (!is_possible(signal_number)) {

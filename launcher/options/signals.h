@@ -5,6 +5,8 @@
  * RTMIN+3) and numbers with commas between. As with torchrun the list takes the place
  * of the default, and a word in it that cannot be is told, not refused. */
 
+#include "common/signame.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,9 +14,9 @@
 #define SIGNALS_DEFAULT "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 enum {
-    SIGNALS_LAST = 64,       /* the highest number there is */
+    SIGNALS_LAST = SIGNAME_LAST,
     SIGNALS_TEXT_MAX = 1024, /* every signal there is, by name */
-    SIGNALS_NAME_MAX = 24,
+    SIGNALS_NAME_MAX = SIGNAME_MAX,
 };
 
 struct signal_set {
@@ -32,7 +34,7 @@ bool signals_has(const struct signal_set *set, int signal_number);
  * default's four. */
 bool signals_is_notice(int signal_number);
 
-/* "SIGTERM", "SIGRTMIN+3"; "signal 33" for what has no name. */
+/* As signame_format. */
 void signals_name(int signal_number, char ret[SIGNALS_NAME_MAX]);
 
 #endif

@@ -74,6 +74,8 @@ static void others_were_stopped_only_where_our_word_ended_them(void **state)
          "exitcode 80 (pid: 1000), also failed 0.100 s later"},
         {{0, 0, SIGTERM, 200, false, false, ""},
          "exitcode -15 (SIGTERM) (pid: 1000), also failed 0.100 s later"},
+        {{0, 0, 37, 200, true, true, ""},
+         "exitcode -37 (SIGRTMIN+3) (pid: 1000), also failed 0.100 s later"},
         {{0, 1, 0, 200, false, false, "E: x\nmore"},
          "exitcode 1 (pid: 1000), also failed 0.100 s later: E: x"},
         {{0, 0, SIGTERM, 200, false, true, ""}, NULL},
