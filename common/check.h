@@ -20,6 +20,9 @@
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
+/* The next multiple of `unit`. */
+#define ROUND_UP(n, unit) (((n) + (unit)-1) / (unit) * (unit))
+
 #define MUST_CHECK             __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const suffixes[OWN_STATES] = {"", ".exp_avg", ".exp_avg_sq"};
-
 size_t own_size(const struct own_block *b)
 {
     return b->map ? b->map->size : b->layout->size;
@@ -44,7 +42,7 @@ static void add_cuts(struct cut_list *l, const struct tensor *t, size_t at,
                         .n = end - begin,
                         .data = l->block->state[k] + range->at + begin - range->begin};
 
-        (void)snprintf(c.name, sizeof(c.name), "%s%s", t->name, suffixes[k]);
+        (void)snprintf(c.name, sizeof(c.name), "%s%s", t->name, unit_state_suffix[k]);
         memcpy(c.shape, t->shape, sizeof(c.shape));
         l->cut = mem_grow(l->cut, l->n + 1, sizeof(*l->cut));
         l->cut[l->n++] = c;

@@ -8,7 +8,7 @@
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/parallel/shards.h"
 
-enum { OWN_STATES = 3 };
+enum { OWN_STATES = UNIT_STATES };
 
 /* The own block of parameters, exp_avg and exp_avg_sq; host memory. */
 struct own_block {

@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const suffixes[] = {"", ".exp_avg", ".exp_avg_sq"};
-
 bool holder_is_sharded(const struct holder *h)
 {
     return h->n_shards > 1;
@@ -40,11 +38,12 @@ static size_t first_row(const struct tensor *t, size_t tensor_begin, size_t at)
 static void add_boxes(struct share *s, const struct tensor *t, size_t flat, size_t row,
                       size_t n_rows)
 {
-    for (size_t i = 0; i < ARRAY_LEN(suffixes) && s->box; i++) {
+    for (size_t i = 0; i < UNIT_STATES && s->box; i++) {
         struct box *box = &s->box[s->n_boxes];
 
         *box = (struct box){.n_dims = t->n_dims, .row = row, .n_rows = n_rows};
-        (void)snprintf(box->name, sizeof(box->name), "%s%s", t->name, suffixes[i]);
+        (void)snprintf(box->name, sizeof(box->name), "%s%s", t->name,
+                       unit_state_suffix[i]);
         memcpy(box->shape, t->shape, sizeof(box->shape));
         s->flat[s->n_boxes++] = flat;
     }
@@ -137,7 +136,7 @@ static void add_all(struct share *s, const struct layout *layout,
 void share_make(const struct layout *layout, const struct holder *holder,
                 struct share *ret)
 {
-    size_t n = count_tensors(layout) * ARRAY_LEN(suffixes);
+    size_t n = count_tensors(layout) * UNIT_STATES;
 
     *ret = (struct share){0};
     ret->box = mem_array(n, sizeof(*ret->box));
@@ -171,7 +170,6 @@ void share_bind(struct share *s, float *const state[3])
         while (s->flat[i] >= span->end) {
             span++;
         }
-        s->box[i].data =
-            state[i % ARRAY_LEN(suffixes)] + span->at + (s->flat[i] - span->begin);
+        s->box[i].data = state[i % UNIT_STATES] + span->at + (s->flat[i] - span->begin);
     }
 }

@@ -63,11 +63,6 @@ static void choose_direct(struct direct_io *d, uint64_t size)
 
 /* --- one block --- */
 
-static size_t round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 /* Some of the block from byte `at`, from the file or into it; the bytes, or an error. */
 static ssize_t move_some(struct direct_io *d, const struct direct_slot *s, size_t at,
                          size_t size)
@@ -115,11 +110,11 @@ static int transfer(struct direct_io *d, const struct direct_slot *s)
     int rv = 0;
 
     if (d->writes && !s->lent) { /* the padding of a last block */
-        memset(s->data + s->size, 0, round_up(s->size, d->align) - s->size);
+        memset(s->data + s->size, 0, ROUND_UP(s->size, d->align) - s->size);
     }
     while (done < s->size && rv == 0) {
         bool direct = atomic_load(&d->direct);
-        size_t rest = direct ? round_up(s->size, d->align) - done : s->size - done;
+        size_t rest = direct ? ROUND_UP(s->size, d->align) - done : s->size - done;
         ssize_t n = move_some(d, s, done, rest);
 
         done += n > 0 ? (size_t)n : 0;
@@ -191,7 +186,7 @@ static int start(struct direct_io *d, uint64_t size)
 {
     bool is_small = size <= DIRECT_IO_BLOCK;
     size_t bytes = is_small && !d->writes
-                       ? round_up(MAX((size_t)size, 1), DIRECT_IO_ALIGN)
+                       ? ROUND_UP(MAX((size_t)size, 1), DIRECT_IO_ALIGN)
                        : DIRECT_IO_BLOCK;
     choose_direct(d, size);
     d->n_slots = is_small ? 1 : DIRECT_IO_SLOTS;

@@ -10,6 +10,8 @@
 #include <fnmatch.h>
 #include <string.h>
 
+const char *const unit_state_suffix[UNIT_STATES] = {"", ".exp_avg", ".exp_avg_sq"};
+
 /* Far above any real model: products of two dimensions times layers fit 64 bits. */
 enum { LAYERS_MAX = 10000, DIM_MAX = 1 << 20, TOKENS_MAX = 1 << 26 };
 
@@ -99,7 +101,7 @@ static void unit_end(struct layout *l)
 {
     struct unit *u = &l->unit[l->n_units++];
     l->n_params += u->size;
-    u->size = (u->size + SUMSQ_CHUNK - 1) / SUMSQ_CHUNK * SUMSQ_CHUNK;
+    u->size = ROUND_UP(u->size, SUMSQ_CHUNK);
     l->size += u->size;
 }
 

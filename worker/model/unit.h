@@ -33,6 +33,11 @@ struct tensor {
 
 enum { UNIT_MAX_TENSORS = 16 };
 
+/* What is kept of a tensor: its parameters, exp_avg, exp_avg_sq; a checkpoint has each
+ * by the tensor's name with this behind it. */
+enum { UNIT_STATES = 3 };
+extern const char *const unit_state_suffix[UNIT_STATES];
+
 struct unit {
     char name[32];
     struct tensor tensor[UNIT_MAX_TENSORS];

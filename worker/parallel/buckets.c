@@ -4,14 +4,9 @@
 
 #include "common/mem.h"
 
-static size_t round_up(size_t n)
-{
-    return (n + SUMSQ_CHUNK - 1) / SUMSQ_CHUNK * SUMSQ_CHUNK;
-}
-
 size_t bucket_buffer_size(const struct layout *layout, size_t tied_size)
 {
-    return layout->size + round_up(tied_size);
+    return layout->size + ROUND_UP(tied_size, SUMSQ_CHUNK);
 }
 
 static size_t pieces(size_t size, size_t cap)
@@ -71,8 +66,8 @@ static void mark_tied(struct bucket_list *l, size_t tied_size)
 void bucket_list_init(struct bucket_list *l, const struct layout *layout,
                       size_t tied_size, size_t cap_bytes)
 {
-    size_t cap = round_up(MAX(cap_bytes / sizeof(float), 1)),
-           tied = round_up(tied_size);
+    size_t cap = ROUND_UP(MAX(cap_bytes / sizeof(float), 1), SUMSQ_CHUNK),
+           tied = ROUND_UP(tied_size, SUMSQ_CHUNK);
 
     ASSERT(layout->size % SUMSQ_CHUNK == 0 && tied <= layout->size);
     *l = (struct bucket_list){.head = layout->size, .buffer_size = layout->size + tied};
@@ -88,7 +83,7 @@ void bucket_list_init_groups(struct bucket_list *l, const struct layout *layout,
                              const struct unit_groups *groups, size_t tied_size)
 {
     const struct unit *first, *last = &layout->unit[groups->first[1] - 1];
-    size_t tied = round_up(tied_size);
+    size_t tied = ROUND_UP(tied_size, SUMSQ_CHUNK);
 
     ASSERT(tied <= last->offset + last->size);
     *l = (struct bucket_list){.head = layout->size, .buffer_size = layout->size + tied};

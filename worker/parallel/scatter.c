@@ -67,15 +67,10 @@ static size_t group_size(const struct scatter_config *c, int group)
     return unit_group_size(c->layout, c->groups, group);
 }
 
-static size_t round_up(size_t n)
-{
-    return (n + SUMSQ_CHUNK - 1) / SUMSQ_CHUNK * SUMSQ_CHUNK;
-}
-
 size_t scatter_head_size(const struct scatter_config *c)
 {
     const struct shard_range *own = &c->own->range[0];
-    size_t tied = round_up(c->tied_size);
+    size_t tied = ROUND_UP(c->tied_size, SUMSQ_CHUNK);
 
     return MIN(own->end, tied) - MIN(own->begin, tied);
 }
@@ -114,7 +109,8 @@ size_t scatter_bytes(const struct scatter_config *c)
 /* Each leaf's gradient, but the own shards; the last turn may leave a rank out. */
 size_t scatter_sent(const struct scatter_config *c)
 {
-    size_t all = c->layout->size + round_up(c->tied_size) - scatter_slot_size(c);
+    size_t all =
+        c->layout->size + ROUND_UP(c->tied_size, SUMSQ_CHUNK) - scatter_slot_size(c);
     size_t leaves = 0;
 
     for (uint32_t i = c->begin + (uint32_t)c->shard; i < c->end;
@@ -279,7 +275,7 @@ static void plan_part(struct scatter *s, int group)
 {
     const struct scatter_config *c = &s->config;
     struct part *p = &s->part[group];
-    size_t team = (size_t)c->n_shards, own, tied = round_up(c->tied_size);
+    size_t team = (size_t)c->n_shards, own, tied = ROUND_UP(c->tied_size, SUMSQ_CHUNK);
     bool is_head = group == c->groups->n;
     int cut_as = is_head ? 0 : group;
 

@@ -9,11 +9,6 @@
 
 enum { PAGE = 4096, HUGE_PAGE = 2 * 1024 * 1024, CACHE_LINE = 64 };
 
-static size_t round_up(size_t n, size_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 #ifdef __SANITIZE_ADDRESS__
 
 /* The allocator's red zones find a kernel that runs past its tensor; a mapping has
@@ -22,7 +17,7 @@ int arena_map(size_t bytes, void **ret)
 {
     void *ptr = NULL;
 
-    if (posix_memalign(&ptr, PAGE, round_up(MAX(bytes, 1), CACHE_LINE)) != 0) {
+    if (posix_memalign(&ptr, PAGE, ROUND_UP(MAX(bytes, 1), CACHE_LINE)) != 0) {
         return -ENOMEM;
     }
     *ret = memset(ptr, 0, bytes);
@@ -65,7 +60,7 @@ static void *map_aligned(size_t size, size_t align)
     if (ptr == MAP_FAILED) {
         return NULL;
     }
-    skip = round_up((uintptr_t)ptr, align) - (uintptr_t)ptr;
+    skip = ROUND_UP((uintptr_t)ptr, align) - (uintptr_t)ptr;
     unmap(ptr, skip);
     unmap(ptr + skip + size, margin - skip);
     return ptr + skip;
@@ -74,7 +69,7 @@ static void *map_aligned(size_t size, size_t align)
 /* Kernels before 5.14 do not know MADV_POPULATE_WRITE: there each page is touched. */
 int arena_populate(void *ptr, size_t bytes)
 {
-    size_t size = round_up(bytes, PAGE);
+    size_t size = ROUND_UP(bytes, PAGE);
     int err;
 
     do {
@@ -94,7 +89,7 @@ int arena_populate(void *ptr, size_t bytes)
 
 int arena_map(size_t bytes, void **ret)
 {
-    size_t size = round_up(MAX(bytes, 1), PAGE);
+    size_t size = ROUND_UP(MAX(bytes, 1), PAGE);
     bool is_big = size >= HUGE_PAGE;
     char *ptr;
 
@@ -114,7 +109,7 @@ int arena_map(size_t bytes, void **ret)
 
 void arena_unmap(void *ptr, size_t bytes)
 {
-    unmap(ptr, round_up(MAX(bytes, 1), PAGE));
+    unmap(ptr, ROUND_UP(MAX(bytes, 1), PAGE));
 }
 
 #endif
