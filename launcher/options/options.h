@@ -63,7 +63,7 @@ struct launch_options {
     enum store_access store_access;
     bool module, no_python, run_path;
     bool logs_events; /* a line of JSON on stderr for what becomes of each worker */
-    char note[200];   /* what was asked for without an effect; "": nothing */
+    char note[320];   /* what was asked for without an effect; "": nothing */
     struct signal_set signals; /* --signals-to-handle */
     uint32_t shutdown_s;       /* --shutdown-timeout */
     bool has_shutdown_s;       /* … was given */

@@ -184,6 +184,22 @@ static int finish_endpoint(struct parse *p, struct errmsg *msg)
     return rv == 0 && o->standalone ? finish_standalone(p, asked, msg) : rv;
 }
 
+/* Where another than rank 0 served, the workers of the others would be turned away: it
+ * would not know them. */
+static void note_host(struct parse *p)
+{
+    struct launch_options *o = &p->o;
+
+    if (p->conf.serving != RDZV_SERVE_OWN_ADDRESS && p->conf.serving != o->serving) {
+        (void)snprintf(
+            o->note, sizeof(o->note),
+            "--rdzv-conf=is_host=%d has no effect: with the static backend node "
+            "rank 0 hosts the endpoint, and this is node rank %d; for another "
+            "host, or a ctrun-rendezvous, use --rdzv-backend=c10d",
+            p->conf.serving == RDZV_SERVE_ALWAYS, MAX(o->node_rank, 0));
+    }
+}
+
 /* In a static world rank 0 serves, as its users expect, and nobody else; a node that does
  * not say its rank is taken for rank 0, but serves only what is its own. */
 static int finish_rank(struct parse *p, struct errmsg *msg)
@@ -200,9 +216,9 @@ static int finish_rank(struct parse *p, struct errmsg *msg)
     if (!o->is_static) {
         return 0;
     }
-    if (o->serving == RDZV_SERVE_OWN_ADDRESS &&
-        (p->has_node_rank || o->max_nodes == 1)) {
+    if (p->has_node_rank || o->max_nodes == 1) {
         o->serving = o->node_rank > 0 ? RDZV_SERVE_NEVER : RDZV_SERVE_ALWAYS;
+        note_host(p);
     }
     o->node_rank = MAX(o->node_rank, 0);
     return 0;

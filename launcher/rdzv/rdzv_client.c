@@ -261,9 +261,12 @@ static void say_wildcard(const struct rdzv_client *c, bool is_ours)
     char text[512];
 
     (void)snprintf(text, sizeof(text),
-                   "%s is %s here; serving the rendezvous on all addresses, port %d",
+                   "%s is %s here; serving the rendezvous on all addresses, port %d%s",
                    c->config.host, is_ours ? "a loopback address" : "no address",
-                   c->config.port);
+                   c->config.port,
+                   is_ours || !c->config.is_static
+                       ? ""
+                       : " (if a ctrun-rendezvous runs there: --rdzv-backend=c10d)");
     log_info(text, "%s", "");
 }
 

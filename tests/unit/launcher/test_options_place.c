@@ -1,42 +1,9 @@
 /* The command line's options about a worker's place: its role, its device, its CPUs. */
 
-#include "launcher/options/options.h"
 #include "tests/lib/cmocka.h"
+#include "tests/lib/options_rig.h"
 
 #include <string.h>
-
-static int parse(const char *option, struct launch_options *o, struct errmsg *msg)
-{
-    char copy[512];
-    char program[] = "train.py";
-    char name[] = "ctrun";
-    char *argv[] = {name, copy, program, NULL};
-    char *env[] = {NULL};
-
-    assert_true(strlen(option) < sizeof(copy));
-    strcpy(copy, option);
-    *msg = (struct errmsg){0};
-    return launch_options_parse(3, argv, env, o, msg);
-}
-
-static void accept(const char *option, struct launch_options *o)
-{
-    struct errmsg msg;
-    int rv = parse(option, o, &msg);
-
-    if (rv < 0) {
-        fail_msg("%s: %s", option, msg.text);
-    }
-}
-
-static void refuse(const char *option, const char *text)
-{
-    struct launch_options o;
-    struct errmsg msg;
-
-    assert_int_equal(parse(option, &o, &msg), ERR_INVALID);
-    assert_string_equal(msg.text, text);
-}
 
 static void a_role_is_any_printable_text_and_default_without(void **state)
 {
@@ -46,19 +13,20 @@ static void a_role_is_any_printable_text_and_default_without(void **state)
     struct launch_options o;
 
     (void)state;
-    accept("--max-restarts=0", &o);
+    ACCEPT(&o, "--max-restarts=0", "train.py");
     assert_string_equal(o.role, "default");
-    accept("--role=trainer é [x]", &o);
+    ACCEPT(&o, "--role=trainer é [x]", "train.py");
     assert_string_equal(o.role, "trainer é [x]");
-    accept("--role=", &o);
+    ACCEPT(&o, "--role=", "train.py");
     assert_string_equal(o.role, "");
-    accept(option, &o);
+    ACCEPT(&o, option, "train.py");
     assert_int_equal(strlen(o.role), 127);
-    refuse("--role=a\nb", "--role: may not have control characters");
-    refuse("--role=\x7f", "--role: may not have control characters");
-    refuse("--role=________________________________________________________________"
+    REFUSE("--role: may not have control characters", "--role=a\nb", "train.py");
+    REFUSE("--role: may not have control characters", "--role=\x7f", "train.py");
+    REFUSE("--role: is too long: at most 127 bytes",
+           "--role=________________________________________________________________"
            "________________________________________________________________",
-           "--role: is too long: at most 127 bytes");
+           "train.py");
 }
 
 static void a_binding_is_one_of_four_words(void **state)
@@ -72,15 +40,15 @@ static void a_binding_is_one_of_four_words(void **state)
     struct launch_options o;
 
     (void)state;
-    accept("--max-restarts=0", &o);
+    ACCEPT(&o, "--max-restarts=0", "train.py");
     assert_int_equal(o.numa_binding, NUMA_NONE);
     for (unsigned i = NUMA_NODE; i <= NUMA_CORE_COMPLEX; i++) {
-        accept(options[i], &o);
+        ACCEPT(&o, options[i], "train.py");
         assert_int_equal(o.numa_binding, i);
     }
-    refuse(
-        "--numa-binding=cores",
-        "--numa-binding: expects node, socket, exclusive or core-complex, not 'cores'");
+    REFUSE(
+        "--numa-binding: expects node, socket, exclusive or core-complex, not 'cores'",
+        "--numa-binding=cores", "train.py");
 }
 
 int main(void)
