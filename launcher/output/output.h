@@ -8,8 +8,9 @@
  * known (hello, 64 KiB, or the end), lines are buffered when the program's name says
  * engine. Files are written by a thread, so that a hung file system never holds the
  * loop; when that thread is behind, pipes are not read (back-pressure, not memory),
- * first those that have most to say. A long line (> 64 KiB) is passed on in parts; a
- * progress bar, which has no end, as it is drawn. Where our own stdout or stderr is a
+ * first those that have most to say. A line longer than 1 MiB is passed on in parts (one
+ * over 64 KiB, too, while all such take 32 MiB); a progress bar, which has no end, as it
+ * is drawn. Where our own stdout or stderr is a
  * terminal, what a foreign program has there, and is passed on without a prefix, is a
  * pseudo-terminal. Loop thread only. */
 

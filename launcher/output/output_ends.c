@@ -24,6 +24,7 @@ void ends_look_at_consoles(struct output *o)
         o->consoles[i].can_erase =
             o->is_terminal[i] && term && strcmp(term, "dumb") != 0;
     }
+    o->is_typed_to = isatty(STDIN_FILENO);
     o->console[0] = &o->consoles[0];
     o->console[1] = path_is_same_file(STDOUT_FILENO, STDERR_FILENO) ? &o->consoles[0]
                                                                     : &o->consoles[1];

@@ -2,6 +2,9 @@
 
 #include "launcher/output/output_slot.h"
 
+#include "launcher/output/prompt.h"
+
+#include "common/log.h"
 #include "common/str.h"
 
 #include <ctype.h>
@@ -138,6 +141,8 @@ void slot_begin(struct slot *s)
     s->prefix_size = 0;
     s->mode = MODE_UNDECIDED;
     s->has_refused = false;
+    s->is_at_prompt = false;
+    s->has_told_prompt = false;
     tail_clear(&s->tail);
     buf_init(&s->held, OUTPUT_HELD_MAX);
     for (size_t i = 0; i < 2; i++) {
@@ -159,18 +164,50 @@ void slot_begin(struct slot *s)
 void slot_pass_part(struct stream *st)
 {
     emit(st, (const char *)buf_bytes(&st->part), buf_len(&st->part));
+    if (st->part.capacity > OUTPUT_READ_MAX) {
+        buf_release(&st->part); /* few lines are so long */
+    }
     buf_clear(&st->part);
+}
+
+/* What all beginnings of long lines take. */
+static size_t size_of_long(const struct output *o)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < 2 * o->n_slots; i++) {
+        const struct slot *s = o->slots[i / 2];
+        size_t n = s ? buf_len(&s->streams[i % 2].part) : 0;
+
+        size += n > OUTPUT_READ_MAX ? n : 0;
+    }
+    return size;
+}
+
+/* Where others write, too, or whole lines are looked at; a file of its own needs no
+ * whole ones. */
+static bool may_keep(const struct stream *st, size_t size)
+{
+    size_t whole = buf_len(&st->part) + size;
+
+    if (whole <= OUTPUT_READ_MAX) {
+        return true;
+    }
+    return (st->route.to_console || lines_are_filtered(st)) &&
+           whole <= OUTPUT_LINE_MAX &&
+           size_of_long(st->slot->output) + whole <= OUTPUT_LINES_MAX;
 }
 
 /* Keeps the beginning of a line; one that has grown too long is passed on as it is. */
 static void keep_part(struct stream *st, const char *data, size_t size)
 {
-    if (buf_append(&st->part, data, size) < 0) {
+    int rv;
+
+    if (!may_keep(st, size)) {
         slot_pass_part(st);
-        if (buf_append(&st->part, data, size) < 0) {
-            emit(st, data, size);
-        }
     }
+    rv = buf_append(&st->part, data, size);
+    ASSERT(rv == 0); /* a read is never longer than a line may be */
 }
 
 /* A lone program's prompt must be seen though its line has no end: nobody else writes
@@ -180,6 +217,58 @@ static bool is_shown_at_once(const struct stream *st)
     const struct slot *s = st->slot;
 
     return s->mode == MODE_FOREIGN && s->output->n_open == 1 && !lines_are_filtered(st);
+}
+
+static bool is_another_at_prompt(const struct slot *self)
+{
+    const struct output *o = self->output;
+
+    for (size_t i = 0; i < o->n_slots; i++) {
+        if (o->slots[i] && o->slots[i] != self && o->slots[i]->is_at_prompt) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Once for a worker: before its prompt is shown, so that it stands last. */
+static void tell_prompt(struct stream *st, const char *prompt)
+{
+    struct slot *s = st->slot;
+    char text[256];
+
+    if (!st->route.to_console) {
+        (void)snprintf(text, sizeof(text),
+                       "rank %u waits at a prompt that the console does not show, %s: "
+                       "what is typed may go there (--console=%u shows it)",
+                       s->rank, prompt, s->rank);
+    } else if (is_another_at_prompt(s)) {
+        (void)snprintf(text, sizeof(text),
+                       "rank %u, too, waits at a prompt, %s: what is typed goes to "
+                       "whoever reads first",
+                       s->rank, prompt);
+    } else {
+        (void)snprintf(text, sizeof(text), "rank %u waits at a prompt, %s", s->rank,
+                       prompt);
+    }
+    log_info(text, "%s", "");
+    s->has_told_prompt = true;
+}
+
+/* Of the line that has no end yet. A lone rank whose prompt is seen needs no word. */
+static void look_for_prompt(struct stream *st)
+{
+    struct slot *s = st->slot;
+    const char *prompt =
+        s->output->is_typed_to
+            ? prompt_at_end((const char *)buf_bytes(&st->part), buf_len(&st->part))
+            : NULL;
+
+    s->is_at_prompt = prompt != NULL;
+    if (prompt && !s->has_told_prompt &&
+        (s->output->n_open > 1 || !st->route.to_console)) {
+        tell_prompt(st, prompt);
+    }
 }
 
 /* Whole lines; and a progress bar, which goes back by a carriage return instead of
@@ -199,6 +288,7 @@ void slot_take(struct stream *st, const char *data, size_t size)
         emit(st, data, whole);
     }
     keep_part(st, data + whole, size - whole);
+    look_for_prompt(st);
     st->is_bar = (st->is_bar && whole == 0) || memchr(data + whole, '\r', size - whole);
     if (st->is_bar || is_shown_at_once(st)) {
         slot_pass_part(st);

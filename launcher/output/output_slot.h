@@ -27,7 +27,9 @@
 #include <uv.h>
 
 enum {
-    OUTPUT_LINE_MAX = 64 * 1024, /* longer ones are passed on in parts */
+    OUTPUT_READ_MAX = 64 * 1024,
+    OUTPUT_LINE_MAX = 1024 * 1024, /* longer ones are passed on in parts; so are … */
+    OUTPUT_LINES_MAX = 32 * 1024 * 1024, /* … those over OUTPUT_READ_MAX beyond this */
     OUTPUT_HELD_MAX = 64 * 1024,
     OUTPUT_SEEN_MAX = 64,
     OUTPUT_QUEUE_MAX = 8 * 1024 * 1024, /* of each writer … */
@@ -66,10 +68,12 @@ struct slot {
     struct buf held;          /* UNDECIDED: u8 stream, u32 size, bytes; and so on */
     struct writer_file *file; /* ENGINE */
     bool has_refused;
-    uv_timer_t timer;  /* the bound on closing */
-    uint64_t progress; /* of the writers, when the timer was started */
-    unsigned n_waits;  /* how often it was started */
-    uint64_t marks[2]; /* FLUSHING: of the two writers */
+    bool is_at_prompt;    /* a debugger's: it waits for the user … */
+    bool has_told_prompt; /* … who was told */
+    uv_timer_t timer;     /* the bound on closing */
+    uint64_t progress;    /* of the writers, when the timer was started */
+    unsigned n_waits;     /* how often it was started */
+    uint64_t marks[2];    /* FLUSHING: of the two writers */
     struct closer closer;
     void (*on_closed)(void *arg);
     void *arg;
@@ -99,6 +103,7 @@ struct output {
     struct console consoles[2];
     struct console *console[2]; /* of stdout, of stderr: the same one where they are */
     bool is_terminal[2];        /* stdout, stderr */
+    bool is_typed_to;           /* stdin is a terminal, too: the workers' */
     uv_timer_t silence; /* runs while there is a part of a line on a pseudo-terminal */
     bool watches_size;
     uv_signal_t resized;
@@ -118,7 +123,7 @@ struct output {
     size_t n_seen;
     void (*on_stopped)(void *arg);
     void *arg;
-    char data[OUTPUT_LINE_MAX]; /* of one read */
+    char data[OUTPUT_READ_MAX]; /* of one read */
     char kept[PATH_MAX];        /* what was put somewhere last */
 };
 

@@ -16,7 +16,7 @@ enum { OUTPUT_RIG_BOUND_MS = 60000 };
 struct output_rig {
     uv_loop_t loop;
     struct output *output;
-    int out[8], err[8]; /* the worker's ends, by slot */
+    int out[40], err[40]; /* the worker's ends, by slot */
     unsigned n_closed;
     bool is_stopped;
 };

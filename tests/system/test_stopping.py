@@ -197,11 +197,11 @@ def terminal(bin_dir, tmp_path):
     """terminal(script, *arguments, nproc=1) runs a Python script by ctrun in a terminal."""
     opened = []
 
-    def run(script, *arguments, nproc=1):
+    def run(script, *arguments, nproc=1, options=()):
         path = tmp_path / "script.py"
         path.write_text(script)
         opened.append(Terminal([bin_dir / "ctrun", "--standalone", f"--nproc-per-node={nproc}",
-                                path, *arguments], {**os.environ, "TMPDIR": str(tmp_path)}))
+                                *options, path, *arguments], {**os.environ, "TMPDIR": str(tmp_path)}))
         return opened[-1]
 
     yield run
@@ -265,6 +265,18 @@ def test_terminal_is_as_it_was_after_a_worker_was_killed_at_a_prompt(terminal, w
     t = terminal("import os, signal, termios\n"
                  "mode = termios.tcgetattr(0)\n"
                  "mode[3] &= ~(termios.ECHO | termios.ICANON)\n"
+def test_prompt_of_a_rank_that_is_not_shown_is_told(terminal, wait_for):
+    """All ranks have the user's stdin: what is typed may go to one that nobody sees."""
+    t = terminal(f"import os, pdb, sys\n{OF_TORCH}\nprint('through', os.environ['RANK'])\n",
+                 nproc=2, options=["--console=0"])
+    wait_for(lambda: t.shows(b"rank 1 waits at a prompt that the console does not show, (Pdb)")
+             and t.shows(b"rank 0") or t.has_ended())
+    wait_for(lambda: t.shows(b"-> print('through'") or t.has_ended())
+    t.type(b"c\nc\n")
+    wait_for(t.has_ended)
+    assert t.status == 0 and t.seen.count(b"waits at a prompt") == 2, t.seen
+
+
                  "termios.tcsetattr(0, termios.TCSANOW, mode)\n"
                  "os.kill(os.getpid(), signal.SIGKILL)\n")
     before = termios.tcgetattr(t.fd)

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -373,39 +374,104 @@ static void grandchild_that_keeps_the_pipe_does_not_keep_the_slot(void **state)
     output_rig_run(held_pipe);
 }
 
-static void long_line(void)
+/* Two ranks write a line of that length at the same time; whether both are whole on the
+ * console. They are in the files. */
+static bool are_whole_lines(size_t line_size)
 {
-    enum { SIZE = 300000 };
     struct output_rig r;
-    char *data = mem_alloc(SIZE + 1);
+    size_t size = line_size + 1;
+    char *data[2];
     char *text;
-    size_t size;
-    pid_t pid;
+    size_t got;
+    bool are_whole;
 
-    memset(data, 'x', SIZE);
-    data[SIZE] = '\n';
     output_rig_open(&r, false, output_rig_path("logs"));
     output_rig_start(&r, 0, 0, 1);
-    output_rig_start(&r, 1, 1, 1); /* not alone: lines are put together */
-    pid = output_rig_fork();
-    if (pid == 0) {
-        CHECK(write(r.out[0], data, SIZE + 1) == SIZE + 1);
-        _exit(0);
+    output_rig_start(&r, 1, 1, 1);
+    for (int i = 0; i < 2; i++) {
+        data[i] = mem_alloc(size);
+        memset(data[i], 'a' + i, line_size);
+        data[i][line_size] = '\n';
+        if (output_rig_fork() == 0) {
+            CHECK(write(r.out[i], data[i], size) == (ssize_t)size);
+            _exit(0);
+        }
     }
-    output_rig_turn_until_size(&r, "console.out", SIZE + 1);
-    CHECK(waitpid(pid, NULL, 0) == pid);
+    output_rig_turn_until_size(&r, "console.out", 2 * size);
+    for (int i = 0; i < 2; i++) {
+        CHECK(wait(NULL) > 0);
+    }
     output_rig_end(&r, 0);
     output_rig_end(&r, 1);
-    text = output_rig_contents("logs/attempt_1/0/stdout.log", &size);
-    CHECK(size == SIZE + 1 && memcmp(text, data, size) == 0);
     CHECK(strlen(output_tail(r.output, 0)) == 8191);
     output_rig_close(&r);
+    text = output_rig_contents("logs/attempt_1/0/stdout.log", &got);
+    CHECK(got == size && memcmp(text, data[0], size) == 0);
+    text = output_rig_contents("logs/attempt_1/1/stdout.log", &got);
+    CHECK(got == size && memcmp(text, data[1], size) == 0);
+    text = output_rig_contents("console.out", &got);
+    are_whole = got == 2 * size &&
+                (memcmp(text, data[0], size) == 0 || memcmp(text, data[1], size) == 0);
+    return are_whole;
 }
 
-static void line_of_300_kilobytes_is_passed_on_in_parts(void **state)
+static void long_line(void)
+{
+    CHECK(are_whole_lines(1000000));
+}
+
+static void line_of_a_megabyte_is_whole_on_the_console(void **state)
 {
     (void)state;
     output_rig_run(long_line);
+}
+
+static void too_long_a_line(void)
+{
+    CHECK(!are_whole_lines(3000000));
+}
+
+static void line_of_3_megabytes_comes_in_parts_and_is_whole_in_its_file(void **state)
+{
+    (void)state;
+    output_rig_run(too_long_a_line);
+}
+
+/* 40 ranks begin a line, and go on with it: 37.5 MB in the end, of which 32 MiB may wait. */
+static void many_long_lines(void)
+{
+    enum { SIZE = 65536, RANKS = 40, PARTS = 15, MAY_WAIT = 32 * 1024 * 1024 };
+    static char data[SIZE];
+    struct output_rig r;
+
+    memset(data, 'x', SIZE);
+    output_rig_open(&r, false, NULL);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        output_rig_start(&r, i, i, 1);
+    }
+    for (int i = 0; i < PARTS * RANKS; i++) {
+        int fd = r.out[i % RANKS];
+        int waiting = 1;
+
+        CHECK(write(fd, data, SIZE) == SIZE);
+        while (waiting > 0) { /* until it is taken */
+            (void)uv_run(&r.loop, UV_RUN_NOWAIT);
+            CHECK(ioctl(fd, FIONREAD, &waiting) == 0);
+        }
+        CHECK((i + 1) * SIZE > MAY_WAIT || output_rig_file_size("console.out") == 0);
+    }
+    output_rig_turn_until_size(&r, "console.out", PARTS * RANKS * SIZE - MAY_WAIT);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        output_rig_end(&r, i);
+    }
+    output_rig_close(&r);
+    CHECK(output_rig_file_size("console.out") > PARTS * RANKS * SIZE);
+}
+
+static void beginnings_of_long_lines_wait_up_to_a_bound_for_all(void **state)
+{
+    (void)state;
+    output_rig_run(many_long_lines);
 }
 
 static void tails(void)
@@ -453,7 +519,9 @@ int main(void)
         CASE(console_that_is_gone_costs_nothing_but_its_lines),
         CASE(log_that_cannot_be_written_is_a_warning),
         CASE(grandchild_that_keeps_the_pipe_does_not_keep_the_slot),
-        CASE(line_of_300_kilobytes_is_passed_on_in_parts),
+        CASE(line_of_a_megabyte_is_whole_on_the_console),
+        CASE(line_of_3_megabytes_comes_in_parts_and_is_whole_in_its_file),
+        CASE(beginnings_of_long_lines_wait_up_to_a_bound_for_all),
         CASE(last_20_lines_are_kept),
     };
 
