@@ -83,6 +83,7 @@ struct supervisor {
     struct access access; /* of the relay at hand */
     struct placement placement;
     struct topology topology; /* of the last round; world_size 0: none */
+    uint32_t explained_world; /* see supervisor_explain_console */
     uint32_t failures;        /* of the job, as it was told then */
     uint64_t started_ms;
     struct wall_watch wall_watch;
@@ -115,6 +116,8 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round);
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal);
 void supervisor_on_resized(void *supervisor); /* our terminal, and so the workers' */
 void supervisor_on_keeper(struct supervisor *s);
+/* A line, where the options let nothing onto the console; once for each world. */
+void supervisor_explain_console(struct supervisor *s, uint32_t n_world);
 void supervisor_report_failed_spawns(struct supervisor *s);
 void supervisor_close_workers(struct supervisor *s);
 /* So that it goes where ctrun is killed, unless a folder is in it. */

@@ -176,6 +176,9 @@ int supervisor_dry_run(struct launch_options *options, char *const *env)
     rv = supervisor_resolve(s, 0, &msg);
     access = supervisor_access(s, "127.0.0.1");
     access_make(&access, &s->access);
+    if (rv == 0) {
+        supervisor_explain_console(s, options->max_nodes * s->nproc);
+    }
     rv = rv < 0 ? rv : print_all(s, &msg);
     if (rv < 0) {
         log_error(msg.text, "%s", "");

@@ -300,6 +300,18 @@ static void spawn_one(struct slot *slot, const struct agent_round *round)
     }
 }
 
+void supervisor_explain_console(struct supervisor *s, uint32_t n_world)
+{
+    struct redirects_ranks ranks = {n_world, s->nproc};
+    char text[256];
+
+    if (n_world != s->explained_world &&
+        redirects_explain(&s->options->redirects, &ranks, text, sizeof(text))) {
+        log_info(text, "%s", "");
+    }
+    s->explained_world = n_world;
+}
+
 void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
 {
     struct errmsg msg = {0};
@@ -310,6 +322,7 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
         log_error(msg.text, "%s", ""); /* the workers will say that nobody answers */
     }
     s->topology = round->topology;
+    supervisor_explain_console(s, s->topology.world_size);
     s->failures = round->failures;
     s->has_first_failed = false;
     s->n_forced = 0;

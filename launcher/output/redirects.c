@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_RANK = 9999999 };
@@ -65,8 +66,9 @@ static bool read_mask(const char *text, uint32_t local_rank, unsigned *ret)
     return true;
 }
 
-/* False: the text is no list of ranks. */
-static bool read_ranks(const char *text, uint32_t rank, bool *ret_has)
+/* Whether some rank from `low` to `high` is listed. False: the text is no list of
+ * ranks. */
+static bool read_ranks(const char *text, uint32_t low, uint32_t high, bool *ret_has)
 {
     const char *at = text;
     bool goes_on = true;
@@ -86,7 +88,7 @@ static bool read_ranks(const char *text, uint32_t rank, bool *ret_has)
         if (last < first) {
             return false;
         }
-        *ret_has = *ret_has || (rank >= first && rank <= last);
+        *ret_has = *ret_has || (high >= first && low <= last);
         goes_on = take(&at, ',');
     }
     return *at == '\0';
@@ -109,7 +111,7 @@ int redirects_check_ranks(const char *text, struct errmsg *msg)
 {
     bool has;
 
-    if (!read_ranks(text, 0, &has)) {
+    if (!read_ranks(text, 0, 0, &has)) {
         return errmsg_set(msg, ERR_INVALID,
                           "expects ranks as 0,2 or 0-3,8; not '%.80s'", text);
     }
@@ -121,7 +123,7 @@ int redirects_check_console(const char *text, struct errmsg *msg)
     bool has;
 
     if (strcmp(text, "all") != 0 && strcmp(text, "none") != 0 &&
-        !read_ranks(text, 0, &has)) {
+        !read_ranks(text, 0, 0, &has)) {
         return errmsg_set(msg, ERR_INVALID,
                           "expects all, none, or ranks as 0,2 or 0-3,8; not '%.80s'",
                           text);
@@ -139,13 +141,18 @@ static bool is_masked(const char *text, const struct redirects_stream *stream)
     return (mask >> stream->number & 1U) != 0;
 }
 
-static bool is_listed(const char *text, uint32_t rank)
+static bool is_any_listed(const char *text, uint32_t low, uint32_t high)
 {
     bool has = true;
-    bool is_valid = !text || read_ranks(text, rank, &has);
+    bool is_valid = !text || read_ranks(text, low, high, &has);
 
     ASSERT(is_valid);
     return has;
+}
+
+static bool is_listed(const char *text, uint32_t rank)
+{
+    return is_any_listed(text, rank, rank);
 }
 
 static bool is_on_console(const struct redirects *r,
@@ -155,6 +162,34 @@ static bool is_on_console(const struct redirects *r,
         return true;
     }
     return strcmp(r->console, "none") != 0 && is_listed(r->console, stream->rank);
+}
+
+bool redirects_explain(const struct redirects *r, const struct redirects_ranks *ranks,
+                       char *ret, size_t size)
+{
+    bool is_list =
+        r->console && strcmp(r->console, "all") != 0 && strcmp(r->console, "none") != 0;
+    const struct {
+        const char *option, *list, *kind;
+        uint32_t n;
+    } all[] = {
+        {"--console", is_list ? r->console : NULL, "the job's ranks", ranks->n_world},
+        {"--ranks-filter", r->ranks, "the job's ranks", ranks->n_world},
+        {"--local-ranks-filter", r->local_ranks, "the local ranks here",
+         ranks->n_local},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (!is_any_listed(all[i].list, 0, all[i].n - 1)) {
+            (void)snprintf(ret, size,
+                           "%s=%.80s names none of %s, which are 0 to %u: nothing that "
+                           "the workers say is shown%s",
+                           all[i].option, all[i].list, all[i].kind, all[i].n - 1,
+                           r->has_no_files ? "" : " (their files have it)");
+            return true;
+        }
+    }
+    return false;
 }
 
 struct redirects_route redirects_route(const struct redirects *r,

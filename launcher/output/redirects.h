@@ -19,6 +19,7 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The options' values, as the checks below have accepted them: borrowed, NULL where an
@@ -46,6 +47,14 @@ struct redirects_route {
 int redirects_check_mask(const char *text, struct errmsg *msg) MUST_CHECK;
 int redirects_check_ranks(const char *text, struct errmsg *msg) MUST_CHECK;
 int redirects_check_console(const char *text, struct errmsg *msg) MUST_CHECK;
+
+/* Where a list names no rank that there is, so that the console stays empty: a line that
+ * says so, for whoever wonders. */
+struct redirects_ranks {
+    uint32_t n_world, n_local;
+};
+bool redirects_explain(const struct redirects *r, const struct redirects_ranks *ranks,
+                       char *ret, size_t size);
 
 struct redirects_route redirects_route(const struct redirects *r,
                                        const struct redirects_stream *stream);

@@ -166,6 +166,50 @@ static void lists_of_ranks_are_checked(void **state)
                         "expects all, none, or ranks as 0,2 or 0-3,8; not '1-'");
 }
 
+static const char *explain(const struct redirects *r, uint32_t n_world,
+                           uint32_t n_local)
+{
+    struct redirects_ranks ranks = {n_world, n_local};
+    static char text[256];
+
+    return redirects_explain(r, &ranks, text, sizeof(text)) ? text : "";
+}
+
+static void list_that_names_no_rank_there_is_is_explained(void **state)
+{
+    const struct redirects console = {.console = "9"};
+    const struct redirects no_files = {.ranks = "4-5,8", .has_no_files = true};
+    const struct redirects local = {.local_ranks = "2"};
+
+    (void)state;
+    assert_string_equal(explain(&console, 1, 1),
+                        "--console=9 names none of the job's ranks, which are 0 to 0: "
+                        "nothing that the workers say is shown (their files have it)");
+    assert_string_equal(explain(&console, 10, 1), "");
+    assert_string_equal(
+        explain(&no_files, 4, 2),
+        "--ranks-filter=4-5,8 names none of the job's ranks, which are 0 "
+        "to 3: nothing that the workers say is shown");
+    assert_string_equal(explain(&no_files, 5, 2), "");
+    assert_string_equal(
+        explain(&local, 8, 2),
+        "--local-ranks-filter=2 names none of the local ranks here, which "
+        "are 0 to 1: nothing that the workers say is shown (their files "
+        "have it)");
+}
+
+static void console_that_is_to_be_empty_needs_no_word(void **state)
+{
+    const struct redirects none = {.console = "none"};
+    const struct redirects all = {.console = "all"};
+    const struct redirects nothing = {.console = NULL};
+
+    (void)state;
+    assert_string_equal(explain(&none, 1, 1), "");
+    assert_string_equal(explain(&all, 1, 1), "");
+    assert_string_equal(explain(&nothing, 1, 1), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +223,8 @@ int main(void)
         cmocka_unit_test(engine_speaks_from_rank_0_until_somebody_says_otherwise),
         cmocka_unit_test(masks_are_checked),
         cmocka_unit_test(lists_of_ranks_are_checked),
+        cmocka_unit_test(list_that_names_no_rank_there_is_is_explained),
+        cmocka_unit_test(console_that_is_to_be_empty_needs_no_word),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
