@@ -339,7 +339,8 @@ static int check_limits(uint32_t nproc, struct errmsg *msg)
 int supervisor_resolve(struct supervisor *s, uint32_t random, struct errmsg *msg)
 {
     /* NOLINTBEGIN(concurrency-mt-unsafe): nobody sets the environment */
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    struct device_list visible = device_list_choose(getenv("CUDA_VISIBLE_DEVICES"),
+                                                    getenv("HIP_VISIBLE_DEVICES"));
     const char *python = getenv("PYTHON_EXEC");
     const char *path = getenv("PATH");
     /* NOLINTEND(concurrency-mt-unsafe) */
@@ -368,7 +369,7 @@ int supervisor_resolve(struct supervisor *s, uint32_t random, struct errmsg *msg
              ? 0
              : local_addr_resolve(s->options->local_addr, s->options->max_nodes > 1,
                                   s->local_addr, sizeof(s->local_addr), msg);
-    rv = rv < 0 ? rv : devices_count(s->options, visible, &s->nproc, msg);
+    rv = rv < 0 ? rv : devices_count(s->options, &visible, &s->nproc, msg);
     rv = rv < 0 ? rv : check_limits(s->nproc, msg);
     rv = rv < 0 ? rv
                 : placement_make(s->options, s->is_engine, s->nproc, "", &s->placement,

@@ -94,8 +94,10 @@ static void put_head(const struct supervisor *s, struct buf *out)
 static int put_worker(struct supervisor *s, const struct slot *slot, struct buf *out,
                       struct errmsg *msg)
 {
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    /* NOLINTBEGIN(concurrency-mt-unsafe): nobody sets the environment */
+    struct device_list visible = device_list_choose(getenv("CUDA_VISIBLE_DEVICES"),
+                                                    getenv("HIP_VISIBLE_DEVICES"));
+    /* NOLINTEND(concurrency-mt-unsafe) */
     struct agent_round round = make_round(s);
     const struct msg_node nobody = {.addr = ""}; /* group rank 0's is not known yet */
     struct access_master master = access_master(&s->access, &nobody, 0);
@@ -114,7 +116,7 @@ static int put_worker(struct supervisor *s, const struct slot *slot, struct buf 
     values.timer_file = supervisor_timers_are_on() ? "" : NULL;
     env = worker_env_own(s->env, &values);
     cpus = placement_format_cpus(&s->placement, slot->number);
-    devices_name(visible, slot->number, device, sizeof(device));
+    devices_name(&visible, slot->number, device, sizeof(device));
     worker.rank = is_rank_known(s)
                       ? (int64_t)round.topology.first_rank + (int64_t)slot->number
                       : -1;

@@ -1,9 +1,9 @@
 #ifndef LAUNCHER_PLACE_DEVICE_LIST_H
 #define LAUNCHER_PLACE_DEVICE_LIST_H
 
-/* PURE. The variables that list devices. --virtual-local-rank: every worker sees one device, its own, as number 0. Which
- * one it is, CUDA_VISIBLE_DEVICES or, where that is not empty, HIP_VISIBLE_DEVICES says:
- * its entry of the local rank's number. */
+/* PURE. The variables that list devices: CUDA_VISIBLE_DEVICES or, where that is not
+ * empty, HIP_VISIBLE_DEVICES. --virtual-local-rank: every worker sees one device, its
+ * own, as number 0: the list's entry of the local rank's number. */
 
 #include "common/err.h"
 

@@ -39,12 +39,26 @@ static void visible_devices_count_up_to_the_first_bad_one(void **state)
         {" ", 0},
         {"0, -1", 1},
         {" 0 ,\t1", 2},
+        {"0,0", 0}, /* as CUDA has it, and PyTorch */
+        {"3,1,03", 0},
+        {"GPU-1,GPU-2,GPU-1", 0},
+        {"GPU-1,GPU-10", 2},
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         assert_int_equal(devices_count_visible(cases[i].text), cases[i].n);
     }
+}
+
+static const struct device_list unset = {"CUDA_VISIBLE_DEVICES", NULL};
+
+static int count(const struct launch_options *o, const char *visible, uint32_t *ret,
+                 struct errmsg *msg)
+{
+    const struct device_list list = {"HIP_VISIBLE_DEVICES", visible};
+
+    return devices_count(o, &list, ret, msg);
 }
 
 /* The affinity mask counts, not the machine. */
@@ -62,7 +76,7 @@ static void one_cpu_is_allowed(void)
     CPU_ZERO(&set);
     CPU_SET((size_t)last, &set);
     CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
-    CHECK(devices_count(&o, NULL, &n, NULL) == 0);
+    CHECK(devices_count(&o, &unset, &n, NULL) == 0);
     CHECK(n == 1);
 }
 
@@ -73,18 +87,18 @@ static void nproc_words_become_numbers(void **state)
     uint32_t n = 0;
 
     (void)state;
-    assert_int_equal(devices_count(&o, NULL, &n, &msg), 0);
+    assert_int_equal(devices_count(&o, &unset, &n, &msg), 0);
     assert_int_equal(n, 5);
     o.nproc_kind = NPROC_GPU;
-    assert_int_equal(devices_count(&o, "0,1", &n, &msg), 0);
+    assert_int_equal(count(&o, "0,1", &n, &msg), 0);
     assert_int_equal(n, 2);
-    assert_int_equal(devices_count(&o, "", &n, &msg), ERR_INVALID);
-    assert_non_null(strstr(msg.text, "no GPU"));
+    assert_int_equal(count(&o, "", &n, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "HIP_VISIBLE_DEVICES= hides them all"));
     o.nproc_kind = NPROC_AUTO;
-    assert_int_equal(devices_count(&o, "", &n, &msg), 0);
+    assert_int_equal(count(&o, "", &n, &msg), 0);
     assert_true(n >= 1); /* its CPUs */
     o.nproc_kind = NPROC_CPU;
-    assert_int_equal(devices_count(&o, "0", &n, &msg), 0);
+    assert_int_equal(count(&o, "0", &n, &msg), 0);
     assert_true(n >= 1);
     child_run(one_cpu_is_allowed);
 }
