@@ -62,6 +62,13 @@ static void on_impossible(void *arg, const char *text)
     agent_cannot_connect(s->agent, text, clock_ms());
 }
 
+static void on_moved(void *arg, const char *endpoint)
+{
+    struct supervisor *s = arg;
+
+    (void)snprintf(s->endpoint, sizeof(s->endpoint), "%s", endpoint);
+}
+
 static int on_message(void *arg, const struct msg *m)
 {
     const struct supervisor *s = arg;
@@ -261,6 +268,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .on_impossible = on_impossible,
         .on_message = on_message,
         .on_disconnected = on_disconnected,
+        .on_moved = on_moved,
         .on_store = on_store,
         .on_pause = on_pause,
     };

@@ -300,6 +300,7 @@ static int serve(struct rdzv_client *c, const char *addr, int port)
     }
     if (rv < 0) {
         (void)snprintf(c->trouble, sizeof(c->trouble), "%.255s", msg.text);
+        c->is_impossible = rv == -EMFILE || rv == -ENFILE;
     }
     return rv;
 }
@@ -357,6 +358,10 @@ static int serve_own_address(struct rdzv_client *c, const struct sockaddr *ours)
         c->config.standalone = true;
         c->taken[0] = '\0';
         rv = serve_alone(c);
+        if (rv == 0) {
+            (void)snprintf(addr, sizeof(addr), "127.0.0.1:%d", embed_port(c->embed));
+            c->config.on_moved(c->config.arg, addr);
+        }
     }
     return rv;
 }

@@ -38,6 +38,8 @@ struct rdzv_client_config {
     void (*on_failed)(void *arg, const char *text);
     void (*on_port_taken)(void *arg, const char *text, const char *taken);
     void (*on_impossible)(void *arg, const char *text);
+    /* Another job has the endpoint: this one is at another, of this host alone. */
+    void (*on_moved)(void *arg, const char *endpoint);
     int (*on_message)(void *arg, const struct msg *m); /* < 0: drop the connection */
     void (*on_disconnected)(void *arg, enum agent_loss loss);
     void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
