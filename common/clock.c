@@ -23,6 +23,11 @@ uint64_t clock_ms(void)
     return clock_us() / 1000;
 }
 
+uint64_t clock_boot_ms(void)
+{
+    return read_us(CLOCK_BOOTTIME) / 1000;
+}
+
 uint64_t clock_wall_ms(void)
 {
     return read_us(CLOCK_REALTIME) / 1000;

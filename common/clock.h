@@ -7,6 +7,7 @@
 
 uint64_t clock_ms(void);
 uint64_t clock_us(void);
+uint64_t clock_boot_ms(void); /* since the machine was started, its sleep included */
 uint64_t clock_wall_ms(void); /* Unix time; for people and file names only */
 
 #endif

@@ -493,6 +493,7 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
         (void)snprintf(s->trouble, sizeof(s->trouble), "%s", msg.text);
         log_folder_end(&s->logs, true);
     } else {
+        supervisor_timers_abandon(s);
         run(s);
     }
     supervisor_leave_error(s);

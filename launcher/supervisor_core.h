@@ -139,3 +139,4 @@ void supervisor_timers_clear(struct supervisor *s);
 void supervisor_timers_forget(struct supervisor *s, pid_t pid);
 
 #endif
+void supervisor_timers_abandon(struct supervisor *s); /* nothing has started */

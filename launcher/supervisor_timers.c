@@ -48,11 +48,25 @@ static struct slot *slot_of(const struct supervisor *s, pid_t pid)
     return NULL;
 }
 
+static uint64_t age_of(const struct timer *timer)
+{
+    uint64_t now_ms = clock_ms();
+
+    return now_ms - MIN(now_ms, timer->since_ms);
+}
+
+/* Not another that has its number by now. */
+static bool is_there(void *arg, const struct timer *timer)
+{
+    (void)arg;
+    return keeper_has_age(timer->pid, age_of(timer));
+}
+
 static void expire(struct supervisor_timers *t, const struct timer *timer)
 {
     struct supervisor *s = t->supervisor;
     struct slot *slot = slot_of(s, timer->pid);
-    int rv = keeper_signal(s->keeper, timer->pid, timer->signal);
+    int rv = keeper_signal(s->keeper, timer->pid, age_of(timer), timer->signal);
     char *scope = report_escape(timer->scope);
     char name[SIGNALS_NAME_MAX];
     char text[512];
@@ -82,6 +96,9 @@ static void read_fifo(struct supervisor_timers *t)
 
     if (n <= 0) {
         return; /* EAGAIN: it is empty */
+    }
+    if (timers_are_many(&t->timers)) { /* the children of workers end unseen */
+        timers_prune(&t->timers, is_there, t);
     }
     timers_feed(&t->timers, t->bytes, (size_t)n, clock_wall_ms(), clock_ms());
     trouble = timers_trouble(&t->timers);
@@ -271,6 +288,13 @@ void supervisor_timers_close(struct supervisor *s)
     t->n_open = 2;
     uv_close((uv_handle_t *)&t->poll, on_closed);
     uv_close((uv_handle_t *)&t->timer, on_closed);
+}
+
+void supervisor_timers_abandon(struct supervisor *s)
+{
+    if (s->timers) {
+        (void)unlink(s->timers->path); /* the process ends with the rest */
+    }
 }
 
 const char *supervisor_timers_path(const struct supervisor *s)

@@ -32,6 +32,21 @@ static void drop(struct timers *t, size_t i)
     t->all[i] = t->all[--t->n];
 }
 
+bool timers_are_many(const struct timers *t)
+{
+    return t->n > TIMERS_MAX / 2;
+}
+
+void timers_prune(struct timers *t, bool (*is_there)(void *arg, const struct timer *),
+                  void *arg)
+{
+    for (size_t i = t->n; i-- > 0;) {
+        if (!is_there(arg, &t->all[i])) {
+            drop(t, i);
+        }
+    }
+}
+
 void timers_forget(struct timers *t, int32_t pid)
 {
     for (size_t i = t->n; i-- > 0;) {
@@ -96,6 +111,7 @@ static bool take_request(struct timers *t, const json_t *root, uint64_t wall_ms,
     }
     if (json_number_value(time) >= 0 && timer.signal != 0) {
         timer.deadline_ms = deadline_of(json_number_value(time), wall_ms, now_ms);
+        timer.since_ms = now_ms;
         put(t, &timer);
     }
     return true;

@@ -25,6 +25,7 @@ struct timer {
     int32_t pid;
     int32_t signal;       /* 1 … 64 */
     uint64_t deadline_ms; /* monotonic */
+    uint64_t since_ms;    /* … when it came: its process was there */
     char scope[TIMERS_SCOPE_MAX];
 };
 
@@ -47,6 +48,13 @@ void timers_clear(struct timers *t); /* as at the start of a generation */
  * (monotonic) are the same moment: clocks that are set later change nothing. */
 void timers_feed(struct timers *t, const char *data, size_t size, uint64_t wall_ms,
                  uint64_t now_ms);
+
+/* Whether there is hardly room for more: then it is time to prune. */
+bool timers_are_many(const struct timers *t);
+
+/* Forgets those whose process is not there any more. */
+void timers_prune(struct timers *t, bool (*is_there)(void *arg, const struct timer *),
+                  void *arg);
 
 /* The process has ended. */
 void timers_forget(struct timers *t, int32_t pid);

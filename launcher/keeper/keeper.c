@@ -248,7 +248,7 @@ static bool is_below(pid_t pid, pid_t ancestor)
 
 /* The descriptor first: then it is this process that is looked at, or nobody is sent
  * anything. */
-int keeper_signal(const struct keeper *k, pid_t pid, int signal)
+int keeper_signal(const struct keeper *k, pid_t pid, uint64_t age_ms, int signal)
 {
     int fd = pidfd_open(pid, 0);
     int rv = 0;
@@ -256,7 +256,7 @@ int keeper_signal(const struct keeper *k, pid_t pid, int signal)
     if (fd < 0) {
         return -errno;
     }
-    if (!is_below(pid, k->pid)) {
+    if (!is_below(pid, k->pid) || !keeper_has_age(pid, age_ms)) {
         rv = ERR_MISSING;
     } else if (pidfd_send_signal(fd, signal, NULL, 0) < 0) {
         rv = -errno;

@@ -27,6 +27,7 @@
 
 #include <stdint.h>
 #include <sys/types.h>
+#include <stdbool.h>
 
 struct keeper {
     int fd;    /* agent's end, non-blocking */
@@ -67,9 +68,14 @@ int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn,
  * comes before finds the dispositions that ctrun was started with. */
 int keeper_kill(struct keeper *k, uint32_t id, int signal) MUST_CHECK;
 
-/* To one process, if it is a worker or descends from one. ERR_MISSING: it does not;
- * -errno: not sent. */
-int keeper_signal(const struct keeper *k, pid_t pid, int signal) MUST_CHECK;
+/* To one process, if it is a worker or descends from one, and has been there for so long:
+ * else it may be another that has its number by now. ERR_MISSING: it does not, or has
+ * not; -errno: not sent. */
+int keeper_signal(const struct keeper *k, pid_t pid, uint64_t age_ms,
+                  int signal) MUST_CHECK;
+
+/* Whether the process is there, and has been for so long. */
+bool keeper_has_age(pid_t pid, uint64_t age_ms);
 
 /* At its end the keeper removes this folder of ours, as private_dir_remove does; of at
  * most KEEPER_FOLDERS. */

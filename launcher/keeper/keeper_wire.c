@@ -2,6 +2,7 @@
 
 #include "launcher/keeper/keeper.h"
 
+#include "common/clock.h"
 #include "common/err.h"
 
 #include <dirent.h>
@@ -77,12 +78,13 @@ int keeper_recv(int fd, void *data, size_t size, int fds[KEEPER_MAX_FDS])
     return (size_t)n == size ? 0 : ERR_CLOSED;
 }
 
-/* The fourth field of /proc/<pid>/stat, behind the name in parentheses; 0 when it is
+enum { STAT_MAX = 512 };
+
+/* Of /proc/<pid>/stat what is behind the name in parentheses: ") S 1 …"; NULL when it is
  * gone. */
-pid_t keeper_parent_of(pid_t pid)
+static const char *read_stat(pid_t pid, char text[STAT_MAX])
 {
     char path[64];
-    char text[512];
     const char *end;
     ssize_t n;
     int fd;
@@ -90,16 +92,54 @@ pid_t keeper_parent_of(pid_t pid)
     (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return 0;
+        return NULL;
     }
-    n = read(fd, text, sizeof(text) - 1);
+    n = read(fd, text, STAT_MAX - 1);
     (void)close(fd); /* only read */
     if (n <= 0) {
-        return 0;
+        return NULL;
     }
     text[n] = '\0';
     end = strrchr(text, ')');
-    return end && strlen(end) > 4 ? (pid_t)strtol(end + 4, NULL, 10) : 0;
+    return end && strlen(end) > 4 ? end : NULL;
+}
+
+pid_t keeper_parent_of(pid_t pid)
+{
+    char text[STAT_MAX];
+    const char *end = read_stat(pid, text);
+
+    return end ? (pid_t)strtol(end + 4, NULL, 10) : 0;
+}
+
+char keeper_state_of(pid_t pid)
+{
+    char text[STAT_MAX];
+    const char *end = read_stat(pid, text);
+
+    return end ? end[2] : '?';
+}
+
+enum { FIELD_STATE = 3, FIELD_START = 22, SLACK_MS = 2 };
+
+/* The kernel has the start in ticks since the boot, cut off: seen so, a process is rather
+ * too old. */
+bool keeper_has_age(pid_t pid, uint64_t age_ms)
+{
+    char text[STAT_MAX];
+    const char *at = read_stat(pid, text);
+    uint64_t now_ms = clock_boot_ms();
+    double start_ms;
+
+    for (int field = FIELD_STATE - 1; at && field < FIELD_START; field++) {
+        at = strchr(at, ' ');
+        at += at != NULL;
+    }
+    if (!at) {
+        return false;
+    }
+    start_ms = (double)strtoull(at, NULL, 10) * 1000 / (double)sysconf(_SC_CLK_TCK);
+    return (double)now_ms + SLACK_MS >= start_ms + (double)age_ms;
 }
 
 /* For kernels without /proc/…/children, and for processes with threads. */

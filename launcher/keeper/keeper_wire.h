@@ -32,6 +32,7 @@ enum keeper_request_type {
     KEEPER_REQUEST_SPAWN = 1,
     KEEPER_REQUEST_KILL,
     KEEPER_REQUEST_FOLDER, /* its path is the one text of the memfd's argv */
+    KEEPER_REQUEST_ALIVE,
 };
 
 struct keeper_request {
@@ -84,6 +85,7 @@ struct keeper_child {
 _Noreturn void keeper_child_run(struct keeper_child *child);
 
 pid_t keeper_parent_of(pid_t pid); /* 0: gone */
+char keeper_state_of(pid_t pid);   /* '?': gone */
 
 /* Calls `visit` for every child process of this one, zombies too: those of its main
  * thread, or of all threads. */

@@ -31,8 +31,8 @@ def run(start, bin_dir, tmp_path):
     tmp = tmp_path / "tmp"
     tmp.mkdir()
 
-    def begin(script, *options, env=None):
-        return start(bin_dir / "ctrun", "--standalone", *options, "--no-python", sys.executable,
+    def begin(script, *options, env=None, prefix=()):
+        return start(*prefix, bin_dir / "ctrun", "--standalone", *options, "--no-python", sys.executable,
                      "-u", "-c", CLIENT + script, tmp_path,
                      env={**os.environ, "TMPDIR": str(tmp), "TORCHELASTIC_ENABLE_FILE_TIMER": "1",
                           **(env or {})})
@@ -103,12 +103,10 @@ def test_hostile_writer_costs_nothing(run, start, tmp_path):
                 "    os.write(fd, json.dumps({'pid': pid, 'scope_id': 'x', 'expiration_time': 1,"
                 " 'signal': 9}).encode() + b'\\n')\n"
                 "os.write(fd, b'{' * 300000 + b'\\n')\n"
-                "for i in range(2100):\n"
-                "    os.write(fd, json.dumps({'pid': 10**9 + i, 'scope_id': 'x',"
-                " 'expiration_time': 9e9, 'signal': 9}).encode() + b'\\n')\n"
-                "for i in range(2100):\n"
-                "    os.write(fd, json.dumps({'pid': 10**9 + i, 'scope_id': 'x',"
-                " 'expiration_time': -1, 'signal': 9}).encode() + b'\\n')\n"
+                "for at in (9e9, -1):\n"
+                "    for i in range(2100):\n"
+                "        os.write(fd, json.dumps({'pid': os.getpid(), 'scope_id': f'x{i}',"
+                " 'expiration_time': at, 'signal': 9}).encode() + b'\\n')\n"
                 "acquire('own', 0.001, signal.SIGUSR1)\n"
                 "time.sleep(600)\n" % stranger.pid)
     assert ctrun.wait() == 0, ctrun.err()
@@ -116,6 +114,36 @@ def test_hostile_writer_costs_nothing(run, start, tmp_path):
     assert ctrun.err().count("no request of torch's file timers") == 1
     assert ctrun.err().count("more file timers at once") == 1
     stranger.kill_group()
+
+
+def test_timers_of_children_that_have_ended_make_room(run):
+    """Their ends are seen by nobody but the worker: data loaders come and go all day."""
+    ctrun = run("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+                "gone = os.fork()\n"
+                "if gone == 0:\n"
+                "    os._exit(0)\n"
+                "os.waitpid(gone, 0)\n"
+                "fd = os.open(os.environ['TORCHELASTIC_TIMER_FILE'], os.O_WRONLY)\n"
+                "for i in range(2100):\n"
+                "    os.write(fd, json.dumps({'pid': gone, 'scope_id': f'x{i}',"
+                " 'expiration_time': 9e9, 'signal': 9}).encode() + b'\\n')\n"
+                "acquire('own', 0.001, signal.SIGUSR1)\n"
+                "time.sleep(600)\n")
+    assert ctrun.wait() == 0, ctrun.err()
+    assert "more file timers at once" not in ctrun.err()
+
+
+def test_path_that_is_given_is_left_by_a_start_that_fails(run, tmp_path):
+    """For want of descriptors."""
+    path = tmp_path / "given"
+    said = ""
+    for n in (8, 9, 10):
+        hold = (f"for i in {{3..66}}; do eval exec $i'</dev/null'; done; ulimit -n {64 + n}; exec \"$@\"")
+        ctrun = run("pass\n", env={"TORCHELASTIC_TIMER_FILE": str(path)}, prefix=("bash", "-c", hold, "bash"))
+        assert ctrun.wait(60) == 2
+        said += ctrun.err()
+        assert not path.exists(), said
+    assert "event loop: " in said, said
 
 
 @pytest.mark.parametrize("there, code", [(None, 0), ("stale", 0), ("file", 2)])

@@ -207,6 +207,32 @@ static void more_timers_than_are_kept_are_told_once(void **state)
     timers_release(&t);
 }
 
+static bool is_odd(void *n_asked, const struct timer *timer)
+{
+    ++*(int *)n_asked;
+    return timer->pid % 2 == 1;
+}
+
+static void timers_of_processes_that_are_gone_make_room_for_others(void **state)
+{
+    struct timers t;
+    int n_asked = 0;
+
+    (void)state;
+    timers_init(&t);
+    for (int i = 1; i <= TIMERS_MAX / 2; i++) {
+        ask(&t, i, "a", 10, 9);
+    }
+    assert_false(timers_are_many(&t));
+    ask(&t, 9999, "a", 10, 9);
+    assert_true(timers_are_many(&t));
+    assert_true(t.all[0].since_ms == NOW_MS);
+    timers_prune(&t, is_odd, &n_asked);
+    assert_int_equal(n_asked, TIMERS_MAX / 2 + 1);
+    assert_int_equal(t.n, TIMERS_MAX / 4 + 1);
+    timers_release(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +245,7 @@ int main(void)
         cmocka_unit_test(
             lines_are_whole_however_they_are_cut_and_too_long_ones_are_none),
         cmocka_unit_test(more_timers_than_are_kept_are_told_once),
+        cmocka_unit_test(timers_of_processes_that_are_gone_make_room_for_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
