@@ -459,7 +459,7 @@ void agent_keeper_lost(struct agent *a, uint64_t now_ms)
         "the keeper, the parent of this node's workers, was killed, and they with it: "
         "this node leaves the job");
     a->config.actions.disconnect(a->config.actions.arg);
-    agent_finish(a, EXIT_NODE_LOST);
+    agent_finish(a, a->leaving ? EXIT_SIGNAL + a->leaving : EXIT_NODE_LOST);
 }
 
 /* --- time --- */

@@ -191,6 +191,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     rdzv_client_stop(s->client, lingers ? LINGER_MS : 0, on_client_stopped, s);
     output_stop(s->output, on_output_stopped, s);
     uv_close((uv_handle_t *)&s->keeper_poll, NULL);
+    uv_close((uv_handle_t *)&s->keeper_timer, NULL);
     uv_close((uv_handle_t *)&s->prepare, NULL);
     uv_close((uv_handle_t *)&s->timer, NULL);
     for (unsigned i = 0; i < s->n_signals; i++) {
@@ -211,6 +212,7 @@ static int open_handles(struct supervisor *s, struct errmsg *msg)
     s->keeper_poll.data = s;
     rv = rv < 0 ? rv : uv_prepare_start(&s->prepare, on_prepare);
     rv = rv < 0 ? rv : uv_poll_start(&s->keeper_poll, UV_READABLE, on_keeper);
+    rv = rv < 0 ? rv : supervisor_watch_keeper(s);
     rv = rv < 0 ? rv : supervisor_watch_signals(s);
     rv = rv < 0 ? rv : supervisor_timers_start(s);
     return rv < 0 ? errmsg_set(msg, rv, "event loop: %s", err_text(rv)) : 0;
@@ -266,9 +268,9 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .on_failed = on_connect_failed,
         .on_port_taken = on_port_taken,
         .on_impossible = on_impossible,
+        .on_moved = on_moved,
         .on_message = on_message,
         .on_disconnected = on_disconnected,
-        .on_moved = on_moved,
         .on_store = on_store,
         .on_pause = on_pause,
     };
@@ -491,9 +493,9 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     if (rv < 0) {
         log_error(msg.text, "%s", "");
         (void)snprintf(s->trouble, sizeof(s->trouble), "%s", msg.text);
+        supervisor_timers_abandon(s);
         log_folder_end(&s->logs, true);
     } else {
-        supervisor_timers_abandon(s);
         run(s);
     }
     supervisor_leave_error(s);

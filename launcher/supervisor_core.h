@@ -4,13 +4,15 @@
 /* What the supervisor's files share: supervisor.c (start, loop, end),
  * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes),
  * supervisor_signals.c, supervisor_events.c (--event-log-handler),
- * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers).
+ * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers),
+ * supervisor_keeper.c (whether the keeper is alive).
  */
 
 #include "launcher/agent.h"
 #include "launcher/channel.h"
 #include "launcher/command.h"
 #include "launcher/env.h"
+#include "launcher/keeper/keeper_watch.h"
 #include "launcher/output/log_folder.h"
 #include "launcher/output/output.h"
 #include "launcher/place/placement.h"
@@ -55,6 +57,8 @@ struct supervisor {
     uv_prepare_t prepare; /* arms the timer for the agent's deadline */
     uv_timer_t timer;
     uv_poll_t keeper_poll;
+    uv_timer_t keeper_timer;
+    struct keeper_watch keeper_watch;
     uv_signal_t signals[SUPERVISOR_SIGNALS];
     unsigned n_signals;
     struct agent *agent;              /* owned */
@@ -112,17 +116,20 @@ void supervisor_event_over(const struct supervisor *s);
 struct worker_env supervisor_env(const struct slot *slot,
                                  const struct agent_round *round,
                                  const struct access_master *master);
+/* A line, where the options let nothing onto the console; once for each world. */
+void supervisor_explain_console(struct supervisor *s, uint32_t n_world);
 void supervisor_spawn(struct supervisor *s, const struct agent_round *round);
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal);
 void supervisor_on_resized(void *supervisor); /* our terminal, and so the workers' */
 void supervisor_on_keeper(struct supervisor *s);
-/* A line, where the options let nothing onto the console; once for each world. */
-void supervisor_explain_console(struct supervisor *s, uint32_t n_world);
 void supervisor_report_failed_spawns(struct supervisor *s);
 void supervisor_close_workers(struct supervisor *s);
 /* So that it goes where ctrun is killed, unless a folder is in it. */
 void supervisor_give_folder(struct supervisor *s, const char *path);
 bool supervisor_has_private_dir(struct supervisor *s); /* made at the first need */
+
+/* supervisor_keeper.c */
+int supervisor_watch_keeper(struct supervisor *s) MUST_CHECK;
 
 /* supervisor_signals.c */
 /* PID 1 has no default actions: what comes before the loop watches would be lost. */
@@ -134,9 +141,9 @@ bool supervisor_timers_are_on(void); /* by the environment */
 int supervisor_timers_make(struct supervisor *s, struct errmsg *msg) MUST_CHECK;
 int supervisor_timers_start(struct supervisor *s) MUST_CHECK;
 void supervisor_timers_close(struct supervisor *s);
+void supervisor_timers_abandon(struct supervisor *s); /* nothing has started */
 const char *supervisor_timers_path(const struct supervisor *s); /* NULL: off */
 void supervisor_timers_clear(struct supervisor *s);
 void supervisor_timers_forget(struct supervisor *s, pid_t pid);
 
 #endif
-void supervisor_timers_abandon(struct supervisor *s); /* nothing has started */

@@ -476,6 +476,8 @@ static void on_event(struct supervisor *s, const struct keeper_event *event)
     case KEEPER_EXITED:
         on_exited(slot, event);
         break;
+    case KEEPER_ALIVE:
+        break; /* as every event says */
     }
 }
 
@@ -487,11 +489,13 @@ void supervisor_on_keeper(struct supervisor *s)
     for (int i = 0; i < KEEPER_TURN && rv == 0 && !s->is_ending; i++) {
         rv = keeper_receive(s->keeper, &event);
         if (rv == 0) {
+            keeper_watch_answered(&s->keeper_watch);
             on_event(s, &event);
         }
     }
     if (rv < 0 && rv != -EAGAIN) {
-        (void)uv_poll_stop(&s->keeper_poll); /* always 0 */
+        (void)uv_poll_stop(&s->keeper_poll);   /* always 0 */
+        (void)uv_timer_stop(&s->keeper_timer); /* always 0 */
         keeper_clean_up();
         agent_keeper_lost(s->agent, clock_ms());
     }

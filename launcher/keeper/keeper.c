@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-    SEND_MS = 10000, /* how long a busy keeper is waited for */
+    SEND_MS = 5000, /* how long a busy keeper is waited for */
     STOP_MS = 10000,
     PAUSE_MS = 5,
     KEEPER_FD = 3, /* in the keeper */
@@ -102,15 +102,16 @@ int keeper_start(struct keeper *ret, char **argv, struct errmsg *msg)
         (void)close(ends[0]);
         return errmsg_set(msg, error, "starting the keeper: %s", err_text(error));
     }
-    *ret = (struct keeper){ends[0], pid};
+    *ret = (struct keeper){.fd = ends[0], .pid = pid};
     return 0;
 }
 
-/* The keeper never waits for us, so it soon takes what it is sent. */
+/* The keeper never waits for us, so it soon takes what it is sent; one that does not is
+ * waited for once (keeper_watch.h). */
 static int send_request(struct keeper *k, const struct keeper_request *request,
                         const int *fds, size_t n_fds)
 {
-    uint64_t deadline_ms = clock_ms() + SEND_MS;
+    uint64_t deadline_ms = clock_ms() + (k->is_mute ? 0 : SEND_MS);
     int rv;
 
     for (;;) {
@@ -120,8 +121,11 @@ static int send_request(struct keeper *k, const struct keeper_request *request,
         if (rv == -EPIPE || rv == -ECONNRESET) {
             return ERR_CLOSED;
         }
-        if ((rv != -EAGAIN && rv != -ETOOMANYREFS && rv != -EINTR) ||
-            clock_ms() > deadline_ms) {
+        if (rv != -EAGAIN && rv != -ETOOMANYREFS && rv != -EINTR) {
+            return rv;
+        }
+        if (clock_ms() > deadline_ms) {
+            k->is_mute = true;
             return rv;
         }
         if (rv ==
@@ -275,6 +279,7 @@ int keeper_receive(struct keeper *k, struct keeper_event *ret)
     if (rv < 0) {
         return rv == -EINTR ? -EAGAIN : rv;
     }
+    k->is_mute = false;
     *ret = (struct keeper_event){
         .type = (enum keeper_event_type)reply.type, .id = reply.id, .pid = reply.pid};
     if (ret->type == KEEPER_FAILED) {
@@ -286,6 +291,37 @@ int keeper_receive(struct keeper *k, struct keeper_event *ret)
     return 0;
 }
 
+void keeper_ask(const struct keeper *k)
+{
+    struct keeper_request request = {.type = KEEPER_REQUEST_ALIVE};
+
+    /* no room, or gone: then it does not answer */
+    (void)!keeper_send(k->fd, &request, sizeof(request), NULL, 0);
+}
+
+char keeper_state(const struct keeper *k)
+{
+    return keeper_state_of(k->pid);
+}
+
+/* Nobody, once it is reaped (keeper_clean_up): its number may be another's. */
+static void signal_keeper(const struct keeper *k, int signal)
+{
+    if (keeper_parent_of(k->pid) == getpid()) {
+        (void)kill(k->pid, signal);
+    }
+}
+
+void keeper_continue(const struct keeper *k)
+{
+    signal_keeper(k, SIGCONT);
+}
+
+void keeper_end(const struct keeper *k)
+{
+    signal_keeper(k, SIGKILL);
+}
+
 static void pause_for(int ms)
 {
     (void)poll(NULL, 0, ms);
@@ -294,6 +330,7 @@ static void pause_for(int ms)
 void keeper_dismiss(const struct keeper *k)
 {
     (void)shutdown(k->fd, SHUT_RDWR); /* fails when the keeper is gone already */
+    keeper_continue(k);
 }
 
 /* Until it has ended (and is reaped: true), or STOP_MS have passed. */
@@ -323,6 +360,7 @@ void keeper_stop(struct keeper *k)
 {
     (void)close(k->fd);
     k->fd = -1;
+    keeper_continue(k); /* somebody may have stopped it */
     if (!wait_for_end(k->pid)) {
         log_warn(
             "some processes of the workers cannot be killed yet; the keeper waits for "

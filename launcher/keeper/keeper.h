@@ -9,9 +9,11 @@
  *     spawn(id, argv, env, fds) ─►
  *     kill(id, signal) ─►        to the worker's process group
  *     folder(path) ─►            to be removed at the end
+ *     alive? ─►
  *                    ◄─ spawned(id, pid) | failed(id, errno)
  *                    ◄─ exited(id, status)   once its session is killed and reaped; of
  *                                            the last one: once nobody is left at all
+ *                    ◄─ alive
  *
  * The socket's end: KILL all groups, then every adopted descendant until none is left;
  * then the folders are removed. argv and env travel in a memfd, so they have no size limit
@@ -25,13 +27,15 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <stdbool.h>
 
 struct keeper {
     int fd;    /* agent's end, non-blocking */
     pid_t pid; /* of the keeper */
+    bool
+        is_mute; /* it did not take a request in time, and has not been heard of since */
 };
 
 struct keeper_spawn {
@@ -43,7 +47,7 @@ struct keeper_spawn {
                    is, 3 and 4 closed. The caller keeps and closes its copies. */
 };
 
-enum keeper_event_type { KEEPER_SPAWNED, KEEPER_FAILED, KEEPER_EXITED };
+enum keeper_event_type { KEEPER_SPAWNED, KEEPER_FAILED, KEEPER_EXITED, KEEPER_ALIVE };
 
 struct keeper_event {
     enum keeper_event_type type;
@@ -80,6 +84,16 @@ bool keeper_has_age(pid_t pid, uint64_t age_ms);
 /* At its end the keeper removes this folder of ours, as private_dir_remove does; of at
  * most KEEPER_FOLDERS. */
 int keeper_give_folder(struct keeper *k, const char *path) MUST_CHECK;
+
+/* Asks for KEEPER_ALIVE; a keeper that takes nothing now is not waited for. */
+void keeper_ask(const struct keeper *k);
+
+/* Its letter in /proc/PID/stat: T and t are stopped ones. '?': not known. */
+char keeper_state(const struct keeper *k);
+
+/* Lets it run again; ends it (its socket then tells). */
+void keeper_continue(const struct keeper *k);
+void keeper_end(const struct keeper *k);
 
 /* Never blocks: -EAGAIN when there is nothing; ERR_CLOSED: the keeper is gone. */
 int keeper_receive(struct keeper *k, struct keeper_event *ret) MUST_CHECK;

@@ -69,6 +69,7 @@ struct process {
     char *folders[KEEPER_FOLDERS]; /* owned: to be removed at the end */
     size_t n_folders;
     bool is_emptying; /* no worker starts or runs any more */
+    bool is_asked;    /* whether it is alive: the reply is still to be sent */
 };
 
 /* To the leader's group; to the leader alone before it has one. */
@@ -374,6 +375,9 @@ static bool reply(struct process *p, const struct worker *w,
 
 static void send_due(struct process *p)
 {
+    const struct worker nobody = {0};
+
+    p->is_asked = p->is_asked && !reply(p, &nobody, KEEPER_ALIVE, 0);
     for (size_t i = 0; i < p->n_workers; i++) {
         struct worker *w = &p->workers[i];
 
@@ -412,6 +416,10 @@ static void on_request(struct process *p, const struct keeper_request *request,
     }
     if (request->type == KEEPER_REQUEST_FOLDER) {
         take_folder(p, fds[0]);
+        return;
+    }
+    if (request->type == KEEPER_REQUEST_ALIVE) {
+        p->is_asked = true;
         return;
     }
     for (size_t i = 0; i < p->n_workers; i++) {
@@ -466,8 +474,8 @@ static bool drain_signals(struct process *p)
 /* Fills the poll entries; returns poll's time-out. */
 static int prepare_polls(struct process *p)
 {
-    bool is_waiting = false;
-    bool has_due = false;
+    bool is_waiting = p->is_asked;
+    bool has_due = p->is_asked;
 
     for (size_t i = 0; i < p->n_workers; i++) {
         const struct worker *w = &p->workers[i];

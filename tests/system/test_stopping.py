@@ -1,5 +1,6 @@
 """How a job is stopped: signals and their time, as PID 1, with a terminal."""
 
+import ctypes
 import json
 import os
 import pty
@@ -11,6 +12,15 @@ import termios
 import pytest
 import training
 from processes import alive, pids_in
+
+
+PTRACE_ATTACH = 16
+
+
+def trace(request, pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(request, pid, None, None) < 0:
+        pytest.skip(f"ptrace: {os.strerror(ctypes.get_errno())}")
 
 
 @pytest.fixture
@@ -93,6 +103,32 @@ def test_keeper_is_not_found_by_the_words_of_the_command(launch_ready):
         assert b"fake-worker" in f.read()
     ctrun.signal(signal.SIGTERM)
     assert ctrun.wait() == 128 + signal.SIGTERM
+
+
+def test_stopped_keeper_is_let_go_on(launch_ready, wait_for):
+    """Else nothing but kill -9 ended the job: it is the keeper that signals the workers."""
+    ctrun = launch_ready()
+    keeper, = training.children(ctrun.pid)
+    os.kill(keeper, signal.SIGSTOP)
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM
+    assert f"stopped by somebody: let it go on keeper={keeper}\n" in ctrun.err()
+
+
+def test_keeper_that_stays_stopped_is_killed_and_leaves_nothing(launch_ready, wait_for, tmp_path):
+    """As by a debugger, which SIGCONT does not impress."""
+    pids = tmp_path / "pids"
+    ctrun = launch_ready("child=double", f"pid={pids}")
+    keeper, = training.children(ctrun.pid)
+    trace(PTRACE_ATTACH, keeper)
+    os.waitpid(keeper, 0)  # it has stopped
+    found = pids_in(pids)
+    assert len(found) >= 4
+    ctrun.signal(signal.SIGTERM)
+    os.waitpid(keeper, 0)  # it was killed, and is no more ours
+    assert ctrun.wait() == 128 + signal.SIGTERM
+    assert f"does not answer: killed it, and with it the workers of this node keeper={keeper} state=t" in ctrun.err()
+    assert not any(alive(pid) for pid in found)
 
 
 @pytest.mark.parametrize("kind", ["setsid", "double"])
@@ -229,6 +265,18 @@ def test_debugger_works_in_a_worker(terminal, wait_for, nproc, debugger):
     assert t.shows(b"through") and t.status == 0, t.seen
 
 
+def test_prompt_of_a_rank_that_is_not_shown_is_told(terminal, wait_for):
+    """All ranks have the user's stdin: what is typed may go to one that nobody sees."""
+    t = terminal(f"import os, pdb, sys\n{OF_TORCH}\nprint('through', os.environ['RANK'])\n",
+                 nproc=2, options=["--console=0"])
+    wait_for(lambda: t.shows(b"rank 1 waits at a prompt that the console does not show, (Pdb)")
+             and t.shows(b"rank 0") or t.has_ended())
+    wait_for(lambda: t.shows(b"-> print('through'") or t.has_ended())
+    t.type(b"c\nc\n")
+    wait_for(t.has_ended)
+    assert t.status == 0 and t.seen.count(b"waits at a prompt") == 2, t.seen
+
+
 SLEEPER = """
 import os, signal, sys, time
 def on_signal(number, frame):
@@ -265,18 +313,6 @@ def test_terminal_is_as_it_was_after_a_worker_was_killed_at_a_prompt(terminal, w
     t = terminal("import os, signal, termios\n"
                  "mode = termios.tcgetattr(0)\n"
                  "mode[3] &= ~(termios.ECHO | termios.ICANON)\n"
-def test_prompt_of_a_rank_that_is_not_shown_is_told(terminal, wait_for):
-    """All ranks have the user's stdin: what is typed may go to one that nobody sees."""
-    t = terminal(f"import os, pdb, sys\n{OF_TORCH}\nprint('through', os.environ['RANK'])\n",
-                 nproc=2, options=["--console=0"])
-    wait_for(lambda: t.shows(b"rank 1 waits at a prompt that the console does not show, (Pdb)")
-             and t.shows(b"rank 0") or t.has_ended())
-    wait_for(lambda: t.shows(b"-> print('through'") or t.has_ended())
-    t.type(b"c\nc\n")
-    wait_for(t.has_ended)
-    assert t.status == 0 and t.seen.count(b"waits at a prompt") == 2, t.seen
-
-
                  "termios.tcsetattr(0, termios.TCSANOW, mode)\n"
                  "os.kill(os.getpid(), signal.SIGKILL)\n")
     before = termios.tcgetattr(t.fd)

@@ -622,6 +622,16 @@ static void lost_keeper_ends_the_node(void **state)
     agent_rig_release(&rig);
 }
 
+static void keeper_that_is_lost_while_all_is_stopped_changes_no_exit_code(void **state)
+{
+    WITH_RIG(2, false);
+    agent_rig_run(&rig, true);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_keeper_lost(rig.agent, rig.now_ms);
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
 static void a_job_that_closes_under_running_workers_stops_them_first(void **state)
 {
     WITH_RIG(2, true);
@@ -672,6 +682,7 @@ int main(void)
         cmocka_unit_test(standby_waits_without_end_and_joining_does_not),
         cmocka_unit_test(old_rounds_are_ignored_and_senseless_ones_refused),
         cmocka_unit_test(lost_keeper_ends_the_node),
+        cmocka_unit_test(keeper_that_is_lost_while_all_is_stopped_changes_no_exit_code),
         cmocka_unit_test(a_job_that_closes_under_running_workers_stops_them_first),
     };
 
