@@ -387,6 +387,10 @@ static int on_closing(struct agent *a, uint32_t exit_code, const char *text)
 {
     if (text[0] != '\0') {
         agent_say(a, exit_code == 0 ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "%s", text);
+    } else if (exit_code == 0 && a->is_standby && a->generation == 0) {
+        agent_say(a, LOG_LEVEL_INFO,
+                  "job %s has ended well; this node stood by, and nothing was run here",
+                  a->config.job);
     }
     a->closing = (int)MIN(exit_code, 255);
     a->was_closed = true;
@@ -403,10 +407,15 @@ static int on_round(struct agent *a, const struct msg_round *round)
     return a->state == AGENT_JOINING ? ERR_PROTOCOL : 0; /* it made no sense */
 }
 
+/* The user of a job of one node hardly means another's standby. */
 static void on_standby(struct agent *a, const struct msg_standby *standby)
 {
+    const struct agent_config *c = &a->config;
+
     if (a->state == AGENT_JOINING && !a->is_standby) {
-        agent_say(a, LOG_LEVEL_INFO, "%s", standby->text);
+        agent_say(
+            a, LOG_LEVEL_INFO, "job %s at %s: %s%s", c->job, c->endpoint, standby->text,
+            c->max_nodes > 1 ? "" : " (a job of its own needs another --rdzv-id)");
         a->is_standby = true;
         agent_disarm(a, TIMER_NOTICE);
     }

@@ -62,7 +62,11 @@ static const struct option_spec specs[] = {
          "node).",
      .more =
          "29400 is also the port of a host without one. A job of one node that has no "
-         "--rdzv-id takes a free port, too, where another job's ctrun has this one."},
+         "--rdzv-id takes a free port, too, where another job's ctrun has this one. Jobs "
+         "of different --rdzv-id may share an endpoint, but the service inside ctrun ends "
+         "with the job of the node that serves, and the others begin anew then, from "
+         "their last checkpoints and uncounted: ports of their own, or "
+         "ctrun-rendezvous, spare them that."},
     {.name = "master-addr",
      .value = "HOST",
      .set = option_set_any_text,

@@ -5,16 +5,6 @@ import json
 import pytest
 
 
-@pytest.fixture
-def launch(start, bin_dir):
-    """launch(*actions, options=[…]) starts ctrun with a fake worker."""
-
-    def run(*actions, options=()):
-        return start(bin_dir / "ctrun", *options, bin_dir / "fake-worker", *actions)
-
-    return run
-
-
 def test_jobs_of_one_node_have_stores_of_their_own(launch, wait_for, tmp_path):
     go = tmp_path / "go"
     jobs = [launch("env", f"wait={go}", options=()) for _ in range(2)]
@@ -37,6 +27,22 @@ def test_jobs_of_one_node_without_a_name_share_no_endpoint(launch, free_port, wa
     assert first.wait() == 0
     assert second.wait() == 0
     assert len(second.err().splitlines()) == 1
+
+
+def test_second_job_of_a_name_says_that_it_stands_by_and_that_nothing_was_run(
+    launch, free_port, wait_for, tmp_path
+):
+    go = tmp_path / "go"
+    options = ["--rdzv-id=a", f"--rdzv-endpoint=127.0.0.1:{free_port}"]
+    first = launch("print=one", f"wait={go}", options=options)
+    wait_for(lambda: "one" in first.out())
+    second = launch("print=two", options=options)
+    wait_for(lambda: "(a job of its own needs another --rdzv-id)" in second.err())
+    assert f"job a at 127.0.0.1:{free_port}: generation 1 runs with 1 node" in second.err()
+    go.touch()
+    assert [first.wait(), second.wait()] == [0, 0]
+    assert second.out() == ""
+    assert "job a has ended well; this node stood by, and nothing was run here" in second.err()
 
 
 def test_jobs_of_different_names_share_an_endpoint(launch, free_port, wait_for, tmp_path):

@@ -144,7 +144,7 @@ static void a_standby_says_when_it_waits_for_a_service_or_nodes_instead(void **s
 
     join(&rig, 1, "");
     agent_rig_tell(&rig, &standby);
-    agent_rig_expect_said(&rig, "standing by");
+    agent_rig_expect_said(&rig, "job job at there:1: standing by");
     agent_rig_pass(&rig, 30000);
     hear_of(&rig, 1, "");
     agent_rig_expect_said(&rig, "");
@@ -159,7 +159,27 @@ static void a_standby_says_when_it_waits_for_a_service_or_nodes_instead(void **s
     agent_rig_expect_said(&rig, "joined job job at there:1; waiting for the others of "
                                 "1 to 2 nodes (1 are here), for 55 s at most");
     agent_rig_tell(&rig, &standby);
-    agent_rig_expect_said(&rig, "standing by");
+    agent_rig_expect_said(&rig, "job job at there:1: standing by");
+    agent_rig_release(&rig);
+}
+
+/* Two jobs that were given one name, by mistake: the second ends with 0, too. */
+static void a_standby_of_one_node_is_told_the_remedy_and_that_nothing_ran(void **state)
+{
+    struct msg standby = {.type = MSG_STANDBY, .u.standby = {.text = "standing by"}};
+    WITH_RIG(1, false);
+
+    rig.agent->config.max_nodes = 1;
+    join(&rig, 1, "");
+    agent_rig_tell(&rig, &standby);
+    agent_rig_expect_said(&rig,
+                          "job job at there:1: standing by (a job of its own needs "
+                          "another --rdzv-id)");
+    agent_rig_closed(&rig, 0);
+    agent_rig_expect_said(&rig,
+                          "job job has ended well; this node stood by, and nothing "
+                          "was run here");
+    assert_int_equal(rig.exit_code, 0);
     agent_rig_release(&rig);
 }
 
@@ -220,6 +240,7 @@ int main(void)
             what_is_no_rendezvous_is_told_from_one_that_closes_and_one_that_is_mute),
         cmocka_unit_test(a_lost_service_is_awaited_by_a_node_that_had_joined),
         cmocka_unit_test(a_standby_says_when_it_waits_for_a_service_or_nodes_instead),
+        cmocka_unit_test(a_standby_of_one_node_is_told_the_remedy_and_that_nothing_ran),
         cmocka_unit_test(a_node_that_gives_up_says_what_it_waited_for_at_last),
         cmocka_unit_test(a_node_that_runs_alone_says_where_others_may_join),
     };
