@@ -4,8 +4,7 @@
  * else by a write request. Failures: peer's end, read or write error, broken rule,
  * deadline → connection_fail. */
 
-#include "rendezvous/connection.h"
-
+#include "rendezvous/connection_internal.h"
 #include "rendezvous/output.h"
 #include "rendezvous/peer.h"
 #include "rendezvous/store.h"
@@ -101,7 +100,18 @@ void connection_fail(struct connection *c, int why)
     }
 }
 
-static void charge(struct connection *c)
+/* … by its socket: what has come before is heard first. */
+static void fail_socket(struct connection *c, int why)
+{
+    if (c->has_held) {
+        c->held_end = c->held_end != 0 ? c->held_end : why;
+        connection_mark_dirty(c);
+    } else {
+        connection_fail(c, why);
+    }
+}
+
+void connection_charge(struct connection *c)
 {
     size_t holds = c->in.capacity + c->later.memory + c->out.capacity + c->bulk.memory +
                    c->sent.capacity;
@@ -110,14 +120,24 @@ static void charge(struct connection *c)
     c->charged = holds;
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+void connection_free(struct connection *c)
 {
-    struct connection *c = handle->data;
     struct closer *closer = c->pool->config.closer;
 
     buf_release(&c->sent);
     mem_free(c);
     closer_closed(closer);
+}
+
+/* One that is still listed is freed when its turn comes. */
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct connection *c = handle->data;
+
+    c->is_closed = true;
+    if (!c->is_dirty) {
+        connection_free(c);
+    }
 }
 
 static void on_sweep_closed(uv_handle_t *handle)
@@ -138,7 +158,7 @@ static void stop_if_empty(struct connection_pool *p)
 
 /* The end of a connection. `sent` stays until libuv lets go of it, in this turn; it
  * counts no more, or others would be closed in its stead. */
-static void close_now(struct connection *c)
+void connection_close_now(struct connection *c)
 {
     struct connection_pool *p = c->pool;
 
@@ -261,7 +281,7 @@ static void write_at_once(struct connection *c)
     }
     n = send(fd, buf_bytes(&c->out), buf_len(&c->out), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        connection_fail(c, -errno);
+        fail_socket(c, -errno);
         return;
     }
     buf_consume(&c->out, (size_t)MAX(n, 0));
@@ -280,7 +300,7 @@ static void write_later(struct connection *c)
     rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &bytes, 1, on_written);
     c->is_writing = rv == 0;
     if (rv < 0) {
-        connection_fail(c, rv);
+        fail_socket(c, rv);
     }
 }
 
@@ -294,7 +314,7 @@ static void add_bulk(struct connection *c)
 }
 
 /* Who is behind always goes on in a later turn, so that the others get theirs. */
-static void write_out(struct connection *c)
+void connection_write_out(struct connection *c)
 {
     bool is_behind = connection_is_behind(c);
 
@@ -302,10 +322,10 @@ static void write_out(struct connection *c)
     if (!is_behind && c->why == 0) {
         write_at_once(c);
     }
-    if (c->why == 0 && buf_len(&c->out) == 0) {
+    if (c->why == 0 && c->held_end == 0 && buf_len(&c->out) == 0) {
         add_bulk(c);
     }
-    if (c->why == 0 && buf_len(&c->out) > 0) {
+    if (c->why == 0 && c->held_end == 0 && buf_len(&c->out) > 0) {
         write_later(c);
     }
 }
@@ -356,7 +376,7 @@ static int take_new(struct connection *c, const uint8_t *data, size_t size)
 }
 
 /* What was left when the connection was choked, or put aside while it was behind. */
-static void take_kept(struct connection *c)
+void connection_take_kept(struct connection *c)
 {
     static const uint8_t nothing;
     size_t size = buf_len(&c->in);
@@ -365,6 +385,8 @@ static void take_kept(struct connection *c)
     if (size > 0 || !fairq_is_empty(&c->later)) {
         n = take_input(c, size > 0 ? buf_bytes(&c->in) : &nothing, size);
     }
+    c->has_held = false;
+    n = n < 0 ? n : c->held_end < 0 ? c->held_end : n;
     if (n < 0) {
         connection_fail(c, n);
         return;
@@ -372,6 +394,19 @@ static void take_kept(struct connection *c)
     buf_consume(&c->in, (size_t)n);
     shrink(&c->in);
     set_choked(c, connection_is_choked(c));
+}
+
+/* Until input may be handed over again. Of one connection not much: the rest waits in
+ * its socket. */
+static int hold_input(struct connection *c, const uint8_t *data, size_t size)
+{
+    int rv = buf_append(&c->in, data, size);
+
+    c->has_held = true;
+    if (rv == 0 && buf_len(&c->in) > READ_SIZE) {
+        set_choked(c, true);
+    }
+    return rv;
 }
 
 static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *ret)
@@ -392,12 +427,14 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
         p->n_silent -= c->is_silent;
         c->is_silent = false;
     }
-    if (n > 0 && c->state == CONN_OPEN) {
+    if (n > 0 && c->state == CONN_OPEN && p->hold == HOLD_ALL) {
+        rv = hold_input(c, (const uint8_t *)bytes->base, (size_t)n);
+    } else if (n > 0 && c->state == CONN_OPEN) {
         rv = take_new(c, (const uint8_t *)bytes->base, (size_t)n);
     }
     if (rv < 0) {
-        connection_fail(c, rv);
-    } else if (n > 0) {
+        fail_socket(c, rv);
+    } else if (n > 0 && !c->has_held) {
         set_choked(c, connection_is_choked(c));
     }
     connection_mark_dirty(c);
@@ -436,74 +473,6 @@ static void on_written(uv_write_t *write, int status)
     pool_flush(p);
 }
 
-/* ---- the end of a turn ---- */
-
-/* DRAINING, and all is sent. An agent is left the time to read it: closing with its
- * bytes unread would reset the connection, and what was sent with it. */
-static void say_end(struct connection *c)
-{
-    uv_os_fd_t fd;
-
-    if (c->kind != CONN_AGENT) {
-        connection_fail(c, ERR_CLOSED);
-    } else if (!c->is_shut) {
-        c->is_shut = true;
-        if (uv_fileno((uv_handle_t *)&c->tcp, &fd) < 0 || shutdown(fd, SHUT_WR) < 0) {
-            connection_fail(c, ERR_CLOSED);
-        }
-    }
-}
-
-static bool may_go_on(const struct connection *c)
-{
-    return c->is_choked ? !connection_is_choked(c)
-                        : c->state == CONN_OPEN && !fairq_is_empty(&c->later) &&
-                              !connection_is_full(c);
-}
-
-static bool has_output(const struct connection *c)
-{
-    return buf_len(&c->out) > 0 || !fairq_is_empty(&c->bulk);
-}
-
-static void flush(struct connection *c)
-{
-    bool is_sent;
-
-    if (c->state == CONN_CLOSING) {
-        return;
-    }
-    if (c->why == 0 && !c->is_writing && has_output(c)) {
-        write_out(c);
-    }
-    if (c->why == 0 && may_go_on(c)) {
-        take_kept(c);
-    }
-    is_sent = !c->is_writing && !has_output(c);
-    if (c->state == CONN_DRAINING && c->why == 0 && is_sent) {
-        say_end(c);
-    }
-    if (c->why != 0) {
-        close_now(c);
-    } else {
-        charge(c);
-    }
-}
-
-void pool_flush(struct connection_pool *p)
-{
-    while (p->dirty) {
-        struct connection *c = p->dirty;
-
-        p->dirty = c->next_dirty;
-        c->is_dirty = false;
-        flush(c); /* may make others dirty, and itself again */
-        if (!p->dirty && p->buffered > p->config.max_buffered) {
-            pool_shed(p);
-        }
-    }
-}
-
 /* ---- opening ---- */
 
 static int open_tcp(struct connection *c, int fd)
@@ -536,6 +505,9 @@ static bool make_room(struct connection_pool *p)
         if (c && c->is_silent) {
             connection_fail(c, ERR_BUSY);
             pool_flush(p);
+            if (c->state != CONN_CLOSING) {
+                connection_close_now(c); /* flushing waits, this may not */
+            }
         }
     }
     return p->connections.count < p->config.max_connections;

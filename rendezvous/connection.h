@@ -34,6 +34,14 @@ enum { CONNECTION_CHOKED_AT = 256 * 1024 };
 enum connection_kind { CONN_NEW, CONN_STORE, CONN_AGENT };
 enum connection_state { CONN_OPEN, CONN_DRAINING, CONN_CLOSING };
 
+/* Where replies must not leave before something else has happened (server.c: before
+ * what they say is on the disk). */
+enum pool_hold {
+    HOLD_NOTHING, /* pool_flush sends, and closes */
+    HOLD_OUTPUT,  /* … not, but pool_send and pool_go_on do */
+    HOLD_ALL,     /* … nor is input handed over: it is kept */
+};
+
 struct pool_config {
     uv_loop_t *loop;       /* borrowed: outlives the pool */
     struct closer *closer; /* borrowed: counts the pool's handles */
@@ -60,6 +68,7 @@ struct connection_pool {
     uint8_t *scratch;  /* owned: where reads go */
     uv_timer_t sweep;  /* looks for deadlines that have passed */
     bool is_stopping;
+    enum pool_hold hold;
 };
 
 struct connection {
@@ -83,7 +92,10 @@ struct connection {
     bool is_dirty;
     bool is_choked;
     bool is_writing;
+    bool is_closed;  /* CLOSING, and libuv has let go of it */
     bool is_shut;    /* DRAINING: our end was said; the peer's is awaited */
+    bool has_held;   /* input has come while it was not handed over … */
+    int held_end;    /* … and then the connection's end; 0: not */
     size_t choke_at; /* bytes of output */
     size_t max_later;
     uint64_t deadline_ms; /* 0: none */
@@ -104,6 +116,14 @@ void pool_init(struct connection_pool *p, const struct pool_config *config);
 /* Sends what is queued, closes what failed. At the end of every turn in which
  * connections were used from outside of on_input and on_gone. */
 void pool_flush(struct connection_pool *p);
+
+void pool_set_hold(struct connection_pool *p, enum pool_hold hold);
+
+/* With HOLD_OUTPUT, in turn until there is nothing left to do: sends all that is queued;
+ * then takes input that was kept, and closes what failed. False: nothing is left. What
+ * either of them queues is sent by the next pool_send. */
+void pool_send(struct connection_pool *p);
+bool pool_go_on(struct connection_pool *p);
 
 /* Drains every connection within `ms`, without on_gone, then closes the pool's own
  * handle; pool_release when the closer has fired. Nothing may be accepted any more. */

@@ -18,6 +18,8 @@ enum durable_space {
     SPACE_SPENT /* the reserve is used up, too: only what must be kept is written */
 };
 
+typedef int (*durable_take)(void *taker, const struct record *r, struct errmsg *msg);
+
 /* Who uses it. */
 struct durable_user {
     void *arg;
@@ -34,14 +36,15 @@ struct durable {
      * it was, also when the machine has started anew. */
     uint64_t clock_offset_ms;
 
-    /* Hands out all records that are kept, in the order of their kinds. Once, before
-     * anything is saved. ERR_CORRUPT, and others: there is no going on. */
-    int (*load)(void *arg, void (*take)(void *taker, const struct record *r),
-                void *taker, struct errmsg *msg);
+    /* Hands out all records that are kept, in the order of record.h. Once, before
+     * anything is saved. ERR_CORRUPT, or what `take` returned, and others: there is no
+     * going on. */
+    int (*load)(void *arg, durable_take take, void *taker, struct errmsg *msg);
     void (*use)(void *arg, const struct durable_user *user); /* copied */
 
     /* Copies the record into the transaction that commit will begin. */
     void (*save)(void *arg, const struct record *r);
+    bool (*has_saved)(void *arg); /* something that no commit has taken along yet */
     /* Begins it, with all that was saved so far, unless there is nothing or another is
      * on its way. True while one is: on_committed follows. */
     bool (*commit)(void *arg);

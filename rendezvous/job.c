@@ -5,6 +5,7 @@
 #include "rendezvous/forming.h"
 #include "rendezvous/resuming.h"
 #include "rendezvous/round.h"
+#include "rendezvous/store.h"
 #include "rendezvous/tracking.h"
 
 #include "common/exit_code.h"
@@ -410,9 +411,11 @@ static void on_commit(struct job *j, const struct job_node *node,
                       const struct msg_commit *commit)
 {
     uint64_t before = j->fence.own.step;
-    const char *objection =
-        fence_commit(&j->fence, commit->run, commit->step, commit->hash);
+    const char *objection = "the rendezvous service's disk is full";
 
+    if (j->budget->space != SPACE_SPENT) {
+        objection = fence_commit(&j->fence, commit->run, commit->step, commit->hash);
+    }
     answer(j, node, commit->request, objection);
     if (j->fence.own.step != before) {
         job_note(j, (struct job_event){.kind = JOB_HAS_COMMITTED,

@@ -58,6 +58,14 @@ static bool only_reads(enum tcpstore_op op)
            op == TCPSTORE_LIST_KEYS || op == TCPSTORE_PING;
 }
 
+/* What is kept grows by it. */
+static bool adds(enum tcpstore_op op)
+{
+    return op == TCPSTORE_SET || op == TCPSTORE_COMPARE_SET || op == TCPSTORE_ADD ||
+           op == TCPSTORE_APPEND || op == TCPSTORE_MULTI_SET ||
+           op == TCPSTORE_QUEUE_PUSH || op == TCPSTORE_BARRIER;
+}
+
 /* Parts and kept replies: of the budget, like what the store holds. */
 static void charge(struct keyspace *k, size_t size)
 {
@@ -304,6 +312,10 @@ static void execute(struct keyspace *k, struct relay *r, const struct msg_store 
 /* The request is whole, and its number is the next. */
 static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
+    if (k->config.budget->space != SPACE_FINE && adds((enum tcpstore_op)m->op)) {
+        condemn(k, r, m);
+        return;
+    }
     if (!k->config.save) {
         forget_replies(k, r); /* asked for in vain: who asks on has got it */
     }

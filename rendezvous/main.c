@@ -5,6 +5,7 @@
 #include "rendezvous/holder.h"
 #include "rendezvous/options.h"
 #include "rendezvous/server.h"
+#include "rendezvous/state.h"
 
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -23,7 +24,9 @@
 struct daemon {
     struct rendezvous_options options;
     uv_loop_t loop;
+    struct state *state; /* NULL: nothing is kept */
     struct server *server;
+    int exit_code; /* when it cannot start */
     uv_signal_t term, interrupt;
     uv_timer_t watchdog;
 };
@@ -68,7 +71,12 @@ static void notify(const char *text)
 
 static void on_stopped(void *arg)
 {
-    (void)arg; /* nothing is left on the loop: it ends */
+    struct daemon *d = arg;
+
+    if (d->state) {
+        state_close(d->state);
+    }
+    /* nothing is left on the loop: it ends */
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -80,7 +88,7 @@ static void on_signal(uv_signal_t *handle, int number)
     uv_close((uv_handle_t *)&d->term, NULL);
     uv_close((uv_handle_t *)&d->interrupt, NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
-    server_stop(d->server, on_stopped, NULL);
+    server_stop(d->server, on_stopped, d);
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -107,6 +115,38 @@ static int start_signals(struct daemon *d)
     return rv;
 }
 
+static int open_state(struct daemon *d, struct errmsg *msg)
+{
+    const struct rendezvous_options *o = &d->options;
+    struct state_config config = {
+        .loop = &d->loop,
+        .dir = o->state_dir,
+        .reserve_bytes = (uint64_t)o->state_reserve_mib << 20,
+        .history_ms = (uint64_t)o->history_days * 24 * 3600 * 1000,
+        .history_bytes = (uint64_t)o->history_max_mib << 20,
+    };
+    int rv;
+
+    rv = o->state_dir[0] ? state_open(&config, &d->state, msg) : 0;
+    d->exit_code = rv < 0 ? state_exit_code(rv) : EXIT_MISTAKE;
+    return rv;
+}
+
+/* What the server starts from, and how it is kept: for the log. */
+static void say_state(const struct daemon *d)
+{
+    if (d->state) {
+        const struct durable *durable = state_durable(d->state);
+
+        log_info("state is kept", "state_dir=%s cluster=%016llx boot=%llu",
+                 d->options.state_dir, (unsigned long long)durable->cluster,
+                 (unsigned long long)durable->boot);
+    } else {
+        log_info("state is kept in memory: it ends with this process",
+                 "state_dir=none");
+    }
+}
+
 static int start_server(struct daemon *d, struct errmsg *msg)
 {
     struct server_config config = {
@@ -117,10 +157,14 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         .legacy_b = d->options.legacy_b,
         .store_max_bytes = (size_t)d->options.store_max_mib << 20,
         .max_connections = d->options.max_connections,
+        .durable = d->state ? state_durable(d->state) : NULL,
     };
     int rv;
 
     rv = server_new(&config, &d->server, msg);
+    if (rv < 0 && d->state) {
+        d->exit_code = state_exit_code(rv);
+    }
     for (size_t i = 0; i < d->options.n_listen && rv == 0; i++) {
         struct rendezvous_address *address = &d->options.listen[i];
 
@@ -154,7 +198,8 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (rv < 0) {
         return errmsg_set(msg, rv, "cannot start: %s", err_text(rv));
     }
-    rv = start_server(d, msg);
+    rv = open_state(d, msg);
+    rv = rv == 0 ? start_server(d, msg) : rv;
     if (rv < 0) {
         return rv;
     }
@@ -165,7 +210,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (say_addresses(d) < 0) {
         log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
     }
-    log_info("state is kept in memory: it ends with this process", "state_dir=none");
+    say_state(d);
     notify("READY=1");
     rv = uv_run(&d->loop, UV_RUN_DEFAULT);
     ASSERT(rv == 0);
@@ -181,6 +226,7 @@ int main(int argc, char **argv)
     struct errmsg msg = {""};
     int rv;
 
+    daemon.exit_code = EXIT_MISTAKE;
     log_setup("ctrun-rendezvous", "", LOG_LEVEL_INFO);
     rv = rendezvous_options_parse(argc, argv, options, &msg);
     if (rv == 0 && options->help) {
@@ -203,7 +249,7 @@ int main(int argc, char **argv)
     }
     if (rv < 0) {
         (void)fprintf(stderr, "ctrun-rendezvous: %s\n", msg.text);
-        return EXIT_MISTAKE;
+        return daemon.exit_code;
     }
     return EXIT_SUCCESS;
 }

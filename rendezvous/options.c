@@ -7,6 +7,7 @@
 #include "common/str.h"
 #include "common/yaml.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -46,18 +47,28 @@ static int on_listen(void *target, const struct option_spec *spec, const char *v
     return 0;
 }
 
+/* systemd names the folder of StateDirectory= there. */
+static void default_state_dir(struct rendezvous_options *o)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment */
+    const char *path = getenv("STATE_DIRECTORY");
+
+    if (path && path[0] == '/' && !strchr(path, ':') &&
+        strlen(path) < sizeof(o->state_dir)) {
+        memcpy(o->state_dir, path, strlen(path) + 1);
+    }
+}
+
 static int on_state_dir(void *target, const struct option_spec *spec, const char *value,
                         struct errmsg *msg)
 {
-    (void)target;
-    (void)spec;
+    struct rendezvous_options *o = target;
+
     if (strcmp(value, "none") == 0) {
+        o->state_dir[0] = '\0';
         return 0;
     }
-    return errmsg_set(
-        msg, ERR_INVALID,
-        "durable state is not there yet; give none, and everything is kept "
-        "in memory");
+    return option_set_text(target, spec, value, msg);
 }
 
 static int on_legacy_store(void *target, const struct option_spec *spec,
@@ -109,8 +120,39 @@ static const struct option_spec specs[] = {
      .set = on_listen},
     {.name = "state-dir",
      .value = "DIR",
-     .help = "Where state is kept. Only none is there yet: in memory.",
-     .set = on_state_dir},
+     .help =
+         "Keep state in this folder, made if need be, and go on from it at the next "
+         "start; none: in memory, until the service ends. Default: "
+         "$STATE_DIRECTORY, which systemd sets, else none.",
+     .set = on_state_dir,
+     FIELD(state_dir),
+     .size = RENDEZVOUS_PATH_MAX},
+    {.name = "state-reserve-mib",
+     .value = "N",
+     .help =
+         "Space that is held ready in the state's folder for a full disk. Where less "
+         "than this is free beside it new jobs, and what jobs want to store, are "
+         "refused. Default: 64.",
+     .set = option_set_u32,
+     FIELD(state_reserve_mib),
+     .min = 1,
+     .max = 1048576},
+    {.name = "history-days",
+     .value = "N",
+     .help = "How long events, checkpoint commits and the ends of jobs are kept in the "
+             "state, in days of the service's running. Default: 90.",
+     .set = option_set_u32,
+     FIELD(history_days),
+     .min = 1,
+     .max = 36500},
+    {.name = "history-max-mib",
+     .value = "N",
+     .help = "How much of them is kept at most, in MiB; the oldest go first. Default: "
+             "64.",
+     .set = option_set_u32,
+     FIELD(history_max_mib),
+     .min = 1,
+     .max = 1048576},
     {.name = "insecure",
      .help =
          "Listen where other machines can connect, and serve store clients from there, "
@@ -340,11 +382,16 @@ static int check(struct rendezvous_options *o, struct errmsg *msg)
 int rendezvous_options_parse(int argc, char *const *argv,
                              struct rendezvous_options *ret, struct errmsg *msg)
 {
-    const struct rendezvous_options defaults = {.log_level = LOG_LEVEL_INFO};
-    struct rendezvous_options o = defaults;
+    struct rendezvous_options defaults = {.log_level = LOG_LEVEL_INFO,
+                                          .state_reserve_mib = 64,
+                                          .history_days = 90,
+                                          .history_max_mib = 64};
+    struct rendezvous_options o;
     char path[RENDEZVOUS_PATH_MAX];
     int rv;
 
+    default_state_dir(&defaults);
+    o = defaults;
     rv =
         read_command_line(&o, argc, argv, msg); /* for --config, and its own mistakes */
     if (rv == 0 && o.config[0]) {

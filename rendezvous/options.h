@@ -27,6 +27,10 @@ struct rendezvous_options {
     uint32_t lease_ms;
     uint32_t max_connections;
     uint32_t store_max_mib;
+    char state_dir[RENDEZVOUS_PATH_MAX]; /* "": none */
+    uint32_t state_reserve_mib;
+    uint32_t history_days;
+    uint32_t history_max_mib;
     enum log_level log_level;
     bool help;
     bool version;

@@ -6,11 +6,13 @@
 
 #include "rendezvous/server.h"
 
+#include "rendezvous/durable.h"
 #include "rendezvous/event.h"
 #include "rendezvous/history.h"
 #include "rendezvous/output.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
+#include "rendezvous/turn.h"
 
 #include "common/clock.h"
 #include "common/listener.h"
@@ -48,6 +50,7 @@ struct server {
     struct listener **listeners; /* owned */
     size_t n_listeners;
     uv_timer_t timer; /* the service's next deadline */
+    struct turn turn; /* where state is kept */
     struct closer closer;
     bool is_stopping;
     void (*on_stopped)(void *arg);
@@ -71,12 +74,20 @@ static void log_peer(struct server *s, const char *peer, const char *what)
 
 /* ---- the service's side ---- */
 
+/* The service's clock, which goes on where it was when the machine starts anew. */
+static uint64_t service_now(const struct server *s)
+{
+    const struct durable *durable = s->config.durable;
+
+    return clock_ms() + (durable ? durable->clock_offset_ms : 0);
+}
+
 static void on_timer(uv_timer_t *timer);
 
 static void arm_timer(struct server *s)
 {
     uint64_t deadline = service_deadline(s->service);
-    uint64_t now_ms = clock_ms();
+    uint64_t now_ms = service_now(s);
     int rv;
 
     if (s->is_stopping || deadline == UINT64_MAX) {
@@ -97,7 +108,7 @@ static void hear_agents_behind(struct server *s)
 
     while ((c = pool_next(&s->pool, c)) != NULL) {
         if (c->kind == CONN_AGENT && connection_took(c)) {
-            service_heard(s->service, c->id, clock_ms());
+            service_heard(s->service, c->id, service_now(s));
         }
     }
 }
@@ -106,10 +117,35 @@ static void on_timer(uv_timer_t *timer)
 {
     struct server *s = timer->data;
 
+    if (turn_is_waiting(&s->turn)) {
+        return; /* nobody is judged who cannot be heard */
+    }
     hear_agents_behind(s);
-    service_tick(s->service, clock_ms());
+    service_tick(s->service, service_now(s));
     pool_flush(&s->pool);
     arm_timer(s);
+}
+
+/* What was decided is on the disk, and has been told. */
+static void on_turn(void *arg)
+{
+    struct server *s = arg;
+
+    arm_timer(s);
+}
+
+static void on_space(void *arg, enum durable_space space)
+{
+    const struct server *s = arg;
+
+    service_set_space(s->service, space);
+}
+
+static void on_service_save(void *arg, const struct record *r)
+{
+    const struct server *s = arg;
+
+    s->config.durable->save(s->config.durable->arg, r);
 }
 
 /* No message relies on its place among the replies of the store: those of another
@@ -170,7 +206,7 @@ static bool is_open(const struct connection *c)
 
 static int take_message(struct server *s, struct connection *c, const struct msg *m)
 {
-    int rv = service_message(s->service, c->id, m, clock_ms());
+    int rv = service_message(s->service, c->id, m, service_now(s));
 
     if (rv < 0) {
         log_debug("a message out of place", "peer=%s type=%s", c->peer,
@@ -271,7 +307,7 @@ static int take_request(struct server *s, struct connection *c, const struct msg
     if (!connection_must_wait(c, generation, client)) {
         return take_message(s, c, m);
     }
-    service_heard(s->service, c->id, clock_ms());
+    service_heard(s->service, c->id, service_now(s));
     return fairq_push(&c->later, m);
 }
 
@@ -360,7 +396,7 @@ static int begin_agent(struct server *s, struct connection *c)
     connection_set_limits(c, AGENT_CHOKED_AT, AGENT_MAX_OUT);
     connection_set_max_later(c, AGENT_MAX_LATER);
     connection_watch_closely(c);
-    service_opened(s->service, c->id, c->peer, clock_ms());
+    service_opened(s->service, c->id, c->peer, service_now(s));
     return MSG_MAGIC_SIZE;
 }
 
@@ -464,7 +500,7 @@ static void on_gone(void *arg, struct connection *c, int why)
     if (c->kind == CONN_STORE) {
         store_drop_client(s->store, store_client(c));
     } else if (c->kind == CONN_AGENT) {
-        service_closed(s->service, c->id, clock_ms());
+        service_closed(s->service, c->id, service_now(s));
         arm_timer(s);
     }
 }
@@ -482,6 +518,33 @@ static void on_accept(void *arg, int fd, const struct sockaddr *peer)
 
 /* ---- life ---- */
 
+static int start_service(struct server *s, const uint64_t *seeds, struct errmsg *msg)
+{
+    const struct durable *durable = s->config.durable;
+    struct service_config config = {
+        .cluster = durable ? durable->cluster : seeds[0],
+        .boot = durable ? durable->boot : 1,
+        .ephemeral = !durable,
+        .lease_ms = s->config.lease_ms,
+        .store_max_bytes = s->config.store_max_bytes,
+        .seed = seeds[1],
+        .sink = {s, on_service_send, on_service_close, on_service_note,
+                 durable ? on_service_save : NULL},
+    };
+    int rv = 0;
+
+    s->service = service_new(&config);
+    history_init(&s->history, &(struct history_config){.seed = seeds[1]});
+    if (durable) {
+        rv = turn_restore(durable, s->service, service_now(s), msg);
+    }
+    if (rv < 0) {
+        service_free(s->service);
+        history_release(&s->history);
+    }
+    return rv;
+}
+
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg)
 {
@@ -497,6 +560,11 @@ int server_new(const struct server_config *config, struct server **ret,
     s->config.lease_ms = config->lease_ms ? config->lease_ms : LEASE_MS;
     s->config.store_max_bytes =
         config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
+    rv = start_service(s, seeds, msg);
+    if (rv < 0) {
+        mem_free(s);
+        return rv;
+    }
     closer_init(&s->closer);
     pool_init(&s->pool,
               &(struct pool_config){
@@ -511,16 +579,6 @@ int server_new(const struct server_config *config, struct server **ret,
                   .on_gone = on_gone,
                   .arg = s,
               });
-    s->service = service_new(&(struct service_config){
-        .cluster = seeds[0],
-        .boot = 1,
-        .ephemeral = true,
-        .lease_ms = s->config.lease_ms,
-        .store_max_bytes = s->config.store_max_bytes,
-        .seed = seeds[1],
-        .sink = {s, on_service_send, on_service_close, on_service_note, NULL},
-    });
-    history_init(&s->history, &(struct history_config){.seed = seeds[1]});
     s->budget.max = s->config.store_max_bytes;
     s->store = store_new(&(struct store_config){
         .budget = &s->budget,
@@ -532,6 +590,15 @@ int server_new(const struct server_config *config, struct server **ret,
     ASSERT(rv == 0); /* documented never to fail */
     s->timer.data = s;
     closer_opened(&s->closer);
+    if (config->durable) {
+        turn_begin(&s->turn, &(struct turn_config){.loop = config->loop,
+                                                   .durable = config->durable,
+                                                   .pool = &s->pool,
+                                                   .arg = s,
+                                                   .on_turn = on_turn,
+                                                   .on_space = on_space});
+        arm_timer(s); /* nodes of before the start are waited for */
+    }
     *ret = s;
     return 0;
 }
@@ -561,7 +628,7 @@ bool server_is_busy(const struct server *s)
     return service_active_jobs(s->service) > 0 || service_sessions(s->service) > 0;
 }
 
-static void on_all_closed(void *arg)
+static void on_ended(void *arg)
 {
     struct server *s = arg;
 
@@ -572,6 +639,17 @@ static void on_all_closed(void *arg)
     store_free(s->store);
     mem_free(s->listeners);
     mem_free(s);
+}
+
+static void on_all_closed(void *arg)
+{
+    struct server *s = arg;
+
+    if (s->config.durable) {
+        turn_end(&s->turn, on_ended);
+    } else {
+        on_ended(s);
+    }
 }
 
 static void on_listener_closed(void *arg)

@@ -12,8 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct uv_loop_s;
+struct durable;
 struct server;
+struct uv_loop_s;
 
 struct server_config {
     struct uv_loop_s *loop; /* borrowed: outlives the server */
@@ -23,12 +24,15 @@ struct server_config {
     bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
     size_t store_max_bytes; /* of all jobs, and of all others; 0: 1 GiB */
     size_t max_connections; /* 0: 20000 */
+    /* Where state is kept (borrowed: outlives the server); NULL: nowhere. */
+    const struct durable *durable;
     /* Not NULL: takes TCPStore clients over, wherever they come from: the descriptor, and
      * what was read from it so far. Calls nothing of the server. */
     void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
     void *arg;
 };
 
+/* ERR_CORRUPT, ERR_UNSUPPORTED, ERR_TOO_LARGE: what is kept cannot be taken up. */
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg) MUST_CHECK;
 

@@ -445,6 +445,13 @@ static void on_hello(struct service *s, struct session *session,
         refuse_late(s, session, past, now_ms);
         return;
     }
+    if (s->budget.space != SPACE_FINE && !registry_find(&s->jobs, hello->job)) {
+        refuse(s, session, EXIT_RENDEZVOUS,
+               "the disk on which this service keeps its state is full: no new job is "
+               "begun until there is space",
+               now_ms);
+        return;
+    }
     entry = service_take_job(s, hello->job);
     if (!entry) {
         (void)errmsg_set(&msg, ERR_REFUSED,
@@ -623,6 +630,11 @@ size_t service_active_jobs(const struct service *s)
 const struct registry *service_jobs(const struct service *s)
 {
     return &s->jobs;
+}
+
+void service_set_space(struct service *s, enum durable_space space)
+{
+    s->budget.space = space;
 }
 
 size_t service_sessions(const struct service *s)

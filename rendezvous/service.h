@@ -6,6 +6,8 @@
  * answers through a sink, during the call. Connections are numbers chosen by the shell,
  * not 0. */
 
+#include "rendezvous/durable.h"
+
 #include "common/err.h"
 #include "common/msg.h"
 
@@ -68,6 +70,10 @@ void service_closed(struct service *s, uint64_t conn, uint64_t now_ms);
  * term. */
 void service_tick(struct service *s, uint64_t now_ms);
 uint64_t service_deadline(const struct service *s);
+
+/* How much may still be kept: with little space no job is begun and nothing is stored,
+ * with none no checkpoint is committed; what runs goes on. */
+void service_set_space(struct service *s, enum durable_space space);
 
 /* Jobs that are neither done nor failed nor stopped, for the embedded server's end. */
 size_t service_active_jobs(const struct service *s);

@@ -232,6 +232,7 @@ static void on_wake(uv_async_t *wake)
     }
     if (is_written) {
         s->is_writing = false;
+        uv_unref((uv_handle_t *)s->wake);
         buf_clear(&s->writing);
         if (s->writing.capacity > KEEP_BYTES) {
             buf_release(&s->writing);
@@ -254,6 +255,13 @@ static void save(void *arg, const struct record *r)
     state_batch_add(&s->next, r);
 }
 
+static bool has_saved(void *arg)
+{
+    const struct state *s = arg;
+
+    return buf_len(&s->next) > 0;
+}
+
 static bool commit(void *arg)
 {
     struct state *s = arg;
@@ -269,6 +277,7 @@ static bool commit(void *arg)
     (void)pthread_cond_signal(&s->work); /* returns 0 always */
     unlock(s);
     s->is_writing = true;
+    uv_ref((uv_handle_t *)s->wake); /* the loop waits for it */
     return true;
 }
 
@@ -309,8 +318,7 @@ static int blame(const struct state *s, int err, struct errmsg *msg)
     }
 }
 
-static int load(void *arg, void (*take)(void *taker, const struct record *r),
-                void *taker, struct errmsg *msg)
+static int load(void *arg, durable_take take, void *taker, struct errmsg *msg)
 {
     struct state *s = arg;
     int rv = state_db_load(s->db, take, taker, msg);
@@ -423,6 +431,7 @@ int state_open(const struct state_config *config, struct state **ret,
                                   .load = load,
                                   .use = use,
                                   .save = save,
+                                  .has_saved = has_saved,
                                   .commit = commit};
     *ret = s;
     return 0;

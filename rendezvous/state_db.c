@@ -440,8 +440,8 @@ static int take_row(struct state_db *d, enum record_kind kind, struct buf *key,
 }
 
 static int load_kind(struct state_db *d, enum record_kind kind, uint64_t *sum,
-                     void (*take)(void *arg, const struct record *r), void *arg,
-                     struct errmsg *msg)
+                     int (*take)(void *arg, const struct record *r, struct errmsg *msg),
+                     void *arg, struct errmsg *msg)
 {
     sqlite3_stmt *s = statement(d, kind, STATE_ALL);
     struct record r;
@@ -452,8 +452,8 @@ static int load_kind(struct state_db *d, enum record_kind kind, uint64_t *sum,
     buf_init(&key, SIZE_MAX);
     while (rc == SQLITE_ROW && rv == 0) {
         rv = take_row(d, kind, &key, sum, &r, msg);
+        rv = rv == 0 ? take(arg, &r, msg) : rv;
         if (rv == 0) {
-            take(arg, &r);
             rc = sqlite3_step(s);
         }
     }
@@ -462,7 +462,8 @@ static int load_kind(struct state_db *d, enum record_kind kind, uint64_t *sum,
     return rv < 0 ? rv : state_db_result(d, rc, "reading the rows", msg);
 }
 
-int state_db_load(struct state_db *d, void (*take)(void *arg, const struct record *r),
+int state_db_load(struct state_db *d,
+                  int (*take)(void *arg, const struct record *r, struct errmsg *msg),
                   void *arg, struct errmsg *msg)
 {
     uint64_t sum = 0;

@@ -43,8 +43,10 @@ void state_db_close(struct state_db *d);
 
 const struct state_identity *state_db_identity(const struct state_db *d);
 
-/* All rows, in the order of their kinds. ERR_CORRUPT: one is not what was written. */
-int state_db_load(struct state_db *d, void (*take)(void *arg, const struct record *r),
+/* All rows, in the order of record.h. ERR_CORRUPT: one is not what was written; or what
+ * `take` returned. */
+int state_db_load(struct state_db *d,
+                  int (*take)(void *arg, const struct record *r, struct errmsg *msg),
                   void *arg, struct errmsg *msg) MUST_CHECK;
 
 /* Takes the boot number: it is on the disk when this returns. */

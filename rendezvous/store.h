@@ -8,6 +8,8 @@
  * A client is a number chosen by the caller; it has at most one parked WAIT or BARRIER.
  */
 
+#include "rendezvous/durable.h"
+
 #include "common/tcpstore.h"
 
 #include <stdbool.h>
@@ -27,6 +29,7 @@ enum {
 struct store_budget {
     size_t max;
     size_t used;
+    enum durable_space space; /* where what they hold is kept */
 };
 
 static inline bool store_budget_allows(const struct store_budget *b, size_t more)

@@ -232,11 +232,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world w = {.now_ms = 5000};
     struct input in = {data, size};
 
-    w.service =
-        service_new(&(struct service_config){.cluster = 1,
-                                             .lease_ms = 3000,
-                                             .seed = 3,
-                                             .sink = {&w, on_send, on_close, NULL, NULL}});
+    w.service = service_new(
+        &(struct service_config){.cluster = 1,
+                                 .lease_ms = 3000,
+                                 .seed = 3,
+                                 .sink = {&w, on_send, on_close, NULL, NULL}});
     play(&w, &in);
     for (uint64_t conn = 0; conn < CONNS; conn++) {
         if (w.is_open[conn]) {

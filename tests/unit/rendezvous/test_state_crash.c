@@ -187,10 +187,12 @@ static void save_turn(struct play *p, struct buf *batch)
     }
 }
 
-static void take_nothing(void *arg, const struct record *r)
+static int take_nothing(void *arg, const struct record *r, struct errmsg *msg)
 {
     (void)arg;
     (void)r;
+    (void)msg;
+    return 0;
 }
 
 static int open_db(uint64_t now_ms, struct state_db **ret, struct errmsg *msg)
@@ -285,12 +287,14 @@ static void play_free(struct play *p)
 
 /* ---- after a crash ---- */
 
-static void take_print(void *arg, const struct record *r)
+static int take_print(void *arg, const struct record *r, struct errmsg *msg)
 {
     struct print *print = arg;
 
+    (void)msg;
     print->sum ^= state_row_sum(r);
     print->n++;
+    return 0;
 }
 
 static bool same(struct print a, struct print b)
