@@ -1,0 +1,182 @@
+"""kill -9 of a service that keeps its state: nobody notices but its log."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+import training
+
+ATTACHED_S = 2.0  # within which every agent is back, once the service listens
+
+
+class Service:
+    """One state folder, one address, one process after another."""
+
+    def __init__(self, start_server, folder, port):
+        self.start_server, self.folder, self.port = start_server, folder, port
+        self.n_kills = 0
+        self.begin()
+
+    def begin(self):
+        self.server = self.start_server(
+            f"--listen=127.0.0.1:{self.port}", f"--state-dir={self.folder}",
+            "--state-reserve-mib=1",
+        )
+        self.listening_at = time.monotonic()
+
+    def kill(self):
+        self.server.process.signal(signal.SIGKILL)
+        self.server.process.wait()
+        self.n_kills += 1
+
+
+@pytest.fixture
+def service(start_server, tmp_path, free_port):
+    return Service(start_server, tmp_path / "state", free_port)
+
+
+@pytest.fixture
+def agents(start, bin_dir, service):
+    """agents(n, nproc, *command): so many nodes of one job."""
+
+    def run(n, nproc, *command, options=()):
+        return [
+            start(
+                bin_dir / "ctrun", f"--nnodes={n}", f"--nproc-per-node={nproc}",
+                "--rdzv-id=kept", f"--rdzv-endpoint=127.0.0.1:{service.port}",
+                "--max-restarts=0", *options, *command,
+            )
+            for _ in range(n)
+        ]
+
+    return run
+
+
+def counts(folder, world):
+    """rank → (pid, count) of those that have said anything."""
+    found = {}
+    for rank in range(world):
+        words = (folder / str(rank)).read_text().split() if (folder / str(rank)).exists() else []
+        if len(words) == 2:
+            found[rank] = (int(words[0]), int(words[1]))
+    return found
+
+
+def counted(folder, world, than):
+    """True when every rank has counted on, twice: the first may have been on its way."""
+    now = counts(folder, world)
+    return len(now) == world and all(
+        now[rank][1] >= than.get(rank, (0, 0))[1] + 2 for rank in range(world))
+
+
+def kill_often(service, folder, world, n_kills, wait_for, rng):
+    wait_for(lambda: counted(folder, world, {}))
+    pids = {rank: pid for rank, (pid, _) in counts(folder, world).items()}
+    slowest = 0.0
+    for _ in range(n_kills):
+        moment = time.monotonic() + rng.uniform(0, 0.15)
+        wait_for(lambda: time.monotonic() >= moment)
+        service.kill()
+        before = counts(folder, world)
+        service.begin()
+        wait_for(lambda: counted(folder, world, before), timeout=60)
+        slowest = max(slowest, time.monotonic() - service.listening_at)
+    assert {rank: pid for rank, (pid, _) in counts(folder, world).items()} == pids
+    return slowest
+
+
+def count_through_kills(service, agents, bin_dir, tmp_path, wait_for, *, nodes, nproc, n_kills,
+                        pace_us):
+    folder = tmp_path / "counts"
+    folder.mkdir()
+    started = agents(nodes, nproc, bin_dir / "fake-counter", folder, pace_us)
+    slowest = kill_often(service, folder, nodes * nproc, n_kills, wait_for, random.Random(7))
+    (folder / "stop").touch()
+    for agent in started:
+        assert agent.wait() == 0, agent.err()
+        assert "restart" not in agent.err(), agent.err()
+    print(f"{n_kills} kills, all back within {slowest:.2f} s,"
+          f" counts {[n for _, n in counts(folder, nodes * nproc).values()][:8]}")
+    return slowest
+
+
+def test_counters_lose_and_double_nothing_through_ten_kills(
+        service, agents, bin_dir, tmp_path, wait_for):
+    slowest = count_through_kills(service, agents, bin_dir, tmp_path, wait_for,
+                                  nodes=2, nproc=2, n_kills=10, pace_us=500)
+    if "san" not in str(bin_dir):
+        assert slowest < ATTACHED_S
+
+
+@pytest.mark.soak
+def test_64_workers_on_8_agents_live_through_100_kills(
+        service, agents, bin_dir, tmp_path, wait_for):
+    slowest = count_through_kills(service, agents, bin_dir, tmp_path, wait_for,
+                                  nodes=8, nproc=8, n_kills=100, pace_us=5000)
+    assert slowest < ATTACHED_S
+
+
+def test_training_goes_on_through_kills_and_gives_the_same_numbers(
+        service, agents, bin_dir, corpus, golden, tmp_path, wait_for):
+    run_dir = tmp_path / "run"
+    started = agents(2, 1, "ctrun-worker", *training.overrides(corpus, run_dir))
+    rng = random.Random(3)
+    metrics = run_dir / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 2)
+    while started[0].popen.poll() is None and service.n_kills < 5:
+        moment = time.monotonic() + rng.uniform(0, 0.2)
+        wait_for(lambda: time.monotonic() >= moment)
+        service.kill()
+        service.begin()
+    for agent in started:
+        assert agent.wait() == 0, agent.err()
+    assert service.n_kills > 1
+    assert training.loss_column(run_dir) == golden()["losses"]
+    assert training.state_hash(bin_dir, run_dir) == golden()["hash"]
+    logs = [p for p in (run_dir / "log").iterdir()] if (run_dir / "log").is_dir() else []
+    assert len(logs) <= 1, logs  # one run generation: no restart
+
+
+def test_two_services_never_share_a_folder(service, start, bin_dir):
+    other = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                  f"--state-dir={service.folder}")
+    assert other.wait() == 2
+    pid = service.server.process.pid
+    assert f"another ctrun-rendezvous (pid {pid}) keeps its state in" in other.err()
+
+
+def test_damaged_state_is_refused_with_95_and_stays_as_it_is(service, start, bin_dir):
+    service.kill()
+    path = service.folder / "state.db"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 - 512:len(data) // 2] = os.urandom(512)
+    data[20] ^= 0x10
+    path.write_bytes(data)
+    again = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                  f"--state-dir={service.folder}")
+    assert again.wait() == 95, again.err()
+    assert "is damaged" in again.err() and "begin anew" in again.err()
+    assert path.read_bytes() == data
+
+
+def test_state_of_a_newer_version_is_refused_with_95(service, start, bin_dir):
+    import sqlite3
+    service.kill()
+    with sqlite3.connect(service.folder / "state.db") as db:
+        db.execute("pragma user_version = 99")
+    db.close()
+    again = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                  f"--state-dir={service.folder}")
+    assert again.wait() == 95, again.err()
+    assert "a newer ctrun-rendezvous" in again.err()
+
+
+def test_folder_that_others_may_read_is_refused_with_2(tmp_path, start, bin_dir):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    process = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                    f"--state-dir={tmp_path / 'open'}")
+    assert process.wait() == 2
+    assert "chmod 700" in process.err()
