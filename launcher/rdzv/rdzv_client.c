@@ -40,10 +40,11 @@ struct rdzv_client {
     bool is_wanted; /* an attempt is under way or the connection is up */
     struct sockaddr_storage addrs[MAX_ADDRS];
     unsigned n_addrs, next_addr;
-    struct link_conn *conn;        /* owned; NULL: none */
-    struct embed *embed;           /* owned; NULL: served elsewhere, or not yet */
-    bool is_wildcard;              /* the embedded one listens everywhere */
-    char taken[256];               /* "" or that the port could not be bound … */
+    struct link_conn *conn; /* owned; NULL: none */
+    struct embed *embed;    /* owned; NULL: served elsewhere, or not yet */
+    bool is_wildcard;       /* the embedded one listens everywhere */
+    bool is_kept_elsewhere; /* a service that remembers was there, and will be again */
+    char taken[256];        /* "" or that the port could not be bound … */
     char taken_addr[MSG_ADDR_MAX]; /* … at this address */
     char trouble[256];             /* why the last address failed */
     bool is_impossible;            /* … and this host is at fault */
@@ -80,6 +81,9 @@ static int on_conn_message(void *arg, const struct msg *m)
 {
     struct rdzv_client *c = arg;
 
+    if (m->type == MSG_WELCOME) {
+        c->is_kept_elsewhere = !m->u.welcome.ephemeral;
+    }
     return c->config.on_message(c->config.arg, m);
 }
 
@@ -375,6 +379,9 @@ static int serve_if_ours(struct rdzv_client *c)
                                      .max_nodes = c->config.max_nodes};
     int rv = 0;
 
+    if (c->is_kept_elsewhere) {
+        return 0; /* nobody could go on in its place, and it wants its port again */
+    }
     switch (rdzv_serving_place(c->config.serving, &endpoint)) {
     case RDZV_NOWHERE:
         return 0;

@@ -3,7 +3,8 @@
 
 /* The agent's connection to the rendezvous service, and the service itself where it is
  * this node's to serve (rdzv_serving.h): it is bound at every (re)connect; who binds,
- * serves (embed.h), and is a client of itself.
+ * serves (embed.h), and is a client of itself. Not so once a durable service was there:
+ * its state is its own, and it comes back.
  *
  *   rdzv_client_connect: resolve → ours? bind → connect → magic → on_connected
  *   then on_message for each frame, until on_disconnected; then connect again
