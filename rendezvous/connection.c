@@ -8,10 +8,12 @@
 #include "rendezvous/output.h"
 #include "rendezvous/peer.h"
 #include "rendezvous/store.h"
+#include "rendezvous/stream.h"
 
 #include "common/clock.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/tls.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,7 +24,7 @@
 enum {
     READ_SIZE = 256 * 1024,  /* of one connection and turn */
     KEEP_BUFFER = 64 * 1024, /* smaller ones are kept when they are empty */
-    MAX_IN = 1 + TCPSTORE_MAX_REQUEST + READ_SIZE,
+    MAX_IN = 1 + TCPSTORE_MAX_REQUEST + READ_SIZE + TLS_RECORD_MAX,
     MAX_OUT = STORE_MAX_REPLY + 2 * CONNECTION_CHOKED_AT,
     KEEPALIVE_S = 60,
     SWEEP_MS = 500,
@@ -52,6 +54,7 @@ void pool_release(struct connection_pool *p)
     ASSERT(p->connections.count == 0 && p->buffered == 0);
     table_release(&p->connections);
     mem_free(p->scratch);
+    mem_free(p->plain);
 }
 
 static uint64_t id_hash(uint64_t id)
@@ -114,7 +117,8 @@ static void fail_socket(struct connection *c, int why)
 void connection_charge(struct connection *c)
 {
     size_t holds = c->in.capacity + c->later.memory + c->out.capacity + c->bulk.memory +
-                   c->sent.capacity;
+                   c->sent.capacity + c->wire.capacity +
+                   (c->tls ? STREAM_TLS_MEMORY : 0);
 
     c->pool->buffered += holds - c->charged;
     c->charged = holds;
@@ -173,6 +177,7 @@ void connection_close_now(struct connection *c)
     fairq_release(&c->later);
     buf_release(&c->out);
     fairq_release(&c->bulk);
+    stream_release(c);
     p->buffered -= c->charged;
     c->charged = 0;
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
@@ -211,6 +216,13 @@ void connection_drain(struct connection *c)
         set_deadline(c, clock_ms() + DRAIN_MS);
         connection_mark_dirty(c);
     }
+}
+
+void connection_refuse(struct connection *c)
+{
+    c->is_refused = true;
+    c->is_dismissed = true;
+    connection_drain(c);
 }
 
 static void on_sweep(uv_timer_t *timer)
@@ -269,7 +281,7 @@ static uv_buf_t unread(struct buf *b)
 
 /* By send and not by uv_try_write, whose write(2) takes the longer way through the
  * kernel's files. */
-static void write_at_once(struct connection *c)
+static void write_at_once(struct connection *c, struct buf *ready)
 {
     ssize_t n;
     uv_os_fd_t fd;
@@ -279,22 +291,22 @@ static void write_at_once(struct connection *c)
         connection_fail(c, rv);
         return;
     }
-    n = send(fd, buf_bytes(&c->out), buf_len(&c->out), MSG_DONTWAIT | MSG_NOSIGNAL);
+    n = send(fd, buf_bytes(ready), buf_len(ready), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
         fail_socket(c, -errno);
         return;
     }
-    buf_consume(&c->out, (size_t)MAX(n, 0));
-    shrink(&c->out);
+    buf_consume(ready, (size_t)MAX(n, 0));
+    shrink(ready);
 }
 
-static void write_later(struct connection *c)
+static void write_later(struct connection *c, struct buf *ready)
 {
     uv_buf_t bytes;
     int rv;
 
-    c->sent = c->out;
-    buf_init(&c->out, c->sent.max);
+    c->sent = *ready;
+    buf_init(ready, c->sent.max);
     bytes = unread(&c->sent);
     c->write.data = c;
     rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &bytes, 1, on_written);
@@ -317,16 +329,19 @@ static void add_bulk(struct connection *c)
 void connection_write_out(struct connection *c)
 {
     bool is_behind = connection_is_behind(c);
+    struct buf *ready;
 
     add_bulk(c);
-    if (!is_behind && c->why == 0) {
-        write_at_once(c);
+    ready = c->ops->ready(c);
+    if (!is_behind && c->why == 0 && buf_len(ready) > 0) {
+        write_at_once(c, ready);
     }
     if (c->why == 0 && c->held_end == 0 && buf_len(&c->out) == 0) {
         add_bulk(c);
     }
-    if (c->why == 0 && c->held_end == 0 && buf_len(&c->out) > 0) {
-        write_later(c);
+    ready = c->ops->ready(c);
+    if (c->why == 0 && c->held_end == 0 && buf_len(ready) > 0) {
+        write_later(c, ready);
     }
 }
 
@@ -354,11 +369,27 @@ static int take_input(struct connection *c, const uint8_t *data, size_t size)
     return config->on_input(config->arg, c, data, size);
 }
 
+/* Until input may be handed over again. Of one connection not much: the rest waits in
+ * its socket. */
+static int hold_input(struct connection *c, const uint8_t *data, size_t size)
+{
+    int rv = buf_append(&c->in, data, size);
+
+    c->has_held = true;
+    if (rv == 0 && buf_len(&c->in) > READ_SIZE) {
+        set_choked(c, true);
+    }
+    return rv;
+}
+
 /* New bytes: those that on_input does not take now are kept. */
-static int take_new(struct connection *c, const uint8_t *data, size_t size)
+int connection_take(struct connection *c, const uint8_t *data, size_t size)
 {
     int n;
 
+    if (c->pool->hold == HOLD_ALL) {
+        return hold_input(c, data, size);
+    }
     if (buf_len(&c->in) > 0) {
         n = buf_append(&c->in, data, size);
         if (n < 0) {
@@ -396,19 +427,6 @@ void connection_take_kept(struct connection *c)
     set_choked(c, connection_is_choked(c));
 }
 
-/* Until input may be handed over again. Of one connection not much: the rest waits in
- * its socket. */
-static int hold_input(struct connection *c, const uint8_t *data, size_t size)
-{
-    int rv = buf_append(&c->in, data, size);
-
-    c->has_held = true;
-    if (rv == 0 && buf_len(&c->in) > READ_SIZE) {
-        set_choked(c, true);
-    }
-    return rv;
-}
-
 static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *ret)
 {
     struct connection *c = handle->data;
@@ -427,10 +445,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
         p->n_silent -= c->is_silent;
         c->is_silent = false;
     }
-    if (n > 0 && c->state == CONN_OPEN && p->hold == HOLD_ALL) {
-        rv = hold_input(c, (const uint8_t *)bytes->base, (size_t)n);
-    } else if (n > 0 && c->state == CONN_OPEN) {
-        rv = take_new(c, (const uint8_t *)bytes->base, (size_t)n);
+    if (n > 0 && c->state == CONN_OPEN) {
+        rv = c->ops->received(c, (const uint8_t *)bytes->base, (size_t)n);
     }
     if (rv < 0) {
         fail_socket(c, rv);
@@ -531,6 +547,7 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     fairq_init(&c->later, SIZE_MAX, p->config.seed);
     buf_init(&c->out, MAX_OUT);
     fairq_init(&c->bulk, MAX_OUT, p->config.seed);
+    c->ops = &stream_tcp;
     c->choke_at = CONNECTION_CHOKED_AT;
     rv = uv_tcp_init(p->config.loop, &c->tcp);
     ASSERT(rv == 0); /* without a socket there is nothing to fail */

@@ -50,6 +50,10 @@ struct pool_config {
     uint64_t seed;       /* secret: of the queues' hash tables */
     /* It was accepted; nothing has come yet. */
     void (*on_opened)(void *arg, struct connection *c);
+    /* The first byte of a TLS client has come: stream_secure, or connection_refuse. */
+    void (*on_tls)(void *arg, struct connection *c);
+    /* It has not shown a key of ours, as the end of a sentence about it. It ends. */
+    void (*on_refused)(void *arg, struct connection *c, const char *text);
     /* Returns how many bytes were taken, or an error: the connection is closed. */
     int (*on_input)(void *arg, struct connection *c, const uint8_t *data, size_t size);
     /* The connection is being closed; its memory goes after the call. Once. */
@@ -65,7 +69,8 @@ struct connection_pool {
     uint64_t last_id;
     size_t n_silent;
     uint64_t heard_id; /* the oldest silent connection comes after it */
-    uint8_t *scratch;  /* owned: where reads go */
+    uint8_t *scratch;  /* owned: where reads go … */
+    uint8_t *plain;    /* owned: … and what TLS makes of them; NULL: nothing yet */
     uv_timer_t sweep;  /* looks for deadlines that have passed */
     bool is_stopping;
     enum pool_hold hold;
@@ -94,6 +99,7 @@ struct connection {
     bool is_writing;
     bool is_closed;  /* CLOSING, and libuv has let go of it */
     bool is_shut;    /* DRAINING: our end was said; the peer's is awaited */
+    bool is_refused; /* … is, for it is to read why */
     bool has_held;   /* input has come while it was not handed over … */
     int held_end;    /* … and then the connection's end; 0: not */
     size_t choke_at; /* bytes of output */
@@ -102,11 +108,14 @@ struct connection {
     uint64_t n_queued;    /* bytes of output so far … */
     uint64_t n_taken; /* … and how many the peer had when connection_took was asked */
     struct connection *next_dirty;
-    struct buf in;     /* not taken yet */
-    struct buf out;    /* not given to the socket yet */
-    struct fairq bulk; /* … and frames that let `out` go first */
-    struct buf sent;   /* being written */
-    size_t charged;    /* what `buffered` has of it: the memory of all these */
+    struct buf in;              /* not taken yet */
+    struct buf out;             /* not given to the socket yet */
+    struct fairq bulk;          /* … and frames that let `out` go first */
+    struct buf sent;            /* being written */
+    const struct conn_ops *ops; /* stream.h: tcp or tls */
+    struct tls_pump *tls;       /* owned; NULL: tcp */
+    struct buf wire;            /* … sealed, not given to the socket yet */
+    size_t charged;             /* what `buffered` has of it: the memory of all these */
     uv_tcp_t tcp;
     uv_write_t write;
 };
@@ -154,6 +163,12 @@ void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
 void connection_drain(struct connection *c);
 void connection_fail(struct connection *c, int why);
 void connection_mark_dirty(struct connection *c); /* something is to be done for it */
+
+/* Drains, without on_gone, and leaves the peer the time to read what was sent. */
+void connection_refuse(struct connection *c);
+
+/* For stream.c: plain bytes have come. */
+int connection_take(struct connection *c, const uint8_t *data, size_t size) MUST_CHECK;
 
 /* For agents. Short keep-alive and user time-outs: a vanished host is noticed within
  * seconds. Little unsent and unread in the kernel: what is urgent does not wait there. */

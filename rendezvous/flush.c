@@ -14,7 +14,7 @@ static void say_end(struct connection *c)
 {
     uv_os_fd_t fd;
 
-    if (c->kind != CONN_AGENT) {
+    if (c->kind != CONN_AGENT && !c->is_refused) {
         connection_fail(c, ERR_CLOSED);
     } else if (!c->is_shut) {
         c->is_shut = true;
@@ -34,7 +34,7 @@ static bool may_go_on(const struct connection *c)
 
 static bool has_output(const struct connection *c)
 {
-    return buf_len(&c->out) > 0 || !fairq_is_empty(&c->bulk);
+    return buf_len(&c->out) > 0 || !fairq_is_empty(&c->bulk) || buf_len(&c->wire) > 0;
 }
 
 static void send_out(struct connection *c)

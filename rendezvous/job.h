@@ -14,6 +14,7 @@
 #include "rendezvous/saving.h"
 
 #include "common/err.h"
+#include "common/identity.h"
 #include "common/msg.h"
 #include "common/table.h"
 
@@ -84,6 +85,7 @@ struct job_sink {
 
 struct job {
     char id[MSG_ID_MAX];
+    char owner[IDENTITY_OWNER_MAX]; /* who has begun it; "": where nobody shows a key */
     enum job_state state;
     uint64_t cluster, seed;
     struct job_sink sink;

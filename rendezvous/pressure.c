@@ -21,7 +21,7 @@ static size_t current_limit(const struct connection *c, size_t limit)
 
 static size_t output_of(const struct connection *c)
 {
-    return buf_len(&c->out) + c->bulk.size + buf_len(&c->sent);
+    return buf_len(&c->out) + c->bulk.size + buf_len(&c->wire) + buf_len(&c->sent);
 }
 
 bool connection_is_behind(const struct connection *c)
@@ -63,7 +63,8 @@ static uint64_t not_taken(const struct connection *c)
         ioctl(fd, SIOCOUTQ, &in_kernel) < 0) {
         in_kernel = 0; /* it is no socket of TCP's: libuv's count must do */
     }
-    return buf_len(&c->out) + c->bulk.size + waiting + (uint64_t)in_kernel;
+    return buf_len(&c->out) + c->bulk.size + buf_len(&c->wire) + waiting +
+           (uint64_t)in_kernel;
 }
 
 bool connection_took(struct connection *c)

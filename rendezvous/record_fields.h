@@ -12,6 +12,7 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/identity.h"
 
 enum {
     RECORD_VERSION = 1,
@@ -68,7 +69,8 @@ enum {
     U(32, told_failures) /* by ROUND, to all nodes alike */ \
     U(32, told_run)                                         \
     U(64, told_step)                                        \
-    T(MSG_HASH_MAX, told_hash)
+    T(MSG_HASH_MAX, told_hash)                              \
+    T(IDENTITY_OWNER_MAX, owner)
 
 #define RECORD_NODE_FIELDS(U, I, T, B)        \
     U(8, state)                               \

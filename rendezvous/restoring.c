@@ -58,6 +58,7 @@ static void take_commits(struct job *j, const struct record_job *f)
     j->told_failures = f->told_failures;
     j->told = (struct commit){.run = f->told_run, .step = f->told_step};
     memcpy(j->told.hash, f->told_hash, sizeof(f->told_hash));
+    memcpy(j->owner, f->owner, sizeof(f->owner));
 }
 
 static void take_shape(struct job *j, const struct record_job *f)

@@ -78,6 +78,7 @@ static void describe_commits(const struct job *j, struct record_job *ret)
     ret->told_run = j->told.run;
     ret->told_step = j->told.step;
     memcpy(ret->told_hash, j->told.hash, sizeof(ret->told_hash));
+    memcpy(ret->owner, j->owner, sizeof(ret->owner));
 }
 
 static void describe_job(const struct job *j, struct record_job *ret)

@@ -8,10 +8,12 @@
 
 #include "rendezvous/durable.h"
 #include "rendezvous/event.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/history.h"
 #include "rendezvous/output.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
+#include "rendezvous/stream.h"
 #include "rendezvous/turn.h"
 
 #include "common/clock.h"
@@ -43,10 +45,11 @@ enum {
 struct server {
     struct server_config config;
     struct connection_pool pool;
-    struct service *service;     /* owned */
-    struct history history;      /* of its jobs, for people */
-    struct store *store;         /* owned: of clients that belong to no job … */
-    struct store_budget budget;  /* … and cannot take what the jobs' need */
+    struct service *service;    /* owned */
+    struct history history;     /* of its jobs, for people */
+    struct store *store;        /* owned: of clients that belong to no job … */
+    struct store_budget budget; /* … and cannot take what the jobs' need */
+    struct guard guard;
     struct listener **listeners; /* owned */
     size_t n_listeners;
     uv_timer_t timer; /* the service's next deadline */
@@ -179,6 +182,17 @@ static void on_service_note(void *arg, const struct job_event *e)
 
     if (history_note(&s->history, e, clock_wall_ms()) && s->config.logs_jobs) {
         event_log(NULL, e);
+    }
+}
+
+static void on_service_refused(void *arg, uint64_t conn, enum refusal why,
+                               const char *text)
+{
+    struct server *s = arg;
+    struct connection *c = pool_find(&s->pool, conn);
+
+    if (c) {
+        guard_refused(&s->guard, c, why, text);
     }
 }
 
@@ -390,19 +404,29 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
 
 /* ---- connections ---- */
 
+/* A peer that has shown a key reads from our magic that it was let in. */
 static int begin_agent(struct server *s, struct connection *c)
 {
+    const struct identity *who = stream_peer(c);
+
+    if (!guard_admits_agent(&s->guard, c)) {
+        return MSG_MAGIC_SIZE;
+    }
+    if (who) {
+        connection_send(c, MSG_MAGIC, MSG_MAGIC_SIZE);
+    }
     c->kind = CONN_AGENT;
     connection_set_limits(c, AGENT_CHOKED_AT, AGENT_MAX_OUT);
     connection_set_max_later(c, AGENT_MAX_LATER);
     connection_watch_closely(c);
     service_opened(s->service, c->id, c->peer, service_now(s));
+    service_identify(s->service, c->id, who);
     return MSG_MAGIC_SIZE;
 }
 
 static bool may_be_store(const struct server *s, const struct connection *c)
 {
-    return c->is_loopback || s->config.insecure || s->config.on_store;
+    return c->is_loopback || s->config.insecure || s->config.on_store || c->tls;
 }
 
 /* Whose it is from here on: the connection lives by the other descriptor. */
@@ -428,6 +452,9 @@ static int begin_store(struct server *s, struct connection *c)
             "was not given");
         return ERR_REFUSED;
     }
+    if (!guard_admits_store(&s->guard, c)) {
+        return 0;
+    }
     c->kind = CONN_STORE;
     tcpstore_parser_init(&c->parser, s->config.legacy_b);
     return 0;
@@ -440,7 +467,8 @@ static int sniff(struct server *s, struct connection *c, const uint8_t *data,
     static const char magic[] = MSG_MAGIC;
 
     if (data[0] <= LAST_OPCODE) {
-        return s->config.on_store ? hand_over(s, c, data, size) : begin_store(s, c);
+        return s->config.on_store && !c->tls ? hand_over(s, c, data, size)
+                                             : begin_store(s, c);
     }
     if (memcmp(data, magic, MIN(size, (size_t)MSG_MAGIC_SIZE)) != 0) {
         return ERR_PROTOCOL;
@@ -486,6 +514,21 @@ static void on_opened(void *arg, struct connection *c)
     }
 }
 
+static void on_tls(void *arg, struct connection *c)
+{
+    struct server *s = arg;
+
+    begin_greeting(c);
+    guard_secure(&s->guard, c);
+}
+
+static void on_refused(void *arg, struct connection *c, const char *text)
+{
+    struct server *s = arg;
+
+    guard_refused(&s->guard, c, REFUSAL_KEY, text);
+}
+
 static void on_gone(void *arg, struct connection *c, int why)
 {
     struct server *s = arg;
@@ -528,8 +571,12 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
         .seed = seeds[1],
-        .sink = {s, on_service_send, on_service_close, on_service_note,
-                 durable ? on_service_save : NULL},
+        .sink = {.arg = s,
+                 .send = on_service_send,
+                 .close = on_service_close,
+                 .note = on_service_note,
+                 .save = durable ? on_service_save : NULL,
+                 .refused = on_service_refused},
     };
     int rv = 0;
 
@@ -557,6 +604,7 @@ int server_new(const struct server_config *config, struct server **ret,
     }
     s = mem_zalloc(sizeof(*s));
     s->config = *config;
+    s->guard.tls = config->tls;
     s->config.lease_ms = config->lease_ms ? config->lease_ms : LEASE_MS;
     s->config.store_max_bytes =
         config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
@@ -575,6 +623,8 @@ int server_new(const struct server_config *config, struct server **ret,
                   .max_buffered = MAX(s->config.store_max_bytes, (size_t)AGENT_MAX_OUT),
                   .seed = seeds[3],
                   .on_opened = on_opened,
+                  .on_tls = on_tls,
+                  .on_refused = on_refused,
                   .on_input = on_input,
                   .on_gone = on_gone,
                   .arg = s,
@@ -621,6 +671,11 @@ int server_listen(struct server *s, const char *addr, int port, int *ret_port,
     closer_opened(&s->closer);
     *ret_port = listener_port(l);
     return 0;
+}
+
+const struct refusals *server_refusals(const struct server *s)
+{
+    return &s->guard.refusals;
 }
 
 bool server_is_busy(const struct server *s)

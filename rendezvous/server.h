@@ -13,13 +13,18 @@
 #include <stdint.h>
 
 struct durable;
+struct refusals;
 struct server;
+struct tls_context;
 struct uv_loop_s;
 
 struct server_config {
     struct uv_loop_s *loop; /* borrowed: outlives the server */
     uint32_t lease_ms;      /* 0: 3000 */
     bool insecure;          /* raw store clients from anywhere */
+    /* Who comes has to show a key of these, but store clients from loopback; borrowed:
+     * outlives the server; NULL: nobody has to. */
+    struct tls_context *tls;
     bool logs_jobs;         /* a line for what becomes of each job */
     bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
     size_t store_max_bytes; /* of all jobs, and of all others; 0: 1 GiB */
@@ -40,6 +45,9 @@ int server_new(const struct server_config *config, struct server **ret,
  * fall-back); port 0 picks one. -EADDRINUSE: listener_name_holder says more. */
 int server_listen(struct server *s, const char *addr, int port, int *ret_port,
                   struct errmsg *msg) MUST_CHECK;
+
+/* Who was not let in (refusals.h). */
+const struct refusals *server_refusals(const struct server *s);
 
 /* True while a job here is neither done nor failed, or an agent is still connected. */
 bool server_is_busy(const struct server *s);

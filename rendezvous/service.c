@@ -66,7 +66,7 @@ uint64_t service_hash(const struct service *s, uint64_t number)
     return table_hash(&number, sizeof(number), s->config.seed);
 }
 
-static struct session *find_conn(const struct service *s, uint64_t conn)
+struct session *service_find_conn(const struct service *s, uint64_t conn)
 {
     struct table_node *n = table_bucket(&s->conns, service_hash(s, conn));
 
@@ -86,8 +86,8 @@ struct session *service_find_number(const struct service *s, uint64_t number)
     return n ? CONTAINER_OF(n, struct session, by_number) : NULL;
 }
 
-static struct session *find_agent(const struct service *s, const struct entry *entry,
-                                  uint64_t agent_id)
+struct session *service_find_agent(const struct service *s, const struct entry *entry,
+                                   uint64_t agent_id)
 {
     struct table_node *n = table_bucket(&s->agents, service_hash(s, agent_id));
 
@@ -239,7 +239,7 @@ void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
 {
     struct session *session = mem_zalloc(sizeof(*session));
 
-    ASSERT(conn != 0 && !find_conn(s, conn));
+    ASSERT(conn != 0 && !service_find_conn(s, conn));
     if (!s->here.oldest && !s->away.oldest) {
         s->tick_ms = now_ms; /* there was nothing to tick for */
     }
@@ -251,7 +251,7 @@ void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
 
 void service_heard(struct service *s, uint64_t conn, uint64_t now_ms)
 {
-    struct session *session = find_conn(s, conn);
+    struct session *session = service_find_conn(s, conn);
 
     if (session) {
         hear(s, session, now_ms);
@@ -260,7 +260,7 @@ void service_heard(struct service *s, uint64_t conn, uint64_t now_ms)
 
 void service_closed(struct service *s, uint64_t conn, uint64_t now_ms)
 {
-    struct session *session = find_conn(s, conn);
+    struct session *session = service_find_conn(s, conn);
 
     if (session) {
         end_session(s, session, "its connection ended", false, now_ms);
@@ -320,7 +320,7 @@ static void replace_old_session(struct service *s, const struct msg_hello *hello
                                 uint64_t now_ms)
 {
     const struct entry *entry = registry_find(&s->jobs, hello->job);
-    struct session *old = entry ? find_agent(s, entry, hello->agent_id) : NULL;
+    struct session *old = entry ? service_find_agent(s, entry, hello->agent_id) : NULL;
 
     if (old) {
         end_session(s, old, "it connected anew", true, now_ms);
@@ -397,6 +397,7 @@ static void resume(struct service *s, struct session *fresh, struct session *ses
     struct entry *entry = session->entry;
 
     session->conn = fresh->conn;
+    session->who = fresh->who;
     memcpy(session->peer_addr, fresh->peer_addr, sizeof(session->peer_addr));
     service_unlink(&s->away, session);
     s->n_away--;
@@ -428,6 +429,10 @@ static void on_hello(struct service *s, struct session *session,
             "%s version %u: install the same ctrun everywhere",
             MSG_VERSION, hello->host, hello->version);
         note_refusal(s, hello, msg.text);
+        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+        return;
+    }
+    if (service_permit(s, session, hello, &msg) < 0) {
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
@@ -463,6 +468,7 @@ static void on_hello(struct service *s, struct session *session,
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;
     }
+    service_own(session, entry->job);
     if (past) { /* begun anew by a user: its generations are told from the old ones */
         entry->job->highest = MAX(entry->job->highest, past->generation);
     }
@@ -511,7 +517,7 @@ static void on_heartbeat(struct service *s, const struct session *session,
 int service_message(struct service *s, uint64_t conn, const struct msg *m,
                     uint64_t now_ms)
 {
-    struct session *session = find_conn(s, conn);
+    struct session *session = service_find_conn(s, conn);
 
     if (!session) {
         return 0; /* it was closed a moment ago */
@@ -536,7 +542,7 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
 
 void service_forsake(struct service *s, uint64_t conn, const struct msg_store_close *m)
 {
-    struct session *session = find_conn(s, conn);
+    struct session *session = service_find_conn(s, conn);
 
     if (session && session->entry) {
         job_forsake(session->entry->job, session->node, m);

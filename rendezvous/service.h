@@ -7,10 +7,12 @@
  * not 0. */
 
 #include "rendezvous/durable.h"
+#include "rendezvous/refusals.h"
 
 #include "common/err.h"
 #include "common/msg.h"
 
+struct identity;
 struct job_event;
 struct record;
 struct registry;
@@ -26,6 +28,8 @@ struct service_sink {
     void (*note)(void *arg, const struct job_event *e);
     /* What has changed of the durable state (record.h); NULL: nothing is kept. */
     void (*save)(void *arg, const struct record *r);
+    /* A hello was not this peer's to say; NULL: nobody counts. */
+    void (*refused)(void *arg, uint64_t conn, enum refusal why, const char *text);
 };
 
 struct service_config {
@@ -54,6 +58,8 @@ int service_restored(struct service *s, uint64_t now_ms, struct errmsg *msg) MUS
 
 void service_opened(struct service *s, uint64_t conn, const char *peer_addr,
                     uint64_t now_ms);
+/* Before its hello: who it is. NULL: it has shown no key; else borrowed until its end. */
+void service_identify(struct service *s, uint64_t conn, const struct identity *who);
 /* ERR_PROTOCOL: the shell closes the connection and calls service_closed. */
 int service_message(struct service *s, uint64_t conn, const struct msg *m,
                     uint64_t now_ms) MUST_CHECK;

@@ -24,6 +24,7 @@ struct session {
     struct session *prev, *next; /* in the service's list of those here, or away */
     struct entry *entry;   /* borrowed: kept while it has sessions; NULL before hello */
     struct job_node *node; /* borrowed from the job */
+    const struct identity *who; /* borrowed from the connection; NULL: shown nothing */
 };
 
 /* In the order in which their leases end. */
@@ -46,6 +47,9 @@ struct service {
 };
 
 uint64_t service_hash(const struct service *s, uint64_t number);
+struct session *service_find_conn(const struct service *s, uint64_t conn);
+struct session *service_find_agent(const struct service *s, const struct entry *entry,
+                                   uint64_t agent_id);
 struct session *service_find_number(const struct service *s, uint64_t number);
 void service_link(struct session_list *list, struct session *session, uint64_t now_ms);
 void service_unlink(struct session_list *list, struct session *session);
@@ -54,6 +58,12 @@ struct entry *service_take_job(struct service *s, const char *id);
 /* A job without nodes is forgotten, or idle. */
 void service_review_job(struct service *s, struct entry *entry, uint64_t now_ms);
 void service_note_deadline(struct service *s, const struct entry *entry);
+
+/* service_permit.c: whether this connection may say that; refusals are counted. */
+int service_permit(const struct service *s, const struct session *session,
+                   const struct msg_hello *hello, struct errmsg *msg) MUST_CHECK;
+/* A job belongs to who has begun it. */
+void service_own(const struct session *session, struct job *job);
 
 /* service_restore.c: gives everybody who is away a fresh term. */
 void restore_refresh(struct service *s, uint64_t now_ms);

@@ -1,0 +1,42 @@
+#ifndef RENDEZVOUS_REFUSALS_H
+#define RENDEZVOUS_REFUSALS_H
+
+/* PURE. Who was not let in: all are counted, and each peer is worth a line of the log
+ * once in REFUSALS_AGAIN_MS for the same reason, whatever it does meanwhile. */
+
+#include "common/msg.h"
+
+enum refusal {
+    REFUSAL_PLAIN,     /* it has shown no key, where one is asked for */
+    REFUSAL_NO_SECRET, /* it speaks TLS, and there is no key here */
+    REFUSAL_KEY,       /* its secret or certificate is none of ours, or has expired */
+    REFUSAL_ROLE,      /* what it asks for is not its to do */
+    REFUSAL_REPLAY,    /* a session of somebody else */
+    REFUSAL_COUNT,
+};
+
+enum {
+    REFUSALS_PEERS = 128,
+    REFUSALS_AGAIN_MS = 600000,
+    REFUSALS_LINE_MS = 100, /* at least between two lines, however many peers */
+};
+
+struct refusals {
+    uint64_t count[REFUSAL_COUNT];
+    struct {
+        char peer[MSG_ADDR_MAX];
+        enum refusal why;
+        uint64_t logged_ms; /* 0: nobody */
+        uint64_t n_hidden;  /* since */
+    } seen[REFUSALS_PEERS];
+    uint64_t logged_ms;
+};
+
+/* True: it is worth a line; *ret_hidden such were not, since the last one. */
+bool refusals_note(struct refusals *r, const char *peer, enum refusal why,
+                   uint64_t now_ms, uint64_t *ret_hidden);
+
+/* For metrics: "plain", "key" … */
+const char *refusal_name(enum refusal why);
+
+#endif
