@@ -1,4 +1,5 @@
-/* The server on a real socket, with an agent that does not read, or reads slowly. */
+/* The server on a real socket, with an agent that does not read, or reads slowly; over
+ * both streams, plain and TLS. */
 
 #include "rendezvous/server.h"
 #include "tests/lib/body.h"
@@ -9,6 +10,7 @@
 #include "common/msg.h"
 #include "common/str.h"
 #include "common/tcpstore.h"
+#include "common/tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -40,6 +42,7 @@ struct rig {
     uv_loop_t loop;
     uv_async_t stop;
     struct server *server;
+    struct tls_context *tls, *agents; /* NULL: plain */
     int port;
     pthread_t thread;
 };
@@ -47,6 +50,9 @@ struct rig {
 struct agent {
     int fd;
     struct buf in;
+    struct tls_pump *tls; /* NULL: plain */
+    struct buf wire;      /* … sealed */
+    bool is_let_in;       /* … the server's magic has come */
     uint64_t generation;
     uint64_t n_replies, n_bytes; /* whole replies to MULTI_GET, and all their bytes */
     uint64_t got[REQUESTS];      /* … of each */
@@ -77,11 +83,35 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static struct rig *rig_new(uint32_t lease_ms)
+enum stream { PLAIN, TLS };
+
+static struct tls_context *make_keys(bool is_server)
+{
+    unsigned char text[] = "0123456789abcdef0123456789abcdef";
+    struct secret secret = {.name = "a", .bytes = text, .size = sizeof(text) - 1};
+    struct secrets secrets = {&secret, 1};
+    struct tls_context *c;
+    struct errmsg msg;
+
+    assert_int_equal(tls_context_new(&(struct tls_config){.is_server = is_server,
+                                                          .secrets = &secrets,
+                                                          .agent_id = 1},
+                                     &c, &msg),
+                     0);
+    return c;
+}
+
+static struct rig *rig_new(void **state, uint32_t lease_ms)
 {
     struct rig *r = mem_zalloc(sizeof(*r));
     struct server_config config = {.loop = &r->loop, .lease_ms = lease_ms};
     struct errmsg msg;
+
+    if (*(const enum stream *)*state == TLS) {
+        r->tls = make_keys(true);
+        r->agents = make_keys(false);
+        config.tls = r->tls;
+    }
 
     assert_true(signal(SIGPIPE, SIG_IGN) != SIG_ERR); /* as the programs do */
     assert_int_equal(uv_loop_init(&r->loop), 0);
@@ -98,10 +128,12 @@ static void rig_free(struct rig *r)
     assert_int_equal(uv_async_send(&r->stop), 0);
     assert_int_equal(pthread_join(r->thread, NULL), 0);
     assert_int_equal(uv_loop_close(&r->loop), 0);
+    tls_context_free(r->tls);
+    tls_context_free(r->agents);
     mem_free(r);
 }
 
-static void send_all(const struct agent *a, struct buf *out)
+static void send_plain(const struct agent *a, struct buf *out)
 {
     while (buf_len(out) > 0) {
         ssize_t n = send(a->fd, buf_bytes(out), buf_len(out), MSG_NOSIGNAL);
@@ -109,10 +141,20 @@ static void send_all(const struct agent *a, struct buf *out)
         assert_true(n > 0); /* or SO_SNDTIMEO has passed */
         buf_consume(out, (size_t)n);
     }
+}
+
+static void send_all(struct agent *a, struct buf *out)
+{
+    if (a->tls) {
+        assert_int_equal(tls_pump_write(a->tls, buf_bytes(out), buf_len(out)), 0);
+        send_plain(a, &a->wire);
+    } else {
+        send_plain(a, out);
+    }
     buf_release(out);
 }
 
-static void say(const struct agent *a, const struct msg *m)
+static void say(struct agent *a, const struct msg *m)
 {
     struct buf out;
 
@@ -121,12 +163,34 @@ static void say(const struct agent *a, const struct msg *m)
     send_all(a, &out);
 }
 
-static void connect_agent(struct agent *a, int port)
+/* Until it is open, and the magic that answers ours is the next to come. */
+static void begin_tls(struct agent *a, struct tls_context *keys)
+{
+    buf_init(&a->wire, SIZE_MAX);
+    a->tls = tls_pump_new(keys, &a->wire);
+    assert_int_equal(tls_pump_start(a->tls), 0);
+    while (!tls_pump_is_open(a->tls)) {
+        static uint8_t cipher[16 * 1024];
+        uint8_t plain[16];
+        struct bytes from = {cipher, 0};
+        ssize_t n;
+
+        send_plain(a, &a->wire);
+        n = recv(a->fd, cipher, sizeof(cipher), 0);
+        assert_true(n > 0); /* or SO_RCVTIMEO has passed */
+        from.size = (size_t)n;
+        assert_int_equal(tls_pump_read(a->tls, &from, plain, sizeof(plain)), 0);
+    }
+    send_plain(a, &a->wire);
+}
+
+static void connect_agent(struct agent *a, const struct rig *r)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_port = htons((uint16_t)port)};
+                               .sin_port = htons((uint16_t)r->port)};
     struct timeval bound = {.tv_sec = WAIT_MS / 1000};
     int small = 256 * 1024; /* so that the server notices slow reading soon */
+    struct buf magic;
 
     *a = (struct agent){.fd = socket(AF_INET, SOCK_STREAM, 0)};
     buf_init(&a->in, SIZE_MAX);
@@ -136,13 +200,22 @@ static void connect_agent(struct agent *a, int port)
                      0);
     assert_int_equal(setsockopt(a->fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound)),
                      0);
+    assert_int_equal(setsockopt(a->fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound)),
+                     0);
     assert_int_equal(connect(a->fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(send(a->fd, MSG_MAGIC, MSG_MAGIC_SIZE, 0), MSG_MAGIC_SIZE);
+    if (r->agents) {
+        begin_tls(a, r->agents);
+    }
+    buf_init(&magic, MSG_MAGIC_SIZE);
+    assert_int_equal(buf_append(&magic, MSG_MAGIC, MSG_MAGIC_SIZE), 0);
+    send_all(a, &magic);
 }
 
 static void agent_release(struct agent *a)
 {
     (void)close(a->fd);
+    tls_pump_free(a->tls);
+    buf_release(&a->wire);
     buf_release(&a->in);
 }
 
@@ -175,6 +248,21 @@ static void take_msg(struct agent *a, const struct msg *m)
     }
 }
 
+static void take_sealed(struct agent *a, const uint8_t *data, size_t size)
+{
+    static uint8_t plain[512 * 1024];
+    struct bytes from = {data, size};
+    int n = tls_pump_read(a->tls, &from, plain, sizeof(plain));
+
+    assert_true(n >= 0 && from.size == 0);
+    assert_int_equal(buf_append(&a->in, plain, (size_t)n), 0);
+    if (!a->is_let_in && buf_len(&a->in) >= MSG_MAGIC_SIZE) {
+        assert_memory_equal(buf_bytes(&a->in), MSG_MAGIC, MSG_MAGIC_SIZE);
+        buf_consume(&a->in, MSG_MAGIC_SIZE);
+        a->is_let_in = true;
+    }
+}
+
 /* Reads at most `size` bytes, if there are any. */
 static void listen_to(struct agent *a, size_t size)
 {
@@ -184,7 +272,11 @@ static void listen_to(struct agent *a, size_t size)
     int used = 1;
 
     a->is_ended = n == 0 || (n < 0 && errno != EAGAIN);
-    assert_int_equal(buf_append(&a->in, bytes, (size_t)MAX(n, 0)), 0);
+    if (a->tls && n > 0) {
+        take_sealed(a, bytes, (size_t)n);
+    } else {
+        assert_int_equal(buf_append(&a->in, bytes, (size_t)MAX(n, 0)), 0);
+    }
     while (used > 0) {
         used = msg_decode(buf_bytes(&a->in), buf_len(&a->in), &m);
         assert_true(used >= 0);
@@ -219,7 +311,7 @@ static void enter(struct agent *a, const struct rig *r, const char *job)
     bool fits = str_format(hello.u.hello.job, sizeof(hello.u.hello.job), "%s", job);
 
     assert_true(fits);
-    connect_agent(a, r->port);
+    connect_agent(a, r);
     say(a, &hello);
     say(a, &join);
     while (a->generation == 0 && !a->is_ended && clock_ms() < end_ms) {
@@ -252,7 +344,7 @@ static void add_store(const struct agent *a, uint32_t client, enum tcpstore_op o
     add_request(a, client, 1, op, body, out);
 }
 
-static void set_value(const struct agent *a)
+static void set_value(struct agent *a)
 {
     char *value = mem_zalloc(VALUE_SIZE);
     struct buf body;
@@ -276,7 +368,7 @@ static void make_large_request(struct buf *ret)
 /* The requests come at once, each of another client: the server reads them together,
  * but answers two, which is more than an agent may leave unread, before it takes the
  * next. The heartbeat behind them does not wait. */
-static void ask_much(const struct agent *a)
+static void ask_much(struct agent *a)
 {
     struct msg beat = {.type = MSG_HEARTBEAT};
     struct buf body;
@@ -307,12 +399,11 @@ static void add_last(const struct agent *a, struct buf *out)
  * keeps its lease that does nothing at all. */
 static void agent_that_reads_slowly_stays_and_gets_all_replies(void **state)
 {
-    struct rig *r = rig_new(LEASE_MS);
+    struct rig *r = rig_new(state, LEASE_MS);
     struct agent slow;
     struct agent silent;
     uint64_t end_ms = clock_ms() + WAIT_MS;
 
-    (void)state;
     enter(&slow, r, "slow");
     ask_much(&slow); /* and no heartbeats */
     enter(&silent, r, "silent");
@@ -354,11 +445,10 @@ static bool is_open(const struct agent *a)
 
 static void agent_that_does_not_read_at_all_loses_its_lease(void **state)
 {
-    struct rig *r = rig_new(LEASE_MS);
+    struct rig *r = rig_new(state, LEASE_MS);
     struct agent agent;
     uint64_t end_ms = clock_ms() + WAIT_MS;
 
-    (void)state;
     enter(&agent, r, "j");
     ask_much(&agent);
     begin_frame(&agent);
@@ -379,12 +469,11 @@ static void agent_that_does_not_read_at_all_loses_its_lease(void **state)
 static void replies_to_a_store_client_that_is_gone_are_not_sent(void **state)
 {
     struct msg gone = {.type = MSG_STORE_CLOSE};
-    struct rig *r = rig_new(LONG_LEASE_MS);
+    struct rig *r = rig_new(state, LONG_LEASE_MS);
     struct agent agent;
     uint64_t end_ms = clock_ms() + WAIT_MS;
     struct buf out;
 
-    (void)state;
     enter(&agent, r, "j");
     ask_much(&agent);
     agent.only_bytes = true;
@@ -412,13 +501,12 @@ static void replies_to_a_store_client_that_is_gone_are_not_sent(void **state)
 static void client_that_asks_little_waits_for_a_turn_of_the_others_only(void **state)
 {
     enum { GREEDY = 3 };
-    struct rig *r = rig_new(LONG_LEASE_MS);
+    struct rig *r = rig_new(state, LONG_LEASE_MS);
     struct agent agent;
     uint64_t end_ms = clock_ms() + WAIT_MS;
     struct buf body;
     struct buf out;
 
-    (void)state;
     enter(&agent, r, "j");
     set_value(&agent);
     agent.only_bytes = true;
@@ -444,12 +532,11 @@ static void client_that_asks_little_waits_for_a_turn_of_the_others_only(void **s
 /* All in front of it have a turn of 40 MB to come. */
 static void client_that_comes_last_does_not_wait_for_all_others(void **state)
 {
-    struct rig *r = rig_new(LONG_LEASE_MS);
+    struct rig *r = rig_new(state, LONG_LEASE_MS);
     struct agent agent;
     uint64_t end_ms = clock_ms() + WAIT_MS;
     struct buf out;
 
-    (void)state;
     enter(&agent, r, "j");
     agent.only_bytes = true;
     ask_much(&agent);
@@ -466,14 +553,22 @@ static void client_that_comes_last_does_not_wait_for_all_others(void **state)
     rig_free(r);
 }
 
+#define CASE(f, stream) cmocka_unit_test_prestate(f, &(stream))
+
 int main(void)
 {
+    static enum stream plain = PLAIN;
+    static enum stream tls = TLS;
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agent_that_reads_slowly_stays_and_gets_all_replies),
-        cmocka_unit_test(agent_that_does_not_read_at_all_loses_its_lease),
-        cmocka_unit_test(client_that_comes_last_does_not_wait_for_all_others),
-        cmocka_unit_test(replies_to_a_store_client_that_is_gone_are_not_sent),
-        cmocka_unit_test(client_that_asks_little_waits_for_a_turn_of_the_others_only),
+        CASE(agent_that_reads_slowly_stays_and_gets_all_replies, plain),
+        CASE(agent_that_does_not_read_at_all_loses_its_lease, plain),
+        CASE(client_that_comes_last_does_not_wait_for_all_others, plain),
+        CASE(replies_to_a_store_client_that_is_gone_are_not_sent, plain),
+        CASE(client_that_asks_little_waits_for_a_turn_of_the_others_only, plain),
+        CASE(agent_that_reads_slowly_stays_and_gets_all_replies, tls),
+        CASE(client_that_comes_last_does_not_wait_for_all_others, tls),
+        CASE(replies_to_a_store_client_that_is_gone_are_not_sent, tls),
+        CASE(client_that_asks_little_waits_for_a_turn_of_the_others_only, tls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
