@@ -150,7 +150,8 @@ void agent_port_taken(struct agent *a, const char *text, const char *taken,
     }
 }
 
-void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms)
+/* A job that runs may see better times. */
+static void give_up(struct agent *a, const char *text, int exit_code, uint64_t now_ms)
 {
     if (a->session != 0) {
         agent_connect_failed(a, text, now_ms);
@@ -160,8 +161,18 @@ void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms)
     if (a->state != AGENT_CLOSED && a->link == LINK_OPENING) {
         agent_say(a, LOG_LEVEL_ERROR, "cannot connect to the rendezvous at %s: %s",
                   a->config.endpoint, text);
-        agent_finish(a, EXIT_MISTAKE);
+        agent_finish(a, exit_code);
     }
+}
+
+void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms)
+{
+    give_up(a, text, EXIT_MISTAKE, now_ms);
+}
+
+void agent_refused(struct agent *a, const char *text, uint64_t now_ms)
+{
+    give_up(a, text, EXIT_RENDEZVOUS, now_ms);
 }
 
 void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms)

@@ -69,6 +69,13 @@ static void on_moved(void *arg, const char *endpoint)
     (void)snprintf(s->endpoint, sizeof(s->endpoint), "%s", endpoint);
 }
 
+static void on_refused(void *arg, const char *text)
+{
+    const struct supervisor *s = arg;
+
+    agent_refused(s->agent, text, clock_ms());
+}
+
 static int on_message(void *arg, const struct msg *m)
 {
     const struct supervisor *s = arg;
@@ -236,6 +243,22 @@ static void on_cut(void *arg)
              "path=%s", s->logs.path[0] != '\0' ? s->logs.path : "none");
 }
 
+/* The store is where --store-access=auto would not be without a secret. */
+static bool is_hidden(const struct supervisor *s)
+{
+    return keys_any(&s->keys) && s->options->store_access == STORE_ACCESS_AUTO;
+}
+
+static void say_access(const struct supervisor *s)
+{
+    if (is_hidden(s) && !s->is_engine && s->options->max_nodes > 1) {
+        log_info("--store-access is local, for the job has a secret: MASTER_ADDR is "
+                 "127.0.0.1 on each node, and what the workers tell the store goes "
+                 "encrypted (direct: rank 0's address, for sockets of their own)",
+                 "%s", "");
+    }
+}
+
 static int open_parts(struct supervisor *s, struct errmsg *msg)
 {
     const struct launch_options *o = s->options;
@@ -261,7 +284,8 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .standalone = s->options->standalone,
         .max_nodes = s->options->max_nodes,
         .serving = s->options->serving,
-        .is_static = s->options->is_static,
+        .is_static = s->options->is_static && !is_hidden(s),
+        .keys = &s->keys,
         .is_anonymous = strcmp(s->options->rdzv_id, MSG_NO_ID) == 0,
         .arg = s,
         .on_connected = on_connected,
@@ -269,6 +293,7 @@ static int open_parts(struct supervisor *s, struct errmsg *msg)
         .on_port_taken = on_port_taken,
         .on_impossible = on_impossible,
         .on_moved = on_moved,
+        .on_refused = on_refused,
         .on_message = on_message,
         .on_disconnected = on_disconnected,
         .on_store = on_store,
@@ -379,6 +404,9 @@ int supervisor_resolve(struct supervisor *s, uint32_t random, struct errmsg *msg
              ? 0
              : local_addr_resolve(s->options->local_addr, s->options->max_nodes > 1,
                                   s->local_addr, sizeof(s->local_addr), msg);
+    if (rv == 0 && !s->options->standalone) {
+        rv = keys_find(&s->options->keys, &s->keys, msg);
+    }
     rv = rv < 0 ? rv : devices_count(s->options, &visible, &s->nproc, msg);
     rv = rv < 0 ? rv : check_limits(s->nproc, msg);
     rv = rv < 0 ? rv
@@ -419,6 +447,8 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
 {
     int rv = open_handles(s, msg);
 
+    keys_set_agent(&s->keys, agent_id, s->options->rdzv_id);
+
     rv = rv < 0 ? rv : open_parts(s, msg);
     if (rv < 0) {
         return rv;
@@ -429,6 +459,7 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
     }
     s->started_ms = clock_ms();
     say_threads(s);
+    say_access(s);
     make_slots(s);
     make_agent(s, agent_id);
     agent_start(s->agent, clock_ms());
@@ -502,6 +533,7 @@ int supervisor_run(struct launch_options *options, struct keeper *keeper,
     exit_code = s->exit_code;
     mem_free(s->report);
     placement_release(&s->placement);
+    keys_release(&s->keys);
     mem_free(s);
     return exit_code;
 }

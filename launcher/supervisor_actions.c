@@ -65,6 +65,7 @@ struct access_config supervisor_access(const struct supervisor *s, const char *o
 
     return (struct access_config){.asked = o->store_access,
                                   .is_engine = s->is_engine,
+                                  .has_keys = keys_any(&s->keys),
                                   .max_nodes = o->max_nodes,
                                   .local_addr = s->local_addr,
                                   .own_addr = own_addr,

@@ -84,6 +84,7 @@ struct supervisor {
     bool has_failed_worker;     /* some time: what it said is kept */
     char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
     struct worker_command command;
+    struct keys keys;     /* what is shown to the rendezvous */
     struct access access; /* of the relay at hand */
     struct placement placement;
     struct topology topology; /* of the last round; world_size 0: none */

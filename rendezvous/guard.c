@@ -23,15 +23,15 @@ void guard_refused(struct guard *g, const struct connection *c, enum refusal why
     }
 }
 
-/* Words for a peer that reads the agents' protocol. */
+/* Words for a peer that reads the agents' protocol, and others for the log. */
 static void refuse_agent(struct guard *g, struct connection *c, enum refusal why,
-                         const struct errmsg *text)
+                         const struct errmsg *text, const char *logged)
 {
     struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = EXIT_RENDEZVOUS}};
 
     (void)snprintf(m.u.refused.text, sizeof(m.u.refused.text), "%s", text->text);
     connection_send_msg(c, &m);
-    guard_refused(g, c, why, text->text);
+    guard_refused(g, c, why, logged);
     connection_refuse(c);
 }
 
@@ -62,11 +62,12 @@ bool guard_admits_agent(struct guard *g, struct connection *c)
                          "secret at ~/.config/ctrun/secret there, or name it with "
                          "--rdzv-secret-file (certificates: --tls-ca, --tls-cert, "
                          "--tls-key)");
-        refuse_agent(g, c, REFUSAL_PLAIN, &msg);
+        refuse_agent(g, c, REFUSAL_PLAIN, &msg,
+                     "it has shown no key, and one is asked for here");
         return false;
     }
     if (permit_entry(who, &msg) < 0) {
-        refuse_agent(g, c, REFUSAL_ROLE, &msg);
+        refuse_agent(g, c, REFUSAL_ROLE, &msg, msg.text);
         return false;
     }
     return true;

@@ -7,6 +7,7 @@
 
 #include "launcher/options/signals.h"
 #include "launcher/output/redirects.h"
+#include "launcher/rdzv/keys.h"
 #include "launcher/store/access.h"
 
 #include "common/err.h"
@@ -61,6 +62,7 @@ struct launch_options {
     char local_addr[256];   /* number or name; "": not given */
     int32_t node_rank;      /* -1: not given */
     enum store_access store_access;
+    struct keys_files keys; /* --rdzv-secret-file, --tls-… */
     bool module, no_python, run_path;
     bool logs_events; /* a line of JSON on stderr for what becomes of each worker */
     char note[320];   /* what was asked for without an effect; "": nothing */

@@ -144,6 +144,40 @@ static const struct option_spec specs[] = {
          "Where the endpoint's name, or the one given here, is a loopback address on "
          "this host: that of the default route, or else of the first interface that "
          "is up, has a carrier, and is not loopback."},
+    {.name = "rdzv-secret-file",
+     .no_variable = true,
+     .value = "FILE",
+     .set = option_set_text,
+     FIELD(o.keys.secret),
+     .help = "The job's secret: the nodes let only those in that have the same, and "
+             "encrypt what they say (default: $CTRUN_SECRET_FILE, else "
+             "~/.config/ctrun/secret if it is there; 'ctrun keygen' makes it).",
+     .more = "Nobody else may read the file. A credential ctrun-secret of systemd "
+             "(LoadCredential=) is found, too. Without effect with one node and no "
+             "endpoint. FILE.previous, where it is there, is as good for a node that "
+             "serves. Files are read again at each new connection."},
+    {.name = "tls-ca",
+     .no_variable = true,
+     .value = "FILE",
+     .set = option_set_text,
+     FIELD(o.keys.ca),
+     .help = "Certificates in the secret's place: the CA of all of them, …",
+     .more =
+         "Each node has a certificate whose one URI among its names is "
+         "ctrun://job/ID/agent/NODE (NODE: its host name or --node-rank; * for any), "
+         "a service ctrun://service. 'ctrun keygen --ca DIR' makes some."},
+    {.name = "tls-cert",
+     .no_variable = true,
+     .value = "FILE",
+     .set = option_set_text,
+     FIELD(o.keys.cert),
+     .help = "… this node's certificate, …"},
+    {.name = "tls-key",
+     .no_variable = true,
+     .value = "FILE",
+     .set = option_set_text,
+     FIELD(o.keys.key),
+     .help = "… and its key, which nobody else may read."},
     {.name = "store-access",
      .no_variable = true,
      .value = "auto|local|direct",
@@ -151,7 +185,8 @@ static const struct option_spec specs[] = {
      .help =
          "Where workers find the store. direct: MASTER_ADDR is the address of rank 0's "
          "node, for sockets of the program's own, too; local: 127.0.0.1 on each node, "
-         "passed on by ctrun; auto: direct with several nodes, else local (default).",
+         "passed on by ctrun; auto: direct with several nodes that have no secret, else "
+         "local (default).",
      .more =
          "It is what MASTER_ADDR and MASTER_PORT name; the same on all nodes. With "
          "direct the nodes of the job may come there, others are turned away; on one "

@@ -30,6 +30,7 @@ int embed_start(const struct embed_config *config, struct embed **ret,
     struct embed *e = mem_zalloc(sizeof(*e));
     struct server_config server = {.loop = config->loop,
                                    .store_max_bytes = (size_t)256 << 20,
+                                   .tls = config->tls,
                                    .on_store = config->on_store,
                                    .arg = config->arg};
     int rv;

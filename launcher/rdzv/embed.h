@@ -10,13 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tls_context;
 struct uv_loop_s;
 struct embed;
 
 struct embed_config {
-    struct uv_loop_s *loop; /* borrowed: outlives it */
-    const char *addr;       /* numeric; "::" for all */
-    int port;               /* 0 picks one */
+    struct uv_loop_s *loop;  /* borrowed: outlives it */
+    const char *addr;        /* numeric; "::" for all */
+    int port;                /* 0 picks one */
+    struct tls_context *tls; /* borrowed: outlives it; NULL: everybody may come */
     /* NULL, or takes the store's clients that come to the port: server.h. */
     void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);
     void *arg;

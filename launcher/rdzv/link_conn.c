@@ -6,10 +6,12 @@
 #include "common/err.h"
 #include "common/fairq.h"
 #include "common/mem.h"
+#include "common/tls.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <uv.h>
 
@@ -17,6 +19,7 @@ enum {
     READ_SIZE = 64 * 1024,
     OUT_MAX = 1024 * 1024 * 1024, /* the relay's limits keep it far below */
     STORE_AT_ONCE = 256 * 1024,   /* between other messages and the socket */
+    SEAL_AT_ONCE = 256 * 1024,
     PAUSE_ABOVE = 8 * 1024 * 1024,
     RESUME_BELOW = 2 * 1024 * 1024,
     SILENCE_MS = 15000, /* unacknowledged for so long: the kernel gives up */
@@ -33,10 +36,14 @@ struct link_conn {
     uv_write_t write;
     struct link_conn_config config;
     struct buf in;
-    struct buf out;     /* to be sent */
-    struct fairq store; /* … after that: the workers' requests, in turns */
-    struct buf sending; /* being sent */
-    struct msg *msg;    /* owned: the frame at hand */
+    struct buf out;       /* to be sent */
+    struct fairq store;   /* … after that: the workers' requests, in turns */
+    struct buf sending;   /* being sent */
+    struct tls_pump *tls; /* owned; NULL: plain, or not connected yet */
+    struct buf wire;      /* … sealed, to be sent */
+    uint8_t *sealed;      /* owned: … where reads go */
+    bool is_connected;    /* … and then there is a greeting */
+    struct msg *msg;      /* owned: the frame at hand */
     struct closer closer;
     bool is_open;
     bool is_writing;
@@ -60,6 +67,9 @@ static void on_all_closed(void *arg)
     buf_release(&c->out);
     fairq_release(&c->store);
     buf_release(&c->sending);
+    tls_pump_free(c->tls);
+    buf_release(&c->wire);
+    mem_free(c->sealed);
     mem_free(c->msg);
     mem_free(c);
 }
@@ -97,7 +107,8 @@ static void flush(struct link_conn *c);
 
 static void update_pause(struct link_conn *c)
 {
-    size_t queued = buf_len(&c->out) + c->store.size + buf_len(&c->sending);
+    size_t queued =
+        buf_len(&c->out) + c->store.size + buf_len(&c->wire) + buf_len(&c->sending);
     bool wanted = queued > (c->is_paused ? RESUME_BELOW : PAUSE_ABOVE);
 
     if (wanted != c->is_paused && !c->is_finishing && !c->closer.is_closing) {
@@ -120,25 +131,54 @@ static void on_written(uv_write_t *req, int status)
     update_pause(c);
 }
 
+/* A piece at a time: what is in `out` may be overtaken, what is sealed may not. */
+static void seal(struct link_conn *c)
+{
+    size_t n = MIN(buf_len(&c->out), (size_t)SEAL_AT_ONCE);
+
+    if (n > 0 && buf_len(&c->wire) == 0 && tls_pump_is_open(c->tls)) {
+        int rv = tls_pump_write(c->tls, buf_bytes(&c->out), n);
+
+        ASSERT(rv == 0); /* `wire` has room, and the reader ends what has failed */
+        buf_consume(&c->out, n);
+    }
+}
+
+/* What the socket gets next. */
+static struct buf *ready(struct link_conn *c)
+{
+    int rv = 0;
+
+    if (c->is_open) {
+        rv = fairq_move(&c->store, &c->out, STORE_AT_ONCE);
+        ASSERT(rv == 0); /* see link_conn_send */
+    }
+    if (!c->config.tls) {
+        return &c->out;
+    }
+    seal(c);
+    return &c->wire;
+}
+
 static void flush(struct link_conn *c)
 {
     struct buf empty = c->sending;
+    struct buf *next;
     uv_buf_t part;
     int rv;
 
-    if (c->closer.is_closing || c->is_writing || !c->is_open) {
+    if (c->closer.is_closing || c->is_writing || !c->is_connected) {
         return;
     }
-    rv = fairq_move(&c->store, &c->out, STORE_AT_ONCE);
-    ASSERT(rv == 0); /* see link_conn_send */
-    if (buf_len(&c->out) == 0) {
+    next = ready(c);
+    if (buf_len(next) == 0) {
         if (c->is_finishing) {
             link_conn_close(c);
         }
         return;
     }
-    c->sending = c->out;
-    c->out = empty;
+    c->sending = *next;
+    *next = empty;
     part = uv_buf_init((char *)c->sending.data + c->sending.start,
                        (unsigned)buf_len(&c->sending));
     c->write.data = c;
@@ -173,40 +213,102 @@ void link_conn_send(struct link_conn *c, const struct msg *m)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct link_conn *c = handle->data;
-    uint8_t *at;
+    uint8_t *at = c->sealed;
 
     (void)suggested;
-    if (buf_reserve(&c->in, READ_SIZE, &at) < 0) {
+    if (!at && buf_reserve(&c->in, READ_SIZE, &at) < 0) {
         *buf = uv_buf_init(NULL, 0);
         return;
     }
     *buf = uv_buf_init((char *)at, READ_SIZE);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+/* Frames of what has come; < 0: they broke the protocol. */
+static int take_frames(struct link_conn *c)
 {
-    struct link_conn *c = stream->data;
     int took = 1;
 
-    (void)buf;
-    if (n < 0) {
-        end(c, (int)n);
-        return;
-    }
-    buf_commit(&c->in, (size_t)n);
     while (!c->closer.is_closing && !c->is_finishing && took > 0) {
         took = msg_decode(buf_bytes(&c->in), buf_len(&c->in), c->msg);
         if (took <= 0) {
             break;
         }
         if (c->config.on_message(c->config.arg, c->msg) < 0) {
-            took = ERR_PROTOCOL;
-            break;
+            return ERR_PROTOCOL;
         }
         buf_consume(&c->in, (size_t)took);
     }
-    if (took < 0) {
-        end(c, took);
+    return MIN(took, 0);
+}
+
+static void open_link(struct link_conn *c)
+{
+    c->is_open = true;
+    c->config.on_open(c->config.arg);
+}
+
+/* Over TLS: the service's magic comes first. */
+static int take_magic(struct link_conn *c)
+{
+    if (buf_len(&c->in) < MSG_MAGIC_SIZE) {
+        return 0;
+    }
+    if (memcmp(buf_bytes(&c->in), MSG_MAGIC, MSG_MAGIC_SIZE) != 0) {
+        return ERR_PROTOCOL;
+    }
+    buf_consume(&c->in, MSG_MAGIC_SIZE);
+    open_link(c);
+    return 0;
+}
+
+static int take(struct link_conn *c)
+{
+    int rv = c->is_open ? 0 : take_magic(c);
+
+    return rv == 0 && c->is_open ? take_frames(c) : rv;
+}
+
+static int take_sealed(struct link_conn *c, size_t size)
+{
+    struct bytes from = {c->sealed, size};
+    int n = 1;
+    int rv = 0;
+
+    while (rv == 0 && n > 0 && !c->closer.is_closing) {
+        uint8_t *at;
+
+        if (buf_reserve(&c->in, READ_SIZE, &at) < 0) {
+            return ERR_TOO_LARGE;
+        }
+        n = tls_pump_read(c->tls, &from, at, READ_SIZE);
+        buf_commit(&c->in, (size_t)MAX(n, 0));
+        rv = n > 0 ? take(c) : 0;
+    }
+    if (n < 0) {
+        return n == ERR_CLOSED ? UV_EOF : c->is_open ? ERR_PROTOCOL : ERR_REFUSED;
+    }
+    return rv;
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct link_conn *c = stream->data;
+    int rv;
+
+    (void)buf;
+    if (n < 0) {
+        end(c, (int)n);
+        return;
+    }
+    if (c->tls) {
+        rv = take_sealed(c, (size_t)n);
+    } else {
+        buf_commit(&c->in, (size_t)n);
+        rv = take(c);
+    }
+    flush(c); /* also an alert that says why it ends */
+    if (rv < 0) {
+        end(c, rv);
     }
 }
 
@@ -229,6 +331,14 @@ static void set_options(struct link_conn *c)
     }
 }
 
+static int begin_tls(struct link_conn *c)
+{
+    buf_init(&c->wire, OUT_MAX);
+    c->sealed = mem_alloc(READ_SIZE);
+    c->tls = tls_pump_new(c->config.tls, &c->wire);
+    return tls_pump_start(c->tls);
+}
+
 static void on_connect(uv_connect_t *req, int status)
 {
     struct link_conn *c = req->data;
@@ -236,17 +346,20 @@ static void on_connect(uv_connect_t *req, int status)
     if (c->closer.is_closing) {
         return;
     }
+    c->is_connected = status == 0;
+    status = status == 0 && c->config.tls ? begin_tls(c) : status;
     status =
         status < 0 ? status : uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
     if (status < 0) {
         end(c, status);
         return;
     }
-    c->is_open = true;
     set_options(c);
     status = buf_append(&c->out, MSG_MAGIC, MSG_MAGIC_SIZE);
     ASSERT(status == 0); /* the first bytes */
-    c->config.on_open(c->config.arg);
+    if (!c->tls) {
+        open_link(c);
+    }
     if (!c->closer.is_closing) {
         flush(c);
     }
@@ -290,6 +403,11 @@ int link_conn_open(const struct link_conn_config *config, const struct sockaddr 
     }
     *ret = c;
     return 0;
+}
+
+const char *link_conn_trouble(const struct link_conn *c)
+{
+    return c->tls ? tls_pump_trouble(c->tls) : "";
 }
 
 void link_conn_local_addr(const struct link_conn *c, char *ret, size_t size)

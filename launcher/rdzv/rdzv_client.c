@@ -7,9 +7,11 @@
 #include "launcher/rdzv/rdzv_client.h"
 
 #include "launcher/rdzv/embed.h"
+#include "launcher/rdzv/keys.h"
 #include "launcher/rdzv/link_conn.h"
 #include "launcher/rdzv/netaddr.h"
 #include "launcher/rdzv/rdzv_serving.h"
+#include "launcher/rdzv/rdzv_trouble.h"
 
 #include "common/closer.h"
 #include "common/listener.h"
@@ -29,8 +31,6 @@ enum {
     LINGER_POLL_MS = 5,
 };
 
-#define NO_ANSWER "no answer; is the host up, and does no firewall drop it?"
-
 struct rdzv_client {
     struct rdzv_client_config config;
     struct closer closer;
@@ -45,9 +45,10 @@ struct rdzv_client {
     bool is_wildcard;       /* the embedded one listens everywhere */
     bool is_kept_elsewhere; /* a service that remembers was there, and will be again */
     char taken[256];        /* "" or that the port could not be bound … */
-    char taken_addr[MSG_ADDR_MAX]; /* … at this address */
-    char trouble[256];             /* why the last address failed */
-    bool is_impossible;            /* … and this host is at fault */
+    char taken_addr[MSG_ADDR_MAX];  /* … at this address */
+    char trouble[RDZV_TROUBLE_MAX]; /* why the last address failed */
+    bool is_impossible;             /* … and this host is at fault */
+    bool is_refused; /* … or by one of the addresses, for want of the right key */
     uint64_t linger_until_ms;
     bool is_stopping;
     void (*on_stopped)(void *arg);
@@ -106,7 +107,9 @@ static void fail(struct rdzv_client *c, const char *text)
 {
     c->is_wanted = false;
     (void)uv_timer_stop(&c->timer); /* always 0 */
-    if (c->is_impossible) {
+    if (c->is_refused) {
+        c->config.on_refused(c->config.arg, text);
+    } else if (c->is_impossible) {
         c->config.on_impossible(c->config.arg, text);
     } else if (c->taken[0] != '\0') {
         c->config.on_port_taken(c->config.arg, text, c->taken);
@@ -115,37 +118,11 @@ static void fail(struct rdzv_client *c, const char *text)
     }
 }
 
-static void describe_trouble(struct rdzv_client *c, const struct sockaddr *addr,
-                             int error)
-{
-    char text[MSG_ADDR_MAX];
-
-    netaddr_format(addr, text, sizeof(text));
-    if (error == -ECONNREFUSED) {
-        (void)snprintf(c->trouble, sizeof(c->trouble),
-                       "%s: Connection refused, nothing listens there yet", text);
-    } else if (error == -ETIMEDOUT) {
-        (void)snprintf(c->trouble, sizeof(c->trouble), "%s: " NO_ANSWER, text);
-    } else {
-        (void)snprintf(c->trouble, sizeof(c->trouble), "%s: %s", text, err_text(error));
-    }
-}
-
-/* What to make of the failure to reach one address. */
-static void note_trouble(struct rdzv_client *c, const struct sockaddr *addr, int error)
+/* The files of the keys are not what they have to be. */
+static void refuse_keys(struct rdzv_client *c, const struct errmsg *msg)
 {
     c->is_impossible = true;
-    if (error == -EMFILE) {
-        (void)snprintf(c->trouble, sizeof(c->trouble),
-                       "no file descriptor is left: raise the limit (ulimit -n)");
-    } else if ((error == -ENETUNREACH || error == -EADDRNOTAVAIL) &&
-               netaddr_is_loopback(addr)) {
-        (void)snprintf(c->trouble, sizeof(c->trouble),
-                       "the loopback interface is down: ip link set lo up");
-    } else {
-        c->is_impossible = false;
-        describe_trouble(c, addr, error);
-    }
+    fail(c, msg->text);
 }
 
 static void on_attempt_timeout(uv_timer_t *timer)
@@ -167,7 +144,13 @@ static void try_next(struct rdzv_client *c)
         .on_pause = on_conn_pause,
         .on_closed = on_part_closed,
     };
-    int rv;
+    struct errmsg msg = {""};
+    int rv = keys_client(c->config.keys, &config.tls, &msg);
+
+    if (rv < 0) {
+        refuse_keys(c, &msg);
+        return;
+    }
 
     while (c->next_addr < c->n_addrs) {
         const struct sockaddr_storage *addr = &c->addrs[c->next_addr++];
@@ -178,7 +161,8 @@ static void try_next(struct rdzv_client *c)
             (void)uv_timer_start(&c->timer, on_attempt_timeout, CONNECT_TIMEOUT_MS, 0);
             return;
         }
-        note_trouble(c, (const struct sockaddr *)addr, rv);
+        c->is_impossible = rdzv_trouble((const struct sockaddr *)addr, rv, c->trouble,
+                                        sizeof(c->trouble));
     }
     fail(c, c->trouble);
 }
@@ -192,30 +176,28 @@ static void on_conn_open(void *arg)
     c->config.on_connected(c->config.arg, c->taken);
 }
 
-static enum agent_loss loss_of(int status)
-{
-    if (status == -ETIMEDOUT || status == -EHOSTUNREACH || status == -ENETUNREACH ||
-        status == -ENETDOWN) {
-        return LOSS_SILENT;
-    }
-    return status == ERR_PROTOCOL || status == ERR_TOO_LARGE ? LOSS_FOREIGN
-                                                             : LOSS_CLOSED;
-}
-
 static void on_conn_end(void *arg, int status)
 {
     struct rdzv_client *c = arg;
+    const struct sockaddr *addr = (const struct sockaddr *)&c->addrs[c->next_addr - 1];
     bool was_open = link_conn_is_open(c->conn);
 
+    if (status == ERR_REFUSED) {
+        rdzv_trouble_refused(addr, link_conn_trouble(c->conn), c->config.keys,
+                             c->trouble, sizeof(c->trouble));
+        c->is_refused = true;
+    }
     link_conn_close(c->conn);
     c->conn = NULL;
     if (was_open) {
         c->is_wanted = false;
-        c->config.on_disconnected(c->config.arg, loss_of(status));
+        c->config.on_disconnected(c->config.arg, rdzv_loss(status));
         return;
     }
     (void)uv_timer_stop(&c->timer); /* always 0 */
-    note_trouble(c, (const struct sockaddr *)&c->addrs[c->next_addr - 1], status);
+    if (!c->is_refused) {
+        c->is_impossible = rdzv_trouble(addr, status, c->trouble, sizeof(c->trouble));
+    }
     try_next(c);
 }
 
@@ -291,8 +273,10 @@ static int serve(struct rdzv_client *c, const char *addr, int port)
                                   .on_store =
                                       c->config.is_static ? c->config.on_store : NULL,
                                   .arg = c->config.arg};
-    int rv = embed_start(&config, &c->embed, &msg);
+    int rv = keys_server(c->config.keys, &config.tls, &msg);
 
+    c->is_impossible = rv < 0;
+    rv = rv < 0 ? rv : embed_start(&config, &c->embed, &msg);
     if (rv == -EADDRINUSE && c->config.is_static) {
         refuse_taken(c, addr);
         return rv;
@@ -303,8 +287,10 @@ static int serve(struct rdzv_client *c, const char *addr, int port)
         return 0;
     }
     if (rv < 0) {
-        (void)snprintf(c->trouble, sizeof(c->trouble), "%.255s", msg.text);
-        c->is_impossible = rv == -EMFILE || rv == -ENFILE;
+        (void)snprintf(c->trouble, sizeof(c->trouble), "%s", msg.text);
+        c->is_impossible = c->is_impossible || rv == -EMFILE || rv == -ENFILE;
+    } else if (!config.tls && c->config.max_nodes > 1) {
+        rdzv_advise(addr, embed_port(c->embed));
     }
     return rv;
 }
@@ -494,6 +480,7 @@ void rdzv_client_connect(struct rdzv_client *c)
     c->next_addr = 0;
     c->taken[0] = '\0';
     c->is_impossible = false;
+    c->is_refused = false;
     (void)snprintf(c->trouble, sizeof(c->trouble), "no address");
     (void)uv_timer_start(&c->timer, on_begin, 0, 0); /* 0 with a callback */
 }
@@ -530,7 +517,7 @@ void rdzv_client_describe(const struct rdzv_client *c, char *ret, size_t size)
     } else if (c->conn && !link_conn_is_open(c->conn)) {
         netaddr_format((const struct sockaddr *)&c->addrs[c->next_addr - 1], addr,
                        sizeof(addr));
-        (void)snprintf(ret, size, "%s: " NO_ANSWER, addr);
+        (void)snprintf(ret, size, "%s: " RDZV_NO_ANSWER, addr);
     }
 }
 

@@ -21,6 +21,7 @@
 #include "common/err.h"
 #include "common/msg.h"
 
+struct keys;
 struct uv_loop_s;
 struct rdzv_client;
 
@@ -33,6 +34,7 @@ struct rdzv_client_config {
     enum rdzv_serving serving;
     bool is_static;    /* the workers come to the endpoint, too: to on_store */
     bool is_anonymous; /* the job was not named: others at the endpoint are not it */
+    struct keys *keys; /* borrowed: outlives the client */
     void *arg;
     /* `taken`: as agent_connected has it. */
     void (*on_connected)(void *arg, const char *taken);
@@ -41,6 +43,7 @@ struct rdzv_client_config {
     void (*on_impossible)(void *arg, const char *text);
     /* Another job has the endpoint: this one is at another, of this host alone. */
     void (*on_moved)(void *arg, const char *endpoint);
+    void (*on_refused)(void *arg, const char *text);   /* one side by the other */
     int (*on_message)(void *arg, const struct msg *m); /* < 0: drop the connection */
     void (*on_disconnected)(void *arg, enum agent_loss loss);
     void (*on_store)(void *arg, int fd, const uint8_t *bytes, size_t size);

@@ -5,14 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool is_local(const struct access_config *c)
+{
+    return c->is_engine || c->asked == STORE_ACCESS_LOCAL ||
+           (c->asked == STORE_ACCESS_AUTO && c->has_keys);
+}
+
 static bool is_fixed(const struct access_config *c)
 {
-    return c->fixed_addr && !c->is_engine && c->asked != STORE_ACCESS_LOCAL;
+    return c->fixed_addr && !is_local(c);
 }
 
 static bool is_shared(const struct access_config *c)
 {
-    if (c->is_engine || is_fixed(c)) {
+    if (is_local(c) || is_fixed(c)) {
         return false;
     }
     return c->asked == STORE_ACCESS_DIRECT ||

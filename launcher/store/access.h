@@ -10,12 +10,14 @@
 
 #include "common/msg.h"
 
-/* --store-access; auto: direct where there may be other nodes. */
+/* --store-access; auto: direct where there may be other nodes, and no secret that would
+ * be in vain where workers talk past it. */
 enum store_access { STORE_ACCESS_AUTO, STORE_ACCESS_LOCAL, STORE_ACCESS_DIRECT };
 
 struct access_config {
     enum store_access asked;
     bool is_engine;
+    bool has_keys; /* the job's nodes have a secret: auto is local */
     uint32_t max_nodes;
     const char *local_addr;  /* --local-addr, "" for none */
     const char *own_addr;    /* by which the service sees us */
