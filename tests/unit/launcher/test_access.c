@@ -57,6 +57,30 @@ store_is_shared_by_other_programs_where_asked_or_nodes_may_come(void **state)
     }
 }
 
+/* A secret would be in vain where workers talk past it. */
+static void secret_makes_the_store_local_unless_direct_is_asked_for(void **state)
+{
+    struct access_config config = {.asked = STORE_ACCESS_AUTO,
+                                   .has_keys = true,
+                                   .max_nodes = 2,
+                                   .local_addr = "",
+                                   .own_addr = "10.0.0.2",
+                                   .public_addr = "",
+                                   .fixed_addr = "node0",
+                                   .fixed_port = 29500};
+    struct access a = made(&config);
+
+    (void)state;
+    assert_string_equal(access_master(&a, nodes, 9).addr, "127.0.0.1");
+    assert_string_equal(access_listen_addr(&a), "");
+    config.asked = STORE_ACCESS_DIRECT;
+    a = made(&config);
+    assert_string_equal(access_master(&a, nodes, 9).addr, "node0");
+    config.fixed_addr = NULL;
+    a = made(&config);
+    assert_string_equal(access_master(&a, nodes, 9).addr, "10.0.0.1");
+}
+
 /* A round of one node in a job of several: where the agent listens, the worker asks. */
 static void address_that_is_listened_on_is_the_one_that_workers_are_told(void **state)
 {
@@ -156,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             store_is_shared_by_other_programs_where_asked_or_nodes_may_come),
+        cmocka_unit_test(secret_makes_the_store_local_unless_direct_is_asked_for),
         cmocka_unit_test(address_that_is_listened_on_is_the_one_that_workers_are_told),
         cmocka_unit_test(static_world_is_told_the_endpoint_as_it_was_given),
         cmocka_unit_test(local_addr_goes_before_what_was_found),
