@@ -3,6 +3,7 @@
  * empty, exit 0. The user's mistakes: one line, exit 2. */
 
 #include "rendezvous/holder.h"
+#include "rendezvous/keyring.h"
 #include "rendezvous/options.h"
 #include "rendezvous/server.h"
 #include "rendezvous/state.h"
@@ -27,6 +28,7 @@ struct daemon {
     struct state *state; /* NULL: nothing is kept */
     struct server *server;
     int exit_code; /* when it cannot start */
+    struct keyring keyring;
     uv_signal_t term, interrupt;
     uv_timer_t watchdog;
 };
@@ -153,6 +155,7 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         .loop = &d->loop,
         .lease_ms = d->options.lease_ms,
         .insecure = d->options.insecure,
+        .tls = d->keyring.tls,
         .logs_jobs = true,
         .legacy_b = d->options.legacy_b,
         .store_max_bytes = (size_t)d->options.store_max_mib << 20,
@@ -198,8 +201,9 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (rv < 0) {
         return errmsg_set(msg, rv, "cannot start: %s", err_text(rv));
     }
-    rv = open_state(d, msg);
-    rv = rv == 0 ? start_server(d, msg) : rv;
+    rv = keyring_open(&d->keyring, &d->options, msg);
+    rv = rv < 0 ? rv : open_state(d, msg);
+    rv = rv < 0 ? rv : start_server(d, msg);
     if (rv < 0) {
         return rv;
     }
@@ -216,6 +220,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     ASSERT(rv == 0);
     rv = uv_loop_close(&d->loop);
     ASSERT(rv == 0); /* every handle was closed */
+    keyring_close(&d->keyring);
     return 0;
 }
 

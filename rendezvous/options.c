@@ -1,5 +1,6 @@
 #include "rendezvous/options.h"
 
+#include "rendezvous/keyring.h"
 #include "rendezvous/peer.h"
 
 #include "common/mem.h"
@@ -153,6 +154,35 @@ static const struct option_spec specs[] = {
      FIELD(history_max_mib),
      .min = 1,
      .max = 1048576},
+    {.name = "secrets",
+     .value = "PATH",
+     .help =
+         "Let only those in that have one of these secrets, and encrypt what they "
+         "say: a file, or a folder with one for each owner, whose jobs are its own. "
+         "'ctrun keygen' makes them. Default: the credential ctrun-secret of "
+         "systemd, where there is one.",
+     .set = option_set_text,
+     FIELD(secrets),
+     .size = RENDEZVOUS_PATH_MAX},
+    {.name = "tls-ca",
+     .value = "FILE",
+     .help = "Let those in that have a certificate of this CA.",
+     .set = option_set_text,
+     FIELD(tls_ca),
+     .size = RENDEZVOUS_PATH_MAX},
+    {.name = "tls-cert",
+     .value = "FILE",
+     .help = "With --tls-ca: this service's certificate; ctrun://service is among its "
+             "names.",
+     .set = option_set_text,
+     FIELD(tls_cert),
+     .size = RENDEZVOUS_PATH_MAX},
+    {.name = "tls-key",
+     .value = "FILE",
+     .help = "With --tls-ca: the certificate's key, which nobody else may read.",
+     .set = option_set_text,
+     FIELD(tls_key),
+     .size = RENDEZVOUS_PATH_MAX},
     {.name = "insecure",
      .help =
          "Listen where other machines can connect, and serve store clients from there, "
@@ -360,19 +390,44 @@ static bool is_loopback(const char *host)
     return peer_parse(host, &addr) == 0 && peer_is_loopback((struct sockaddr *)&addr);
 }
 
+static int check_keys(const struct rendezvous_options *o, bool has_keys,
+                      struct errmsg *msg)
+{
+    int n = (o->tls_ca[0] != '\0') + (o->tls_cert[0] != '\0') + (o->tls_key[0] != '\0');
+
+    if (n != 0 && n != 3) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "--tls-ca, --tls-cert and --tls-key go together: give all "
+                          "three, or none");
+    }
+    if (has_keys && o->insecure) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "--insecure is for a service without keys, and this one has "
+                          "some: leave out one or the other");
+    }
+    return 0;
+}
+
 static int check(struct rendezvous_options *o, struct errmsg *msg)
 {
+    bool has_keys = keyring_is_asked_for(o);
+    int rv = check_keys(o, has_keys, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
     if (o->n_listen == 0) {
         o->listen[o->n_listen++] =
             (struct rendezvous_address){.host = "127.0.0.1", .port = DEFAULT_PORT};
     }
-    for (size_t i = 0; i < o->n_listen && !o->insecure; i++) {
+    for (size_t i = 0; i < o->n_listen && !o->insecure && !has_keys; i++) {
         if (!is_loopback(o->listen[i].host)) {
             return errmsg_set(
                 msg, ERR_INVALID,
-                "other machines could connect to %s, and nothing is "
-                "encrypted or authenticated: listen on 127.0.0.1, or give "
-                "--insecure where the network is trusted",
+                "other machines could connect to %s, and nothing is encrypted or "
+                "authenticated: give --secrets (or --tls-ca, --tls-cert, --tls-key; "
+                "'ctrun keygen' makes them), listen on 127.0.0.1, or give --insecure "
+                "where the network is trusted",
                 o->listen[i].host);
         }
     }

@@ -22,6 +22,10 @@ struct rendezvous_options {
     size_t n_listen;
     char config[RENDEZVOUS_PATH_MAX]; /* "": none */
     bool insecure;
+    char secrets[RENDEZVOUS_PATH_MAX]; /* file or folder; "": none … */
+    char tls_ca[RENDEZVOUS_PATH_MAX];  /* all three or none */
+    char tls_cert[RENDEZVOUS_PATH_MAX];
+    char tls_key[RENDEZVOUS_PATH_MAX];
     bool check_config;
     bool legacy_b;
     uint32_t lease_ms;

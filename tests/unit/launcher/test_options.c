@@ -74,8 +74,8 @@ unique_prefixes_are_accepted_and_ambiguous_ones_name_the_candidates(void **state
     assert_int_equal(o.max_restarts, 1);
     assert_true(o.standalone);
     REFUSE(
-        "--rdzv could be any of --rdzv-id, --rdzv-backend, --rdzv-endpoint, --rdzv-conf; "
-        "write more of it",
+        "--rdzv could be any of --rdzv-id, --rdzv-backend, --rdzv-endpoint, --rdzv-conf, "
+        "--rdzv-secret-file; write more of it",
         "--rdzv=x", "a");
     REFUSE("--n could be any of --nnodes, --nproc-per-node, --node-rank, --no-python, "
            "--numa-binding; write more of it",
