@@ -21,6 +21,8 @@ int control_encode(const struct control *c, struct buf *out)
     rv = rv < 0 ? rv : wire_put_text(out, c->hash);
     rv = rv < 0 ? rv : wire_put_u64(out, c->cluster);
     rv = rv < 0 ? rv : wire_put_u32(out, c->tok_s);
+    rv = rv < 0 ? rv : wire_put_u32(out, c->waits_for);
+    rv = rv < 0 ? rv : wire_put_text(out, c->loss);
     rv = rv < 0 ? rv : wire_put_u8(out, c->accepted);
     return rv < 0 ? rv : wire_put_u8(out, c->is_commit);
 }
@@ -47,6 +49,8 @@ int control_decode(const void *data, size_t size, struct control *ret)
     wire_get_text(&r, ret->hash, sizeof(ret->hash));
     ret->cluster = wire_get_u64(&r);
     ret->tok_s = wire_get_u32(&r);
+    ret->waits_for = wire_get_u32(&r);
+    wire_get_text(&r, ret->loss, sizeof(ret->loss));
     ret->accepted = wire_get_u8(&r) != 0;
     ret->is_commit = wire_get_u8(&r) != 0;
     return wire_reader_done(&r) && is_known(ret->type) ? 0 : ERR_PROTOCOL;

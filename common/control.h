@@ -10,7 +10,7 @@
  *     │◄──────────── START (last commit)           at once, with the spawn
  *     │ HELLO (log folder)                         after the run generation is claimed
  *     │ RESUMED (R, N) ──► ◄── DECISION            rank 0
- *     │ PROGRESS (step, phase)                     now and then
+ *     │ PROGRESS (step, phase, loss …)             each step, and twice a second
  *     │ COMMIT (R, N, hash) ──► ◄── DECISION       rank 0
  *     │ REFUSE (code, text, largest world)         bad configuration, or a loss that is
  *     │                                            not finite: the job ends, or goes on
@@ -67,6 +67,8 @@ struct control {
     char hash[CONTROL_HASH_MAX];   /* COMMIT, START: manifest hash; "" in START: none */
     uint64_t cluster;              /* START */
     uint32_t tok_s;                /* PROGRESS */
+    uint32_t waits_for;            /* PROGRESS: 1 + that rank; 0: none, or unknown */
+    char loss[CONTROL_PHASE_MAX];  /* PROGRESS: a number; "": not known */
     bool accepted;                 /* DECISION */
     bool is_commit;                /* DECISION: on COMMIT, else on RESUMED */
 };

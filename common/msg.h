@@ -78,6 +78,9 @@ enum stop_mode { STOP_ABORT, STOP_LEAVE };
 enum hang_policy { ON_HANG_RESTART, ON_HANG_REPORT };
 enum inspect_what { INSPECT_HANG, INSPECT_LOG, INSPECT_STACK };
 
+/* INSPECTED.state: the node runs another generation. */
+#define INSPECT_GONE "gone"
+
 /* Fields: U(bits, name) unsigned, I(name) int32, T(size, name) text with its
  * terminator, B(name) bytes: borrowed from the frame when decoded, from the caller when
  * encoded. */

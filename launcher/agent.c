@@ -247,6 +247,9 @@ static void on_stop(struct agent *a, const void *detail)
     const struct msg_stop *m = detail;
 
     memcpy(a->why, m->text, sizeof(a->why));
+    if (m->hung != 0) {
+        workers_kill_hung(a, m->hung - 1);
+    }
     agent_stop(a, m->mode == STOP_LEAVE ? STOP_LEAVE : STOP_ABORT, SIGTERM);
 }
 

@@ -89,6 +89,8 @@ struct agent_actions {
     void (*engine)(void *arg, uint32_t slot,
                    const char *folder); /* it has said hello */
     void (*kill)(void *arg, uint32_t slot, int signal);
+    /* Answered by agent_inspected, as often as it takes. */
+    void (*inspect)(void *arg, uint32_t slot, const struct msg_inspect *m);
     void (*report)(void *arg, const struct msg_report *report);
     void (*say)(void *arg, enum log_level level, const char *text);
     void (*end)(void *arg, int exit_code); /* once; the agent does nothing any more */
@@ -104,7 +106,8 @@ struct agent_config {
     uint64_t join_timeout_ms;
     uint32_t last_call_ms;
     uint64_t shutdown_ms; /* between the word to go and KILL */
-    bool maybe_engine;    /* the program's base name is ctrun-worker */
+    enum hang_policy on_hang;
+    bool maybe_engine; /* the program's base name is ctrun-worker */
     struct agent_actions actions;
 };
 
@@ -166,6 +169,9 @@ void agent_signal(struct agent *a, int signal, uint64_t now_ms);
 
 /* The keeper died alone and the shell has killed what was left. */
 void agent_keeper_lost(struct agent *a, uint64_t now_ms);
+
+/* What the shell has found out; lost while there is no connection. */
+void agent_inspected(struct agent *a, const struct msg_inspected *m);
 
 void agent_tick(struct agent *a, uint64_t now_ms);
 uint64_t agent_deadline(const struct agent *a); /* UINT64_MAX: nothing to wait for */

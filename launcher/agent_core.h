@@ -4,7 +4,8 @@
 /* PURE. What the agent's files share and nobody else sees: agent.c (its life: state ×
  * event), agent_link.c (the connection), agent_leaving.c (this node goes), agent_notice.c
  * (what people are told while it waits), agent_workers.c (the workers of one
- * generation). */
+ * generation), agent_progress.c (what they report), agent_inspect.c (what the service
+ * asks about them). */
 
 #include "launcher/agent.h"
 
@@ -40,6 +41,15 @@ enum agent_event {
     EVENT_COUNT,
 };
 
+/* The last that a worker said of its progress. */
+struct report {
+    uint64_t said_ms; /* 0: nothing yet */
+    uint64_t sent_ms; /* 0: nothing was */
+    bool is_unsent;
+    uint32_t tok_s, waits_for; /* as in struct control */
+    char phase[CONTROL_PHASE_MAX], loss[CONTROL_PHASE_MAX];
+};
+
 enum worker_state { WORKER_NONE, WORKER_LIVE, WORKER_EXITED, WORKER_ENDED };
 
 struct worker {
@@ -52,11 +62,10 @@ struct worker {
     int code, signal; /* how it ended */
     uint32_t pid;
     uint64_t started_ms;
-    uint64_t told_ms;     /* when it was first told to stop */
-    uint64_t kill_ms;     /* KILL then; 0: never */
-    uint64_t step;        /* the last it reported */
-    uint64_t progress_ms; /* when PROGRESS was last sent */
-    char phase[CONTROL_PHASE_MAX];
+    uint64_t told_ms; /* when it was first told to stop */
+    uint64_t kill_ms; /* KILL then; 0: never */
+    uint64_t step;    /* the last it reported */
+    struct report report;
     uint64_t ended_ms;
     struct msg *ended; /* owned; RANK_ENDED, kept to be sent again after a reconnect */
 };
@@ -156,8 +165,18 @@ uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
 /* agent_notice.c */
 void notice_begin(struct agent *a); /* in the state that it is about */
 void notice_tick(struct agent *a);
+void notice_tell(struct agent *a, const struct msg_notice *m); /* the service's */
 /* Why there is no connection. */
 void notice_describe_trouble(const struct agent *a, char *ret, size_t size);
+
+/* agent_inspect.c */
+void inspect_begin(struct agent *a, const struct msg_inspect *m);
+
+/* agent_progress.c */
+void progress_take(struct agent *a, uint32_t slot, const struct control *c);
+void progress_send(struct agent *a, uint32_t slot); /* the last, again */
+void progress_tick(struct agent *a, uint32_t slot);
+uint64_t progress_deadline(const struct worker *w);
 
 /* agent_workers.c */
 int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;
@@ -167,6 +186,7 @@ void workers_stop(struct agent *a, enum stop_mode mode, int signal);
  * engine. How many. */
 uint32_t workers_tell_again(struct agent *a, int signal);
 uint32_t workers_kill(struct agent *a); /* how many that were not killed yet */
+void workers_kill_hung(struct agent *a, uint32_t rank); /* of any node */
 /* How many are alive, of the engines or of the others. */
 uint32_t workers_live(const struct agent *a, bool are_engines);
 void workers_tick(struct agent *a);

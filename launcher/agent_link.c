@@ -84,7 +84,8 @@ static void send_hello(struct agent *a)
                                 .nproc = c->nproc,
                                 .max_restarts = c->max_restarts,
                                 .node_rank = c->node_rank,
-                                .last_call_ms = c->last_call_ms}};
+                                .last_call_ms = c->last_call_ms,
+                                .on_hang = (uint8_t)c->on_hang}};
 
     (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "%s", c->job);
     (void)snprintf(m.u.hello.host, sizeof(m.u.hello.host), "%s", c->host);
@@ -476,6 +477,12 @@ static int on_message(struct agent *a, const struct msg *m)
     case MSG_DRAIN:
         agent_drain(a, m->u.drain.text);
         return 0;
+    case MSG_INSPECT:
+        inspect_begin(a, &m->u.inspect);
+        return 0;
+    case MSG_NOTICE:
+        notice_tell(a, &m->u.notice);
+        return 0;
     case MSG_HELLO:
     case MSG_WELCOME:
     case MSG_JOIN:
@@ -493,8 +500,6 @@ static int on_message(struct agent *a, const struct msg *m)
     case MSG_OPERATOR:
     case MSG_ASK:
     case MSG_ANSWER:
-    case MSG_INSPECT:
-    case MSG_NOTICE:
     case MSG_INSPECTED:
         break;
     }

@@ -4,12 +4,14 @@
 #include "launcher/agent_core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum {
     NOTICE_MS = 1500,       /* within 5 s people know for what it waits */
     NOTICE_ROUND_MS = 4000, /* a round with room closes 3 s after the last join */
     AGAIN_MIN_MS = 5000,    /* an attempt to connect has ended by then */
     AGAIN_MAX_MS = 60000,
+    MAX_LINES = 40, /* of a notice */
 };
 
 void notice_begin(struct agent *a)
@@ -95,6 +97,38 @@ static void say_joining(struct agent *a)
                   "joined job %s at %s%s; waiting for %s, for %llu s at most", c->job,
                   c->endpoint, also, wanted, seconds_left(a));
     }
+}
+
+/* Further lines, a few, each as a line of ours. */
+static void tell_detail(struct agent *a, char *detail)
+{
+    const char *line;
+
+    for (int i = 0; i < MAX_LINES && (line = strsep(&detail, "\n")) != NULL; i++) {
+        if (*line != '\0') {
+            agent_say(a, LOG_LEVEL_WARN, "  %s", line);
+        }
+    }
+}
+
+/* Other nodes' words are in it. */
+static void clean(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (((unsigned char)*text < ' ' && *text != '\n') || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
+void notice_tell(struct agent *a, const struct msg_notice *m)
+{
+    struct msg_notice copy = *m;
+
+    clean(copy.text);
+    clean(copy.detail);
+    agent_say(a, LOG_LEVEL_WARN, "%s", copy.text);
+    tell_detail(a, copy.detail);
 }
 
 void notice_tick(struct agent *a)

@@ -13,7 +13,6 @@
 
 enum {
     EXIT_NOT_STARTED = 127,
-    PROGRESS_EVERY_MS = 1000,
 };
 
 static void forget(struct agent *a)
@@ -120,6 +119,7 @@ void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms
     a->now_ms = now_ms;
     ASSERT(slot < a->config.nproc);
     a->workers[slot].pid = pid;
+    progress_send(a, slot);
 }
 
 /* --- stop --- */
@@ -208,6 +208,17 @@ uint32_t workers_kill(struct agent *a)
     return n;
 }
 
+void workers_kill_hung(struct agent *a, uint32_t rank)
+{
+    uint32_t slot = rank - a->first_rank; /* of a rank before ours: too large */
+
+    if (slot < a->config.nproc && a->workers[slot].state == WORKER_LIVE &&
+        !a->workers[slot].is_killed) {
+        a->workers[slot].is_aborted = true; /* there is no harder word */
+        kill_one(a, slot);
+    }
+}
+
 uint32_t workers_live(const struct agent *a, bool are_engines)
 {
     uint32_t n = 0;
@@ -225,6 +236,7 @@ void workers_tick(struct agent *a)
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         struct worker *w = &a->workers[i];
 
+        progress_tick(a, i);
         if (w->state == WORKER_LIVE && w->kill_ms != 0 && w->kill_ms <= a->now_ms) {
             kill_one(a, i);
         }
@@ -241,6 +253,7 @@ uint64_t workers_deadline(const struct agent *a)
         if (w->state == WORKER_LIVE && w->kill_ms != 0) {
             first = MIN(first, w->kill_ms);
         }
+        first = MIN(first, progress_deadline(w));
     }
     return first;
 }
@@ -480,28 +493,6 @@ void workers_decide(struct agent *a, const struct msg_decision *decision)
     }
 }
 
-static void on_progress(struct agent *a, uint32_t slot, const struct control *c)
-{
-    struct worker *w = &a->workers[slot];
-    bool is_new_phase = strcmp(w->phase, c->phase) != 0;
-    struct msg m = {.type = MSG_PROGRESS,
-                    .u.progress = {.generation = a->generation,
-                                   .rank = a->first_rank + slot,
-                                   .step = c->step,
-                                   .tok_s = c->tok_s,
-                                   .waits_for = -1}};
-
-    w->step = c->step;
-    if (!is_new_phase && w->progress_ms != 0 &&
-        a->now_ms - w->progress_ms < PROGRESS_EVERY_MS) {
-        return;
-    }
-    w->progress_ms = MAX(a->now_ms, 1);
-    memcpy(w->phase, c->phase, sizeof(w->phase));
-    memcpy(m.u.progress.phase, c->phase, sizeof(m.u.progress.phase));
-    agent_send(a, &m);
-}
-
 static void send_refuse(struct agent *a)
 {
     struct msg m = {.type = MSG_REFUSE, .u.refuse = a->refuse};
@@ -558,7 +549,7 @@ void agent_control(struct agent *a, uint32_t slot, const struct control *c,
         on_request(a, slot, c);
         break;
     case CONTROL_PROGRESS:
-        on_progress(a, slot, c);
+        progress_take(a, slot, c);
         break;
     case CONTROL_START:
     case CONTROL_ABORT:
@@ -573,6 +564,8 @@ void workers_resend(struct agent *a)
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         if (a->workers[i].ended) {
             agent_send(a, a->workers[i].ended);
+        } else if (a->workers[i].pid != 0) {
+            progress_send(a, i);
         }
     }
     if (a->has_refused) {

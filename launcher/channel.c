@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,42 +28,82 @@ struct channel {
     bool is_skipping; /* the rest of a line that is too long */
     size_t n_line;
     char line[LINE_MAX_BYTES];
+    struct control said; /* the last progress */
 };
 
 /* --- progress --- */
 
-bool channel_parse_progress(const char *line, struct control *ret)
+/* The first word of `rest`, which becomes what is behind it; NULL: there is none. */
+static char *cut_word(char **rest)
 {
-    char copy[LINE_MAX_BYTES];
-    char *number;
-    char *phase;
+    char *word = strsep(rest, " ");
 
-    if (!str_starts_with(line, "step ") || strlen(line) >= sizeof(copy)) {
+    return word && *word != '\0' ? word : NULL;
+}
+
+static bool parse_step(char *rest, struct control *said)
+{
+    const char *word = cut_word(&rest);
+    uint64_t step;
+
+    if (!word || str_parse_u64(word, &step) < 0) {
         return false;
     }
-    (void)snprintf(copy, sizeof(copy), "%s", line + strlen("step "));
-    number = copy;
-    phase = strchr(copy, ' ');
-    if (phase) {
-        *phase++ = '\0';
-    }
-    *ret = (struct control){.type = CONTROL_PROGRESS};
-    if (str_parse_u64(number, &ret->step) < 0) {
+    said->step = step;
+    (void)snprintf(said->phase, sizeof(said->phase), "%.31s", rest ? rest : "");
+    return true;
+}
+
+static bool is_number(const char *word)
+{
+    char *end;
+
+    (void)strtod(word, &end);
+    return *end == '\0' && strlen(word) < CONTROL_PHASE_MAX;
+}
+
+static bool parse_loss(char *rest, struct control *said)
+{
+    const char *loss = cut_word(&rest);
+    const char *speed = cut_word(&rest);
+    double tok_s = speed ? strtod(speed, NULL) : 0;
+
+    if (!loss || !is_number(loss) || (speed && !is_number(speed)) || rest) {
         return false;
     }
-    if (phase) {
-        (void)snprintf(ret->phase, sizeof(ret->phase), "%.31s", phase);
+    (void)snprintf(said->loss, sizeof(said->loss), "%.31s", loss);
+    if (speed) {
+        said->tok_s = tok_s >= 0 && tok_s < (double)UINT32_MAX ? (uint32_t)tok_s : 0;
     }
     return true;
 }
 
+bool channel_parse_progress(const char *line, struct control *said)
+{
+    char copy[LINE_MAX_BYTES];
+    char *rest = copy;
+    const char *word;
+
+    if (strlen(line) >= sizeof(copy)) {
+        return false;
+    }
+    (void)snprintf(copy, sizeof(copy), "%s", line);
+    said->type = CONTROL_PROGRESS;
+    word = cut_word(&rest);
+    if (!word || !rest) {
+        return false;
+    }
+    if (strcmp(word, "step") == 0) {
+        return parse_step(rest, said);
+    }
+    return strcmp(word, "loss") == 0 && parse_loss(rest, said);
+}
+
 static void on_line(struct channel *c)
 {
-    struct control m;
-
     c->line[c->n_line] = '\0';
-    if (!c->is_skipping && channel_parse_progress(c->line, &m)) {
-        c->config.on_control(c->config.arg, c->config.slot, &m);
+    if (!c->is_skipping && channel_parse_progress(c->line, &c->said)) {
+        c->config.on_control(c->config.arg, c->config.slot, &c->said);
     }
     c->is_skipping = false;
     c->n_line = 0;

@@ -2,8 +2,12 @@
 #define LAUNCHER_CHANNEL_H
 
 /* What one worker and its agent say to each other besides output: the control channel
- * (control.h), and the progress pipe, on which any program may write lines
- * `step N [phase]`. Both are read until the worker's end. Loop thread only. */
+ * (control.h), and the progress pipe, on which any program may write two kinds of lines,
+ *
+ *   step N [PHASE]          it begins step N, or a phase of it
+ *   loss X [TOKENS/S]       … whose loss is X
+ *
+ * Both are read until the worker's end. Loop thread only. */
 
 #include "common/control.h"
 #include "common/err.h"
@@ -31,7 +35,8 @@ int channel_send(struct channel *c, const struct control *m) MUST_CHECK;
  * allowed; frees itself, the loop runs on. */
 void channel_close(struct channel *c);
 
-/* PURE. One progress line, without its newline; false for anything else. */
-bool channel_parse_progress(const char *line, struct control *ret);
+/* PURE. One progress line, without its newline, into what was said last; false, and
+ * nothing is changed, for anything else. */
+bool channel_parse_progress(const char *line, struct control *said);
 
 #endif

@@ -322,6 +322,7 @@ static void make_agent(struct supervisor *s, uint64_t agent_id)
         .join_timeout_ms = o->join_timeout_ms,
         .last_call_ms = (uint32_t)MIN(o->last_call_timeout_ms, UINT32_MAX),
         .shutdown_ms = (uint64_t)o->shutdown_s * 1000,
+        .on_hang = o->on_hang,
         .maybe_engine = s->is_engine,
     };
 

@@ -140,6 +140,11 @@ static void act_kill(void *arg, uint32_t number, int signal)
     supervisor_kill(arg, number, signal);
 }
 
+static void act_inspect(void *arg, uint32_t number, const struct msg_inspect *m)
+{
+    supervisor_inspect(arg, number, m);
+}
+
 static void warn(const char *words, const char *pairs)
 {
     char *line = report_escape(words);
@@ -262,6 +267,7 @@ void supervisor_actions(struct supervisor *s, struct agent_actions *ret)
         .control = act_control,
         .engine = act_engine,
         .kill = act_kill,
+        .inspect = act_inspect,
         .report = act_report,
         .say = act_say,
         .end = act_end,

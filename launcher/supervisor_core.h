@@ -5,7 +5,8 @@
  * supervisor_actions.c (what the agent wants done), supervisor_workers.c (processes),
  * supervisor_signals.c, supervisor_events.c (--event-log-handler),
  * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers),
- * supervisor_keeper.c (whether the keeper is alive).
+ * supervisor_keeper.c (whether the keeper is alive),
+ * supervisor_inspect.c (hangs).
  */
 
 #include "launcher/agent.h"
@@ -92,6 +93,7 @@ struct supervisor {
     uint32_t failures;        /* of the job, as it was told then */
     uint64_t started_ms;
     struct wall_watch wall_watch;
+    unsigned n_inspections; /* that have not ended */
 };
 
 /* supervisor.c: everything that may be the user's mistake, before anything starts. */
@@ -131,6 +133,9 @@ bool supervisor_has_private_dir(struct supervisor *s); /* made at the first need
 
 /* supervisor_keeper.c */
 int supervisor_watch_keeper(struct supervisor *s) MUST_CHECK;
+/* supervisor_inspect.c: what the process of a slot does, found out by threads */
+void supervisor_inspect(struct supervisor *s, uint32_t number,
+                        const struct msg_inspect *m);
 
 /* supervisor_signals.c */
 /* PID 1 has no default actions: what comes before the loop watches would be lost. */

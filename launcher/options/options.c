@@ -55,6 +55,9 @@ static int finish(struct parse *p, struct errmsg *msg)
             "program");
     }
     launch_finish_stopping(p);
+    if (!p->has_on_hang) {
+        p->o.on_hang = p->o.max_restarts > 0 ? ON_HANG_RESTART : ON_HANG_REPORT;
+    }
     return launch_finish_rdzv(p, msg);
 }
 

@@ -69,6 +69,7 @@ struct launch_options {
     struct signal_set signals; /* --signals-to-handle */
     uint32_t shutdown_s;       /* --shutdown-timeout */
     bool has_shutdown_s;       /* … was given */
+    enum hang_policy on_hang;
     bool virtual_local_rank;
     enum numa_binding numa_binding;
     /* Borrowed from argv: program and its arguments, NULL at the end. */

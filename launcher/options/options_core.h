@@ -26,6 +26,7 @@ struct parse {
     uint32_t node_rank;
     bool has_node_rank;
     char preempt[32]; /* --preempt-signal; "": none */
+    bool has_on_hang;
 };
 
 extern const struct options launch_options_table;
@@ -65,6 +66,8 @@ int launch_on_preempt_signal(void *target, const struct option_spec *spec,
                              const char *value, struct errmsg *msg);
 int launch_on_shutdown_timeout(void *target, const struct option_spec *spec,
                                const char *value, struct errmsg *msg);
+int launch_on_hang(void *target, const struct option_spec *spec, const char *value,
+                   struct errmsg *msg);
 int launch_on_store_access(void *target, const struct option_spec *spec,
                            const char *value, struct errmsg *msg);
 int launch_on_event_log_handler(void *target, const struct option_spec *spec,

@@ -5,6 +5,7 @@
 #include "common/str.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_SHUTDOWN_S = 31536000 }; /* a year */
 
@@ -42,6 +43,21 @@ void launch_finish_stopping(struct parse *p)
     if (p->preempt[0] != '\0' && !signals_add(&p->o.signals, p->preempt)) {
         UNREACHABLE(); /* it was checked above */
     }
+}
+
+int launch_on_hang(void *target, const struct option_spec *spec, const char *value,
+                   struct errmsg *msg)
+{
+    struct parse *p = target;
+
+    (void)spec;
+    if (strcmp(value, "restart") != 0 && strcmp(value, "report") != 0) {
+        return errmsg_set(msg, ERR_INVALID, "expects restart or report, not '%.80s'",
+                          value);
+    }
+    p->o.on_hang = strcmp(value, "restart") == 0 ? ON_HANG_RESTART : ON_HANG_REPORT;
+    p->has_on_hang = true;
+    return 0;
 }
 
 static int set_shutdown(struct launch_options *o, const char *value, struct errmsg *msg)

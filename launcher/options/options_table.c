@@ -314,6 +314,17 @@ static const struct option_spec specs[] = {
          "After a failure ctrun-worker has 5 seconds at most: it has nothing to save "
          "then. Who waits for a lost peer may hang for ever, and the restart waits "
          "for it."},
+    {.name = "on-hang",
+     .value = "restart|report",
+     .set = launch_on_hang,
+     .no_variable = true,
+     .help =
+         "What is done about a rank that stops while the others wait for it: restart "
+         "ends it, as a failure of the job; report tells of it on every node and goes on "
+         "(default: restart where --max-restarts allows one, else report). All nodes "
+         "must say the same.",
+     .more = "Known are hangs of programs whose ranks all report their progress, as "
+             "ctrun-worker's do. See PROGRESS."},
     {.name = "run-path",
      .set = option_set_true,
      FIELD(o.run_path),

@@ -98,6 +98,9 @@ static void trace_message(struct agent_rig *rig, const struct msg *m)
               m->u.leave.signal);
     } else if (m->type == MSG_PROGRESS) {
         trace(rig, " step=%" PRIu64, m->u.progress.step);
+        rig->progress = m->u.progress;
+    } else if (m->type == MSG_INSPECTED) {
+        trace(rig, " rank=%u %s", m->u.inspected.rank, m->u.inspected.state);
     }
     trace(rig, "; ");
 }
@@ -178,6 +181,13 @@ static void act_kill(void *arg, uint32_t slot, int signal)
     trace(rig, "kill %u %d; ", slot, signal);
 }
 
+static void act_inspect(void *arg, uint32_t slot, const struct msg_inspect *m)
+{
+    struct agent_rig *rig = arg;
+
+    trace(rig, "inspect %u what=%u; ", slot, m->what);
+}
+
 static void act_report(void *arg, const struct msg_report *report)
 {
     struct agent_rig *rig = arg;
@@ -232,6 +242,7 @@ void agent_rig_init(struct agent_rig *rig, const struct agent_rig_config *c)
                     .control = act_control,
                     .engine = act_engine,
                     .kill = act_kill,
+                    .inspect = act_inspect,
                     .report = act_report,
                     .say = act_say,
                     .end = act_end},

@@ -12,13 +12,14 @@ struct agent_rig {
     uint64_t now_ms;
     struct buf trace;
     uint16_t next_port;
-    uint64_t last_request;       /* of RESUMED and COMMIT */
-    struct msg_rank_ended ended; /* the last one sent */
-    char said[512];              /* the last line, whole; "" */
-    int exit_code;               /* -1: not ended */
-    const char *holder;          /* of the port that is taken */
-    struct agent_route route;    /* as the agent sees it */
-    unsigned n_asked;            /* … for whom it was asked */
+    uint64_t last_request;        /* of RESUMED and COMMIT */
+    struct msg_rank_ended ended;  /* the last one sent */
+    struct msg_progress progress; /* likewise */
+    char said[512];               /* the last line, whole; "" */
+    int exit_code;                /* -1: not ended */
+    const char *holder;           /* of the port that is taken */
+    struct agent_route route;     /* as the agent sees it */
+    unsigned n_asked;             /* … for whom it was asked */
 };
 
 struct agent_rig_config {

@@ -168,6 +168,20 @@ static void act_kill(void *arg, uint32_t slot, int signal)
     worker_signal(&n->workers[slot], signal);
 }
 
+/* Nobody stands still for long enough to be asked about. */
+static void act_inspect(void *arg, uint32_t slot, const struct msg_inspect *m)
+{
+    struct node *n = arg;
+    struct msg_inspected answer = {.generation = m->generation,
+                                   .request = m->request,
+                                   .rank = m->rank,
+                                   .what = m->what,
+                                   .state = "S"};
+
+    (void)slot;
+    agent_inspected(n->agent, &answer);
+}
+
 static void act_report(void *arg, const struct msg_report *report)
 {
     struct node *n = arg;
@@ -288,6 +302,7 @@ void node_start(struct node *n)
                     .control = act_control,
                     .engine = act_engine,
                     .kill = act_kill,
+                    .inspect = act_inspect,
                     .report = act_report,
                     .say = act_say,
                     .end = act_end},

@@ -487,23 +487,6 @@ static void decisions_go_back_to_the_worker_that_asked(void **state)
     agent_rig_release(&rig);
 }
 
-static void progress_is_sent_once_a_second_and_kept_for_the_end(void **state)
-{
-    struct control progress = {.type = CONTROL_PROGRESS, .step = 1};
-    WITH_RIG(2, true);
-
-    agent_rig_run(&rig, true);
-    for (uint64_t step = 1; step <= 10; step++) {
-        progress.step = step;
-        agent_control(rig.agent, 0, &progress, rig.now_ms);
-        agent_rig_pass(&rig, 200);
-    }
-    agent_rig_expect(&rig, "send progress step=1; send progress step=6");
-    agent_rig_exit(&rig, 0, 1);
-    assert_int_equal(rig.ended.step, 10);
-    agent_rig_release(&rig);
-}
-
 static void refusing_worker_is_passed_on_once(void **state)
 {
     struct control refuse = {.type = CONTROL_REFUSE, .code = 2, .text = "bad key"};
@@ -675,7 +658,6 @@ int main(void)
         cmocka_unit_test(node_that_is_done_joins_again_when_another_failed),
         cmocka_unit_test(finished_workers_of_a_stopped_generation_join_the_next),
         cmocka_unit_test(decisions_go_back_to_the_worker_that_asked),
-        cmocka_unit_test(progress_is_sent_once_a_second_and_kept_for_the_end),
         cmocka_unit_test(refusing_worker_is_passed_on_once),
         cmocka_unit_test(world_that_a_worker_refused_is_joined_with),
         cmocka_unit_test(worker_that_cannot_start_is_an_end_of_its_own),

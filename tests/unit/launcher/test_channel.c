@@ -72,10 +72,12 @@ static void send_control(const struct rig *rig, const struct control *c)
 static void progress_lines_are_parsed_strictly(void **state)
 {
     static const char *const bad[] = {
-        "",        "step",    "step ",
-        "step x",  "Step 4",  "step -1",
-        "step 1x", "steps 1", "step 99999999999999999999"};
-    struct control c;
+        "",         "step",       "step ",
+        "step x",   "Step 4",     "step -1",
+        "step 1x",  "steps 1",    "step 99999999999999999999",
+        "loss",     "loss ",      "loss x",
+        "loss 1 x", "loss 1 2 3", "losses 1"};
+    struct control c = {0};
 
     (void)state;
     assert_true(channel_parse_progress("step 12", &c));
@@ -87,6 +89,14 @@ static void progress_lines_are_parsed_strictly(void **state)
     assert_true(channel_parse_progress(
         "step 7 a phase that is longer than thirty-two characters", &c));
     assert_int_equal(strlen(c.phase), 31);
+    assert_true(channel_parse_progress("loss 2.5e-1", &c));
+    assert_string_equal(c.loss, "2.5e-1");
+    assert_int_equal(c.step, 7); /* as it was said before */
+    assert_true(channel_parse_progress("loss nan 4096.7", &c));
+    assert_string_equal(c.loss, "nan");
+    assert_int_equal(c.tok_s, 4096);
+    assert_true(channel_parse_progress("loss 1 -1", &c));
+    assert_int_equal(c.tok_s, 0);
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_false(channel_parse_progress(bad[i], &c));
     }

@@ -287,6 +287,22 @@ job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise(void **sta
            "--shutdown-timeout=31536001", "a");
 }
 
+static void a_hang_restarts_where_restarts_are_allowed(void **state)
+{
+    struct launch_options o;
+
+    (void)state;
+    ACCEPT(&o, "a");
+    assert_int_equal(o.on_hang, ON_HANG_REPORT);
+    ACCEPT(&o, "--max-restarts=1", "a");
+    assert_int_equal(o.on_hang, ON_HANG_RESTART);
+    ACCEPT(&o, "--on-hang=restart", "a");
+    assert_int_equal(o.on_hang, ON_HANG_RESTART);
+    ACCEPT(&o, "--on-hang=report", "--max-restarts=1", "a");
+    assert_int_equal(o.on_hang, ON_HANG_REPORT);
+    REFUSE("--on-hang: expects restart or report, not 'kill'", "--on-hang=kill", "a");
+}
+
 static void shutdown_timeout_of_the_environment_holds_without_the_option(void **state)
 {
     struct launch_options o;
@@ -373,6 +389,7 @@ int main(void)
         cmocka_unit_test(flags_of_torchrun_without_an_effect_are_accepted),
         cmocka_unit_test(
             job_is_stopped_by_torchruns_signals_in_its_time_unless_told_otherwise),
+        cmocka_unit_test(a_hang_restarts_where_restarts_are_allowed),
         cmocka_unit_test(shutdown_timeout_of_the_environment_holds_without_the_option),
         cmocka_unit_test(help_and_version_end_the_reading),
         cmocka_unit_test(first_argument_that_is_a_verb_is_the_verb),

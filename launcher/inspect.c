@@ -1,0 +1,232 @@
+#include "launcher/inspect.h"
+
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    APART_MS = 250, /* the two looks */
+    GDB_MS = 2500,  /* gdb's time */
+    MANY_FRAMES = 24
+};
+
+struct look {
+    char state;     /* as proc(5) has it; 0: there is no process */
+    uint64_t ticks; /* of CPU time, all threads */
+};
+
+/* At most size - 1 bytes; false: nothing. */
+static bool read_file(pid_t pid, const char *name, char *ret, size_t size)
+{
+    char path[64];
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, ret, size - 1);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    ret[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+/* Behind the program's name, which may hold anything: state, and from there on numbers,
+ * the 11th and 12th of which are the times in user and kernel mode. */
+static struct look look_at(pid_t pid)
+{
+    struct look look = {0};
+    char text[1024];
+    char *at = read_file(pid, "stat", text, sizeof(text)) ? strrchr(text, ')') : NULL;
+    char *word;
+
+    if (!at || at[1] == '\0' || at[2] == '\0') {
+        return look;
+    }
+    at += 2;
+    look.state = *at;
+    for (int i = 0; at && i <= 12; i++) {
+        word = strsep(&at, " ");
+        look.ticks += i >= 11 ? strtoull(word, NULL, 10) : 0;
+    }
+    return look;
+}
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec t = {.tv_nsec = (long)ms * 1000000};
+
+    (void)nanosleep(&t, NULL); /* a shorter one will do */
+}
+
+/* More than half a core's time. */
+static bool has_computed(const struct look *a, const struct look *b)
+{
+    uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+
+    return (b->ticks - a->ticks) * 2 * 1000 > hz * APART_MS;
+}
+
+static bool is_stop(char state)
+{
+    return state == 'T' || state == 't';
+}
+
+void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
+{
+    struct look first = look_at(pid);
+    struct look second;
+    char where[INSPECT_STATE_SIZE] = "";
+
+    pause_ms(APART_MS);
+    second = look_at(pid);
+    ret[0] = '\0';
+    if (first.state == 0 || second.state == 0) {
+        return;
+    }
+    if (is_stop(second.state) && first.state != second.state) {
+        second.state = 'S'; /* it has just been stopped, or is let go now and then */
+    }
+    if (!is_stop(second.state) && has_computed(&first, &second)) {
+        second.state = 'R';
+    }
+    if (second.state == 'S' || second.state == 'D') {
+        (void)read_file(pid, "wchan", where, sizeof(where) - 2);
+    }
+    (void)snprintf(ret, INSPECT_STATE_SIZE, "%c%s%.28s", second.state,
+                   where[0] != '\0' && where[0] != '0' ? " " : "",
+                   where[0] != '0' ? where : "");
+}
+
+/* --- the stack --- */
+
+/* The lines of `text`, which are cut apart. */
+static void split_lines(char *text, char **ret, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ret[i] = strsep(&text, "\n"); /* NULL behind the last */
+    }
+}
+
+static pid_t start_gdb(pid_t pid, int out)
+{
+    char arguments[96];
+    char variables[] = "PATH=/usr/local/bin:/usr/bin:/bin\nLC_ALL=C\nDEBUGINFOD_URLS=";
+    char *argv[9];
+    char *env[4];
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t none;
+    sigset_t all;
+    pid_t child = -1;
+
+    (void)snprintf(arguments, sizeof(arguments),
+                   "gdb\n-nx\n-q\n-batch\n-ex\nbt %d\n-p\n%d", MANY_FRAMES, (int)pid);
+    split_lines(arguments, argv, ARRAY_LEN(argv));
+    split_lines(variables, env, ARRAY_LEN(env));
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    (void)posix_spawn_file_actions_init(&files);
+    (void)posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    (void)posix_spawn_file_actions_adddup2(&files, out, 1);
+    (void)posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    (void)posix_spawnattr_init(&attr);
+    (void)posix_spawnattr_setsigmask(&attr, &none);
+    (void)posix_spawnattr_setsigdefault(&attr, &all);
+    (void)posix_spawnattr_setpgroup(&attr, 0);
+    (void)posix_spawnattr_setflags(
+        &attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    if (posix_spawnp(&child, "gdb", &files, &attr, argv, env) != 0) {
+        child = -1;
+    }
+    (void)posix_spawnattr_destroy(&attr);
+    (void)posix_spawn_file_actions_destroy(&files);
+    return child;
+}
+
+/* Until the other end is closed, there is no room, or the time is up. */
+static size_t read_all(int fd, char *ret, size_t size, uint64_t until_ms)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    size_t used = 0;
+    uint64_t now_ms;
+    ssize_t n = 1;
+
+    while (n > 0 && used < size && (now_ms = clock_ms()) < until_ms) {
+        if (poll(&poll_fd, 1, (int)(until_ms - now_ms)) <= 0) {
+            break; /* EINTR does not happen here: signals go to the main thread */
+        }
+        n = read(fd, ret + used, size - used);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return used;
+}
+
+/* The frames alone, without what gdb says of itself. */
+static void keep_frames(char *text, char *ret, size_t size)
+{
+    size_t used = 0;
+    const char *line;
+    size_t len;
+
+    while ((line = strsep(&text, "\n")) != NULL) {
+        len = strlen(line);
+        if (*line == '#' && used + len + 2 < size) {
+            memcpy(ret + used, line, len);
+            used += len;
+            ret[used++] = '\n';
+        }
+    }
+    ret[used] = '\0';
+}
+
+static void ask_gdb(pid_t pid, char *ret, size_t size)
+{
+    char text[16 * 1024];
+    size_t used = 0;
+    pid_t child;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return;
+    }
+    child = start_gdb(pid, ends[1]);
+    (void)close(ends[1]);
+    if (child > 0) {
+        used = read_all(ends[0], text, sizeof(text) - 1, clock_ms() + GDB_MS);
+        (void)kill(child,
+                   SIGKILL); /* it has ended, or must: it lets go of the worker */
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    (void)close(ends[0]);
+    text[used] = '\0';
+    keep_frames(text, ret, size);
+}
+
+void inspect_stack(pid_t pid, char ret[INSPECT_STACK_SIZE])
+{
+    char kernel[1024];
+
+    ret[0] = '\0';
+    ask_gdb(pid, ret, INSPECT_STACK_SIZE - sizeof(kernel) - 16);
+    if (read_file(pid, "stack", kernel, sizeof(kernel))) { /* root's alone */
+        (void)snprintf(ret + strlen(ret), INSPECT_STACK_SIZE - strlen(ret),
+                       "in the kernel:\n%s", kernel);
+    }
+}
