@@ -196,7 +196,7 @@ static void put_tail(struct buf *out, const struct msg_report *r)
 /* Nobody leaves a word of its own behind who is ended by KILL. */
 static void put_kill_hint(struct buf *out, const struct msg_report *r)
 {
-    if (r->signal == SIGKILL) {
+    if (r->signal == SIGKILL && *r->message == '\0') {
         put_field(out, "hint",
                   "if nobody sent it, the kernel may have been out of memory: dmesg",
                   NULL);

@@ -94,10 +94,9 @@ static int compare_ms(const void *a, const void *b)
 static uint32_t median_step_ms(const struct progress *p)
 {
     uint32_t sorted[PROGRESS_STEPS];
-    size_t n =
-        MIN(p->n_advances == 0 ? 0 : p->n_advances - 1, (uint32_t)PROGRESS_STEPS);
+    size_t n = MIN(p->n_advances, (uint32_t)PROGRESS_STEPS);
 
-    if (n < MIN_STEPS) {
+    if (n == 0 || p->front_step - p->first_step <= MIN_STEPS) {
         return 0;
     }
     memcpy(sorted, p->step_ms, n * sizeof(*sorted));
@@ -107,22 +106,23 @@ static uint32_t median_step_ms(const struct progress *p)
 
 static void advance(struct progress *p, uint64_t step, uint64_t when_ms)
 {
+    bool is_start = p->front_ms == 0;
+    uint64_t n = step - p->front_step;
     uint64_t took_ms;
 
     if (step <= p->front_step) {
         return;
     }
-    if (p->front_ms != 0) {
-        took_ms = (when_ms - MIN(when_ms, p->front_ms)) / (step - p->front_step);
-        if (p->n_advances > 0) { /* the first has the start in it, or pages memory in */
-            p->step_ms[(p->n_advances - 1) % PROGRESS_STEPS] =
-                (uint32_t)MIN(took_ms, UINT32_MAX);
-        }
-        p->n_advances++;
-        p->median_ms = median_step_ms(p);
-    }
+    took_ms = (when_ms - MIN(when_ms, p->front_ms)) / n;
+    p->first_step = is_start ? step : p->first_step;
     p->front_step = step;
     p->front_ms = MAX(when_ms, 1);
+    /* the first step has the start in it, or compiles, or pages memory in */
+    if (!is_start && (p->n_advances > 0 || n > 1 || step > p->first_step + 1)) {
+        p->step_ms[p->n_advances % PROGRESS_STEPS] = (uint32_t)MIN(took_ms, UINT32_MAX);
+        p->n_advances++;
+    }
+    p->median_ms = median_step_ms(p);
 }
 
 bool progress_note(struct progress *p, uint64_t session, const struct msg_progress *m,

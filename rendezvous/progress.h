@@ -39,7 +39,8 @@ struct progress {
     uint64_t moved_ms;   /* … and the last that told of another step or phase */
     uint64_t front_step; /* the highest step reported … */
     uint64_t front_ms;   /* … and when it was reached; 0: none */
-    uint32_t n_advances; /* of the front */
+    uint64_t first_step; /* … the first of all */
+    uint32_t n_advances; /* of the front, but for a first step alone */
     uint32_t step_ms[PROGRESS_STEPS]; /* a step of each of the last advances … */
     uint32_t median_ms; /* … and what one takes; 0: too few were seen to know */
 };

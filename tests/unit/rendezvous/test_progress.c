@@ -135,14 +135,29 @@ static void a_step_takes_what_the_median_took_without_the_first(void **state)
     say(&p, 0, 11, "", 61000); /* a slow first one */
     say(&p, 0, 12, "", 61100);
     say(&p, 1, 12, "", 61150); /* the front only counts */
-    say(&p, 0, 14, "", 61400); /* two at once: 150 each */
+    say(&p, 0, 13, "", 61200);
     assert_int_equal(p.median_ms, 0);
-    say(&p, 0, 15, "", 64400);
-    assert_int_equal(p.median_ms, 150);
+    say(&p, 0, 14, "", 61400);
+    assert_int_equal(p.median_ms, 100);
+    say(&p, 0, 16, "", 61800); /* two at once */
+    say(&p, 0, 17, "", 64400);
+    assert_int_equal(p.median_ms, 200);
     for (uint64_t i = 0; i < 2 * PROGRESS_STEPS; i++) {
-        say(&p, 0, 16 + i, "", 64800 + 400 * i);
+        say(&p, 0, 18 + i, "", 64800 + 400 * i);
     }
     assert_int_equal(p.median_ms, 400);
+    progress_release(&p);
+}
+
+static void steps_that_are_told_of_together_are_as_good_as_one_by_one(void **state)
+{
+    struct progress p;
+
+    (void)state;
+    open_two(&p);
+    say(&p, 0, 1, "", 1000);
+    say(&p, 0, 18, "", 2700);
+    assert_int_equal(p.median_ms, 100);
     progress_release(&p);
 }
 
@@ -211,6 +226,7 @@ int main(void)
         cmocka_unit_test(who_comes_back_after_a_silence_begins_anew),
         cmocka_unit_test(being_started_is_no_report),
         cmocka_unit_test(a_step_takes_what_the_median_took_without_the_first),
+        cmocka_unit_test(steps_that_are_told_of_together_are_as_good_as_one_by_one),
         cmocka_unit_test(what_peers_say_is_fit_to_be_shown),
         cmocka_unit_test(the_first_word_of_a_phase_says_what_kind_it_is),
         cmocka_unit_test(an_end_is_counted_once),
