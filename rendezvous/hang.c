@@ -7,7 +7,7 @@
 
 enum {
     LIMIT_MS = 3000,     /* at least, from the stop to the verdict */
-    SLACK_MS = 350,      /* of it: until a report is here, and our own timer runs */
+    SLACK_MS = 500,      /* of it: until a report is here, and our own timer runs */
     ASK_MS = 1000,       /* so long before the verdict the agents are asked */
     LATE_MS = 1500,      /* an answer after more says that the agent was asleep */
     AGAIN_MS = 5000,     /* without answers: the next time */

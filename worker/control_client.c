@@ -1,8 +1,10 @@
 #include "worker/control_client.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,6 +15,11 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum {
+    LOOK_MS = 250,   /* between two looks at what the rank does */
+    REPEAT_MS = 500, /* what stays the same is said again */
+};
 
 struct control_client {
     int fd;        /* -1: no launcher */
@@ -27,6 +34,11 @@ struct control_client {
     struct control commit;
     bool has_resumed;
     bool has_commit;
+    _Atomic(const char *) phase; /* NULL: not said yet */
+    _Atomic uint32_t waiting[CONTROL_GROUPS];
+    pthread_mutex_t said_lock; /* so that a later report is sent later; guards: */
+    struct control said;       /* the last PROGRESS */
+    uint64_t said_ms;          /* … when it was sent */
     atomic_bool should_leave;
     atomic_bool is_closing;
 };
@@ -97,9 +109,60 @@ static void read_signal(struct control_client *c)
     }
 }
 
+/* The agent's death shows in the reading thread, so a failed send needs no answer. */
+static void send_packet(struct control_client *c, const struct control *m, int flags)
+{
+    struct buf packet;
+    ssize_t n;
+
+    if (c->fd < 0) {
+        return;
+    }
+    buf_init(&packet, CONTROL_MAX);
+    if (control_encode(m, &packet) == 0) {
+        do {
+            n = send(c->fd, buf_bytes(&packet), buf_len(&packet), flags | MSG_NOSIGNAL);
+        } while (n < 0 && errno == EINTR);
+    }
+    buf_release(&packet);
+}
+
+static uint32_t awaited(struct control_client *c)
+{
+    uint32_t rank = 0;
+
+    for (int i = 0; i < CONTROL_GROUPS && rank == 0; i++) {
+        rank = atomic_load_explicit(&c->waiting[i], memory_order_relaxed);
+    }
+    return rank;
+}
+
+/* Says what the rank does, if that is news, or was said a while ago. */
+static void report(struct control_client *c, uint64_t now_ms)
+{
+    const char *phase = atomic_load(&c->phase);
+    uint32_t waits_for = awaited(c);
+    bool is_news;
+
+    if (!phase) {
+        return;
+    }
+    (void)pthread_mutex_lock(&c->said_lock);
+    is_news = c->said.waits_for != waits_for || strcmp(c->said.phase, phase) != 0;
+    if (is_news || now_ms - c->said_ms >= REPEAT_MS) {
+        c->said.waits_for = waits_for;
+        (void)snprintf(c->said.phase, sizeof(c->said.phase), "%s", phase);
+        c->said_ms = now_ms;
+        send_packet(c, &c->said, MSG_DONTWAIT);
+    }
+    (void)pthread_mutex_unlock(&c->said_lock);
+}
+
 static void *run_thread(void *arg)
 {
     struct control_client *c = arg;
+    uint64_t looked_ms = 0;
+    uint64_t now_ms;
     struct pollfd fds[] = {
         {.fd = c->wake_fd, .events = POLLIN},
         {.fd = c->signal_fd, .events = POLLIN},
@@ -107,8 +170,13 @@ static void *run_thread(void *arg)
     };
 
     while (!atomic_load(&c->is_closing)) {
-        if (poll(fds, ARRAY_LEN(fds), -1) < 0) {
+        if (poll(fds, ARRAY_LEN(fds), c->fd < 0 ? -1 : LOOK_MS) < 0) {
             continue; /* EINTR */
+        }
+        now_ms = clock_ms();
+        if (now_ms - looked_ms >= LOOK_MS) {
+            looked_ms = now_ms;
+            report(c, now_ms);
         }
         if (fds[1].revents) {
             read_signal(c);
@@ -155,6 +223,7 @@ static void release(struct control_client *c)
     }
     (void)pthread_cond_destroy(&c->changed);
     (void)pthread_mutex_destroy(&c->lock);
+    (void)pthread_mutex_destroy(&c->said_lock);
     mem_free(c);
 }
 
@@ -168,6 +237,8 @@ int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
     c->wake_fd = -1;
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_cond_init(&c->changed, NULL);
+    (void)pthread_mutex_init(&c->said_lock, NULL);
+    c->said.type = CONTROL_PROGRESS;
     rv = take_signals(c, msg);
     if (rv == 0) {
         rv = -pthread_create(&c->thread, NULL, run_thread, c);
@@ -198,24 +269,6 @@ void control_client_close(struct control_client *c)
     release(c);
 }
 
-/* The agent's death shows in the reading thread, so a failed send needs no answer. */
-static void send_packet(struct control_client *c, const struct control *m, int flags)
-{
-    struct buf packet;
-    ssize_t n;
-
-    if (c->fd < 0) {
-        return;
-    }
-    buf_init(&packet, CONTROL_MAX);
-    if (control_encode(m, &packet) == 0) {
-        do {
-            n = send(c->fd, buf_bytes(&packet), buf_len(&packet), flags | MSG_NOSIGNAL);
-        } while (n < 0 && errno == EINTR);
-    }
-    buf_release(&packet);
-}
-
 void control_client_hello(struct control_client *c, const char *log_folder,
                           uint32_t max_world)
 {
@@ -227,12 +280,30 @@ void control_client_hello(struct control_client *c, const char *log_folder,
 }
 
 void control_client_progress(struct control_client *c, uint64_t step, const char *phase,
-                             uint32_t tok_s)
+                             uint32_t tok_s, double loss)
 {
     struct control m = {.type = CONTROL_PROGRESS, .step = step, .tok_s = tok_s};
 
     (void)snprintf(m.phase, sizeof(m.phase), "%s", phase);
+    if (!isnan(loss)) {
+        (void)snprintf(m.loss, sizeof(m.loss), "%.6g", loss);
+    }
+    (void)pthread_mutex_lock(&c->said_lock);
+    c->said = m;
+    c->said_ms = clock_ms();
     send_packet(c, &m, MSG_DONTWAIT);
+    (void)pthread_mutex_unlock(&c->said_lock);
+}
+
+void control_client_phase(struct control_client *c, const char *phase)
+{
+    atomic_store_explicit(&c->phase, phase, memory_order_relaxed);
+}
+
+_Atomic uint32_t *control_client_waiting(struct control_client *c, int i)
+{
+    ASSERT(i >= 0 && i < CONTROL_GROUPS);
+    return &c->waiting[i];
 }
 
 void control_client_refuse(struct control_client *c, int code, uint32_t max_world,

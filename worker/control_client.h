@@ -13,6 +13,7 @@
 #include "common/err.h"
 #include "common/exit_code.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 struct control_client;
@@ -21,11 +22,22 @@ int control_client_open(int fd, struct control_client **ret,
                         struct errmsg *msg) MUST_CHECK;
 void control_client_close(struct control_client *c); /* NULL allowed */
 
-/* HELLO, PROGRESS: sent, not answered. A full channel drops a PROGRESS. */
+/* HELLO, PROGRESS: sent, not answered. A full channel drops a PROGRESS. `phase`: static
+ * text; `loss`: NAN where it is not known. */
 void control_client_hello(struct control_client *c, const char *log_folder,
                           uint32_t max_world);
 void control_client_progress(struct control_client *c, uint64_t step, const char *phase,
-                             uint32_t tok_s);
+                             uint32_t tok_s, double loss);
+
+/* What the training thread does from now on (static text): a store to memory. The
+ * client's thread tells of it, and for whom the rank waits, a few times a second; from
+ * the first call on also when it stays the same, so that silence means something. */
+void control_client_phase(struct control_client *c, const char *phase);
+
+/* The i-th place for a group of ranks to say there for whom this one waits: 1 + its
+ * rank; 0: for nobody. */
+enum { CONTROL_GROUPS = 8 };
+_Atomic uint32_t *control_client_waiting(struct control_client *c, int i);
 
 /* Tells the agent why this configuration cannot run, or not any further: the job ends
  * with `code` and is not started again. Without a launcher prints the line.

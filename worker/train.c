@@ -57,6 +57,13 @@ static struct {
     bool is_open;         /* it has no newline yet */
 } shown_line = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+static void on_backward(void *arg)
+{
+    const struct trainer *t = arg;
+
+    trainer_phase(t, "backward");
+}
+
 static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
 {
     struct gpt2_leaf leaf = {
@@ -65,12 +72,17 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
         .loss_sum = losses_slot(t->losses, index),
         .position = t->data_step * (uint64_t)t->config->train.global_batch +
                     index * (uint64_t)t->config->train.micro_batch,
+        .on_backward = on_backward,
+        .arg = t,
     };
-    int rv = trainer_find_tokens(t, index, &leaf, msg);
+    int rv;
 
+    trainer_phase(t, "data");
+    rv = trainer_find_tokens(t, index, &leaf, msg);
     if (rv < 0) {
         return rv;
     }
+    trainer_phase(t, "forward");
     leaf.grads = t->strategy->turn(t->parallel, &leaf.grad_head);
     gpt2_forward_backward(t->model, &leaf);
     return 0;
@@ -117,13 +129,16 @@ static int run_step(struct loop *loop, struct metrics_line *line, unsigned *ret_
     if (rv < 0) {
         return rv;
     }
+    trainer_phase(t, "reduce");
     grads = t->strategy->finish(t->parallel);
     gauge_note(&loop->gauge, t);
     losses_exchange(t->losses, own_flags(loop));
     device_wait(t->device, QUEUE_COMPUTE, saver_snapshot_ticket(t->saver));
     saver_wait_state(t->saver);
+    trainer_phase(t, "optimizer");
     adamw_step(t->optimizer, t->parallel->params, grads, scaling_turn(t), &norm);
     t->strategy->updated(t->parallel);
+    trainer_phase(t, "reduce");
     rv = losses_finish(t->losses, t->timeout_ms, &sum, ret_flags, msg);
     rv = rv < 0 ? rv
                 : device_finish(t->device, device_mark(t->device, QUEUE_COMPUTE),
@@ -210,6 +225,7 @@ static int begin_save(struct loop *loop, const struct metrics_line *line,
     t->meta.trained_ms = save_clock_trained_ms(&loop->save);
     t->meta.is_end = is_last(t) || (flags & LOSSES_LEAVE);
     scaling_save(t);
+    trainer_phase(t, "save");
     rv = saver_begin(t->saver, state, &t->meta, msg);
     save_clock_begin(&loop->save, clock_us() - began_us);
     if (rv < 0 && rv != ERR_REFUSED) {
@@ -302,7 +318,9 @@ static int report(struct loop *loop, struct metrics_line *line, uint64_t began_u
     line->tok_s = line->step_s > 0 ? tokens / line->step_s : 0;
     line->tokens = t->data_step * (uint64_t)tokens;
     save_clock_report(&loop->save, line);
-    control_client_progress(t->control, t->step, "step", (uint32_t)line->tok_s);
+    trainer_phase(t, "step");
+    control_client_progress(t->control, t->step, "step", (uint32_t)line->tok_s,
+                            line->loss);
     if (!trainer_leads(t)) {
         return 0;
     }
@@ -381,6 +399,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
                save_clock_step(&loop->save, t->step, clock_us() - began_us, *ret_flags);
     rv = rv < 0 ? rv : replicas_check(t, is_saved, msg);
     if (rv == 0 && is_evaluated(t, is_saved, *ret_flags)) {
+        trainer_phase(t, "eval");
         rv = evaluate(t, &line.val_loss, msg);
     }
     rv = rv < 0 ? rv : report(loop, &line, began_us, msg);
@@ -390,6 +409,7 @@ static int step_once(struct loop *loop, unsigned *ret_flags, struct errmsg *msg)
     if (rv == 0 && (trainer_leads(t) || t->parallel->gathers) &&
         cadence_is_due_or_last(t->config->sample.every, t->step, n_steps(t))) {
         end_line();
+        trainer_phase(t, "sample");
         rv = evaluate_sample(t, msg);
         gauge_skip(&loop->gauge, t);
     }
@@ -436,6 +456,7 @@ static int train(struct trainer *t, struct errmsg *msg)
     while (rv == 0 && !is_last(t) && !(flags & LOSSES_LEAVE)) {
         rv = step_once(&loop, &flags, msg);
     }
+    trainer_phase(t, "save");
     end_line();
     if (rv < 0) {
         return rv;
@@ -492,7 +513,9 @@ static int prepare_and_train(struct trainer *t, struct errmsg *msg)
     int rv;
 
     rv = open_profile(t, msg);
+    trainer_phase(t, "start");
     rv = rv < 0 ? rv : trainer_open(t, msg);
+    trainer_phase(t, "load");
     rv = rv < 0 ? rv : trainer_resume(t, &finished, msg);
     if (rv == 0 && finished) {
         if (trainer_leads(t)) {

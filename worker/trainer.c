@@ -232,18 +232,26 @@ int trainer_open_device(struct trainer *t, const char *isa, struct errmsg *msg)
     return rv;
 }
 
-static int open_group(struct trainer *t, const char *group, int rank, int world_size,
+/* Ranks first, first + stride, … of the world. */
+struct ranks {
+    int first, stride, n;
+};
+
+static int open_group(struct trainer *t, const char *group, const struct ranks *ranks,
                       struct comm **ret, struct errmsg *msg)
 {
     const struct launch *launch = t->launch;
     struct comm_config config = {
         .group = group,
-        .rank = rank,
-        .world_size = world_size,
+        .rank = (launch->rank - ranks->first) / ranks->stride,
+        .world_size = ranks->n,
         .node = launch->node,
         .store = t->store,
         .address = launch->node_addr,
         .timeout_ms = t->timeout_ms,
+        .waiting = control_client_waiting(t->control, t->n_groups++),
+        .first_rank = ranks->first,
+        .stride = ranks->stride,
     };
 
     return comm_open(t->config->comm.kind, &config, t->device, ret, msg);
@@ -271,47 +279,50 @@ static int settle_mesh(struct trainer *t, struct errmsg *msg)
 static int open_secondary(struct trainer *t, struct errmsg *msg)
 {
     int n = trainer_parallel_config(t).n_secondary;
-    int rank = t->launch->rank;
+    struct ranks ranks = {.stride = 1, .n = n};
     char group[32];
 
     if (n == 0) {
         return 0;
     }
-    (void)snprintf(group, sizeof(group), "secondary%d", rank / n);
-    return open_group(t, group, rank % n, n, &t->secondary, msg);
+    ranks.first = t->launch->rank / n * n;
+    (void)snprintf(group, sizeof(group), "secondary%d", t->launch->rank / n);
+    return open_group(t, group, &ranks, &t->secondary, msg);
 }
 
 /* One for each group of ranks and queue that works at the same time as others. */
 static int open_comms(struct trainer *t, struct errmsg *msg)
 {
     const struct mesh *m = &t->mesh;
-    int replica;
-    int shard;
+    struct ranks all = {0, 1, t->launch->world_size};
+    struct ranks copy;  /* the ranks that hold a copy of the state together */
+    struct ranks alike; /* those that hold the same part of it */
     char group[32];
     int rv;
 
     if (t->launch->world_size == 1) {
         return 0;
     }
-    rv = open_group(t, "dp", t->launch->rank, t->launch->world_size, &t->comm, msg);
+    rv = open_group(t, "dp", &all, &t->comm, msg);
     rv = rv < 0 ? rv : settle_mesh(t, msg);
     if (rv < 0 || m->dp_shard == 1) {
         return rv;
     }
-    replica = mesh_replica(m, t->launch->rank);
-    shard = mesh_shard(m, t->launch->rank);
-    (void)snprintf(group, sizeof(group), "gather%d", replica);
-    rv = open_group(t, group, shard, m->dp_shard, &t->gather, msg);
+    copy =
+        (struct ranks){mesh_replica(m, t->launch->rank) * m->dp_shard, 1, m->dp_shard};
+    alike =
+        (struct ranks){mesh_shard(m, t->launch->rank), m->dp_shard, m->dp_replicate};
+    (void)snprintf(group, sizeof(group), "gather%d", mesh_replica(m, t->launch->rank));
+    rv = open_group(t, group, &copy, &t->gather, msg);
     rv = rv < 0 ? rv : open_secondary(t, msg);
     if (m->dp_replicate == 1) {
         t->shard = t->comm;
         return rv;
     }
-    (void)snprintf(group, sizeof(group), "shard%d", replica);
-    rv = rv < 0 ? rv : open_group(t, group, shard, m->dp_shard, &t->shard, msg);
-    (void)snprintf(group, sizeof(group), "replica%d", shard);
-    return rv < 0 ? rv
-                  : open_group(t, group, replica, m->dp_replicate, &t->replica, msg);
+    (void)snprintf(group, sizeof(group), "shard%d", mesh_replica(m, t->launch->rank));
+    rv = rv < 0 ? rv : open_group(t, group, &copy, &t->shard, msg);
+    (void)snprintf(group, sizeof(group), "replica%d", mesh_shard(m, t->launch->rank));
+    return rv < 0 ? rv : open_group(t, group, &alike, &t->replica, msg);
 }
 
 void trainer_abort(struct trainer *t)

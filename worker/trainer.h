@@ -47,6 +47,7 @@ struct trainer {
     struct comm *comm;                     /* of all ranks; NULL for one */
     struct comm *gather, *shard, *replica; /* as in parallel.h; may be `comm` */
     struct comm *secondary;
+    int n_groups; /* opened so far */
     struct run_dir run_dir;
 
     struct layout layout;
@@ -142,6 +143,12 @@ static inline struct holder trainer_holder(const struct trainer *t, int rank)
 
 /* Lets the queues end: something has failed. */
 void trainer_abort(struct trainer *t);
+
+/* What this rank does from now on; static text. See control_client.h. */
+static inline void trainer_phase(const struct trainer *t, const char *phase)
+{
+    control_client_phase(t->control, phase);
+}
 
 /* True on the rank that speaks. */
 static inline bool trainer_leads(const struct trainer *t)

@@ -26,6 +26,10 @@ struct comm_config {
     struct store_client *store; /* borrowed until comm_open returns */
     const char *address;        /* numeric, for peers on other nodes; NULL: 127.0.0.1 */
     int timeout_ms;
+    /* Where to say for which rank this one waits, as 1 + first_rank + its rank in the
+     * group · stride; 0: for none. NULL: nowhere. */
+    _Atomic uint32_t *waiting;
+    int first_rank, stride;
 };
 
 /* A run of bytes to or from a peer. Pieces between a pair of ranks match in their

@@ -228,6 +228,16 @@ static int lost(struct host_comm *c, const struct link *l, struct errmsg *msg)
                       c->group, l->rank, l->why);
 }
 
+/* `l` NULL: for nobody. */
+static void say_awaited(const struct host_comm *c, const struct link *l)
+{
+    if (c->waiting) {
+        atomic_store_explicit(
+            c->waiting, l ? (uint32_t)(1 + c->first_rank + l->rank * c->stride) : 0,
+            memory_order_relaxed);
+    }
+}
+
 /* Abort, deadline, a dead peer on the node. */
 static int check(struct host_comm *c, const struct exchange *ex, struct errmsg *msg)
 {
@@ -246,6 +256,7 @@ static int check(struct host_comm *c, const struct exchange *ex, struct errmsg *
         }
         slow = slow && !wants_recv(ex, l) ? slow : l; /* rather who owes us something */
     }
+    say_awaited(c, slow);
     if (clock_ms() >= c->deadline_ms && slow) {
         return errmsg_set(msg, ERR_TIMEOUT,
                           "%s of group %s: rank %d did not answer within %d ms "
@@ -365,6 +376,7 @@ static int rest(struct host_comm *c, const struct exchange *ex, int *idle,
 
 int exchange_run(struct host_comm *c, struct exchange *ex, struct errmsg *msg)
 {
+    bool has_slept = false;
     int idle = 0, rv = 0;
     size_t moved;
 
@@ -379,9 +391,13 @@ int exchange_run(struct host_comm *c, struct exchange *ex, struct errmsg *msg)
         rv = move_all(c, ex, &moved, msg);
         if (rv == 0 && moved == 0) {
             rv = rest(c, ex, &idle, msg);
+            has_slept = has_slept || idle > c->spins;
         } else {
             idle = 0;
         }
+    }
+    if (has_slept) {
+        say_awaited(c, NULL);
     }
     if (rv < 0 && atomic_load(&c->is_aborted)) {
         return check(c, ex, msg); /* the abort closed our own sockets under us */

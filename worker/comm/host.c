@@ -303,6 +303,9 @@ static struct host_comm *host_new(const struct comm_ops *ops,
                             .node_size = 1,
                             .uniform = true};
     c->timeout_ms = config->timeout_ms;
+    c->waiting = config->waiting;
+    c->first_rank = config->first_rank;
+    c->stride = config->stride;
     c->link = mem_array(world, sizeof(*c->link));
     c->send = mem_array(world, sizeof(*c->send));
     c->recv = mem_array(world, sizeof(*c->recv));

@@ -44,9 +44,11 @@ struct host_comm {
     float *sum;                /* owned; SUM_CHUNK */
     float small[SMALL_FLOATS]; /* result of a small all-reduce */
     struct team all, node,
-        cross;            /* everybody; the own node; those of equal local rank */
-    int spins;            /* turns without progress before sleeping */
-    unsigned used_queues; /* a bit for each */
+        cross;                 /* everybody; the own node; those of equal local rank */
+    int spins;                 /* turns without progress before sleeping */
+    unsigned used_queues;      /* a bit for each */
+    _Atomic uint32_t *waiting; /* as in comm_config, as the next two */
+    int first_rank, stride;
     /* the running operation */
     const char *op;
     uint64_t deadline_ms;

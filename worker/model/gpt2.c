@@ -115,6 +115,9 @@ void gpt2_forward_backward(struct gpt2 *g, const struct gpt2_leaf *leaf)
     rows.position = leaf->position;
     gpt2_forward_body(g, &rows);
     gpt2_head_loss(g, &rows, leaf, true);
+    if (leaf->on_backward) {
+        leaf->on_backward(leaf->arg);
+    }
     gpt2_backward_body(g, &rows, &leaf->grads);
 }
 

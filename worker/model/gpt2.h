@@ -65,6 +65,9 @@ struct gpt2_leaf {
     float loss_scale;  /* 1 / (global_batch · seq_len): scales dlogits, once */
     double *loss_sum;  /* device: sum of the token losses of the leaf */
     uint64_t position; /* of its first sequence in the stream of samples: for dropout */
+    void (*on_backward)(
+        void *arg); /* when backward begins; NULL: nobody wants to know */
+    void *arg;
 };
 
 size_t gpt2_arena_bytes(const struct gpt2_config *config);

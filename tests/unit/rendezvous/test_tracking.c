@@ -14,7 +14,7 @@
 /* a waits for b, which computes. */
 #define HANG                                  \
     "a reports step=6 phase=reduce waits=1\n" \
-    "wait 1550\n"                             \
+    "wait 1400\n"                             \
     "> b INSPECT g=1 rank=1\n"                \
     "> a INSPECT g=1 rank=0\n"
 #define ANSWERS                        \
@@ -22,7 +22,7 @@
     "b inspected state=R\n"
 #define VERDICT                                                                        \
     "> a,b NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for " \
-    "2.5 s, and 1 rank waits for it; its process computes (R)\n"                       \
+    "2.4 s, and 1 rank waits for it; its process computes (R)\n"                       \
     "> b INSPECT g=1 rank=1 stack\n"
 
 static const char two_nodes[] =
@@ -93,11 +93,12 @@ static const struct scene scenes[] = {
      "3)\n"},
 
     {"a_node_that_was_silent_gives_everybody_a_fresh_term", two_nodes,
-     "a reports step=6 phase=reduce waits=1\n"
      "b mute\n"
-     "wait 1530\n"
+     "wait 300\n"
+     "a reports step=6 phase=reduce waits=1\n"
+     "wait 1300\n"
      "b beat\n"
-     "wait 1549\n"
+     "wait 1399\n"
      "wait 1\n"
      "> b INSPECT g=1 rank=1\n"
      "> a INSPECT g=1 rank=0\n"},
@@ -105,7 +106,7 @@ static const struct scene scenes[] = {
     {"a_service_that_slept_gives_everybody_a_fresh_term", two_nodes,
      "a reports step=6 phase=reduce waits=1\n"
      "sleep 10000\n"
-     "wait 1500\n"
+     "wait 1300\n"
      "wait 100\n"
      "> b INSPECT g=1 rank=1\n"
      "> a INSPECT g=1 rank=0\n"},

@@ -5,6 +5,7 @@
 #include "worker/control_client.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -131,12 +132,51 @@ static void progress_tells_step_phase_and_speed(void **state)
     struct fixture *f = *state;
     struct control m;
 
-    control_client_progress(f->client, 17, "step", 4096);
+    control_client_progress(f->client, 17, "step", 4096, 2.5);
     assert_true(hear(f->agent, 0, &m));
     assert_int_equal(m.type, CONTROL_PROGRESS);
     assert_int_equal(m.step, 17);
     assert_int_equal(m.tok_s, 4096);
     assert_string_equal(m.phase, "step");
+    assert_string_equal(m.loss, "2.5");
+}
+
+/* The next that is not what was said before. */
+static struct control hear_other_than(const struct fixture *f, const char *phase)
+{
+    struct control m;
+
+    do {
+        assert_true(hear(f->agent, 0, &m));
+        assert_int_equal(m.type, CONTROL_PROGRESS);
+    } while (strcmp(m.phase, phase) == 0);
+    return m;
+}
+
+static void phases_are_told_of_and_told_again_while_they_last(void **state)
+{
+    struct fixture *f = *state;
+    struct control m;
+
+    control_client_phase(f->client, "load");
+    m = hear_other_than(f, "");
+    assert_string_equal(m.phase, "load");
+    control_client_progress(f->client, 17, "step", 4096, 2.5);
+    control_client_phase(f->client, "reduce");
+    m = hear_other_than(f, "load");
+    assert_string_equal(m.phase, "step");
+    m = hear_other_than(f, "step");
+    assert_string_equal(m.phase, "reduce");
+    assert_int_equal(m.step, 17);
+    assert_int_equal(m.waits_for, 0);
+    assert_string_equal(m.loss, "2.5");
+    atomic_store(control_client_waiting(f->client, 2), 4);
+    do {
+        assert_true(hear(f->agent, 0, &m)); /* "reduce" again, maybe */
+    } while (m.waits_for == 0);
+    assert_int_equal(m.waits_for, 4);
+    assert_true(hear(f->agent, 0, &m));
+    assert_int_equal(m.waits_for, 4);
 }
 
 static void a_refusal_has_the_code_and_one_line(void **state)
@@ -170,7 +210,7 @@ static void a_full_channel_drops_progress_and_nothing_else(void **state)
     assert_int_equal(
         setsockopt(f->worker, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)), 0);
     for (uint64_t step = 1; step <= MANY; step++) {
-        control_client_progress(f->client, step, "step", 1); /* does not block */
+        control_client_progress(f->client, step, "step", 1, NAN); /* does not block */
     }
     while (hear(f->agent, MSG_DONTWAIT, &m)) {
         assert_int_equal(m.type, CONTROL_PROGRESS);
@@ -198,7 +238,8 @@ static void start_is_waited_for_and_kept(void **state)
     struct control m;
 
     start_script(&s, f, &start, 1);
-    control_client_progress(f->client, 0, "start", 0); /* what the script waits for */
+    control_client_progress(f->client, 0, "start", 0,
+                            NAN); /* what the script waits for */
     for (int i = 0; i < 2; i++) {
         control_client_start(f->client, &m);
         assert_int_equal(m.type, CONTROL_START);
@@ -329,7 +370,7 @@ static _Noreturn void be_worker(int fd, enum doing doing)
 
     (void)alarm(LIMIT_S);
     CHECK(control_client_open(fd, &c, &msg) == 0);
-    control_client_progress(c, 0, "here", 0);
+    control_client_progress(c, 0, "here", 0, NAN);
     if (doing == STARTING) {
         control_client_start(c, &m);
     } else if (doing == COMMITTING) {
@@ -418,7 +459,7 @@ static void decide_alone(void)
     control_client_start(c, &m);
     CHECK(m.type == CONTROL_START && m.hash[0] == '\0' && m.cluster == 0);
     control_client_hello(c, "/x", 1);
-    control_client_progress(c, 1, "step", 1);
+    control_client_progress(c, 1, "step", 1, NAN);
     CHECK(control_client_resumed(c, 1, 0, &msg) == 0);
     CHECK(control_client_commit(c, 1, 1, "x", &msg) == 0);
     CHECK(!control_client_should_leave(c));
@@ -505,6 +546,7 @@ int main(void)
         cmocka_unit_test(a_signal_asks_to_leave),
         CASE(hello_names_the_log_folder_and_the_largest_world),
         CASE(progress_tells_step_phase_and_speed),
+        CASE(phases_are_told_of_and_told_again_while_they_last),
         CASE(a_refusal_has_the_code_and_one_line),
         CASE(a_full_channel_drops_progress_and_nothing_else),
         CASE(start_is_waited_for_and_kept),
