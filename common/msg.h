@@ -76,10 +76,19 @@ enum {
 
 enum stop_mode { STOP_ABORT, STOP_LEAVE };
 enum hang_policy { ON_HANG_RESTART, ON_HANG_REPORT };
-enum inspect_what { INSPECT_HANG, INSPECT_LOG, INSPECT_STACK };
+enum inspect_what {
+    INSPECT_HANG,
+    INSPECT_LOG,        /* its standard output; of an engine all that it says */
+    INSPECT_LOG_ERRORS, /* its standard error */
+    INSPECT_STACK,
+};
 
-/* INSPECTED.state: the node runs another generation. */
-#define INSPECT_GONE "gone"
+/* INSPECTED.state of a log: no more will come, since the rank has ended and all was
+ * read; … since it has no such file; … since the node runs another generation. "": more
+ * may come. */
+#define INSPECT_ENDED  "ended"
+#define INSPECT_NO_LOG "none"
+#define INSPECT_GONE   "gone"
 
 /* Fields: U(bits, name) unsigned, I(name) int32, T(size, name) text with its
  * terminator, B(name) bytes: borrowed from the frame when decoded, from the caller when

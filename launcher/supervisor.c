@@ -193,6 +193,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     relay_stop(s->relay);
     s->relay = NULL;
     supervisor_timers_close(s);
+    supervisor_close_logs(s);
     supervisor_close_workers(s);
     keeper_dismiss(s->keeper); /* it ends beside us */
     rdzv_client_stop(s->client, lingers ? LINGER_MS : 0, on_client_stopped, s);

@@ -142,7 +142,11 @@ static void act_kill(void *arg, uint32_t number, int signal)
 
 static void act_inspect(void *arg, uint32_t number, const struct msg_inspect *m)
 {
-    supervisor_inspect(arg, number, m);
+    if (m->what == INSPECT_LOG || m->what == INSPECT_LOG_ERRORS) {
+        supervisor_inspect_log(arg, number, m);
+    } else {
+        supervisor_inspect(arg, number, m);
+    }
 }
 
 static void warn(const char *words, const char *pairs)

@@ -6,7 +6,8 @@
  * supervisor_signals.c, supervisor_events.c (--event-log-handler),
  * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers),
  * supervisor_keeper.c (whether the keeper is alive),
- * supervisor_inspect.c (hangs).
+ * supervisor_inspect.c (hangs),
+ * supervisor_logs.c (`ctrun logs`).
  */
 
 #include "launcher/agent.h"
@@ -14,6 +15,7 @@
 #include "launcher/command.h"
 #include "launcher/env.h"
 #include "launcher/keeper/keeper_watch.h"
+#include "launcher/log_reader.h"
 #include "launcher/output/log_folder.h"
 #include "launcher/output/output.h"
 #include "launcher/place/placement.h"
@@ -36,10 +38,12 @@ struct slot {
     struct channel *channel; /* owned; NULL while there is no worker */
     bool is_open;            /* output has it */
     bool is_closing;         /* … and reads it to the end */
-    bool has_failed;         /* to be started; `trouble` says why */
-    bool is_mistake;         /* … another start would end the same way */
-    bool was_stopped;        /* by us: with its generation, or at the end … */
-    int last_signal;         /* … by this; 0: none */
+    uint32_t n_last_words;   /* … which so many are told, who follow it */
+    uint64_t generation;
+    bool has_failed;  /* to be started; `trouble` says why */
+    bool is_mistake;  /* … another start would end the same way */
+    bool was_stopped; /* by us: with its generation, or at the end … */
+    int last_signal;  /* … by this; 0: none */
     uint32_t rank;
     uint32_t pid;      /* 0: not known */
     int status;        /* as of waitpid, once it has ended */
@@ -62,12 +66,13 @@ struct supervisor {
     struct keeper_watch keeper_watch;
     uv_signal_t signals[SUPERVISOR_SIGNALS];
     unsigned n_signals;
-    struct agent *agent;              /* owned */
-    struct rdzv_client *client;       /* owned */
-    struct relay *relay;              /* owned; of the generation at hand */
-    struct output *output;            /* owned */
-    struct slot *slots;               /* owned; nproc of them */
-    struct supervisor_timers *timers; /* owned; NULL: they are off */
+    struct agent *agent;                /* owned */
+    struct rdzv_client *client;         /* owned */
+    struct relay *relay;                /* owned; of the generation at hand */
+    struct output *output;              /* owned */
+    struct slot *slots;                 /* owned; nproc of them */
+    struct supervisor_timers *timers;   /* owned; NULL: they are off */
+    struct supervisor_logs *log_access; /* owned; NULL: nobody has asked for logs */
     uint32_t nproc;
     bool has_first_failed; /* of this generation: some worker by itself … */
     unsigned n_forced;     /* … and how many had to be killed */
@@ -136,6 +141,15 @@ int supervisor_watch_keeper(struct supervisor *s) MUST_CHECK;
 /* supervisor_inspect.c: what the process of a slot does, found out by threads */
 void supervisor_inspect(struct supervisor *s, uint32_t number,
                         const struct msg_inspect *m);
+/* Its output is read, and whoever follows it was told: the agent hears of it. */
+void supervisor_drained(struct slot *slot);
+
+/* supervisor_logs.c: `ctrun logs`, through the service */
+void supervisor_inspect_log(struct supervisor *s, uint32_t number,
+                            const struct msg_inspect *m);
+/* True when somebody follows it: supervisor_drained is called later. */
+bool supervisor_tell_last_words(struct slot *slot);
+void supervisor_close_logs(struct supervisor *s);
 
 /* supervisor_signals.c */
 /* PID 1 has no default actions: what comes before the loop watches would be lost. */

@@ -98,12 +98,20 @@ static void say_failed(const struct slot *slot)
 static void on_output_closed(void *arg)
 {
     struct slot *slot = arg;
+
+    slot->is_open = false;
+    slot->is_closing = false;
+    if (slot->has_failed || !supervisor_tell_last_words(slot)) {
+        supervisor_drained(slot);
+    }
+}
+
+void supervisor_drained(struct slot *slot)
+{
     struct supervisor *s = slot->supervisor;
     struct worker_error error;
     struct agent_end end = {.message = "", .wall_ms = slot->wall_ms};
 
-    slot->is_open = false;
-    slot->is_closing = false;
     if (slot->failed_code != 0) {
         say_failed(slot);
     }
@@ -331,6 +339,8 @@ void supervisor_spawn(struct supervisor *s, const struct agent_round *round)
     }
     for (uint32_t i = 0; i < s->nproc; i++) {
         s->slots[i].rank = round->topology.first_rank + i;
+        s->slots[i].generation = round->generation;
+        s->slots[i].n_last_words = 0;
         s->slots[i].pid = 0;
         s->slots[i].was_stopped = false;
         s->slots[i].last_signal = 0;

@@ -1,0 +1,271 @@
+/* Happy path: 1. a question is queued; 2. the thread reads a piece and queues it for the
+ * loop, which an async handle wakes; 3. on_piece. Two owners share what is under the
+ * lock, the loop and the thread: who leaves last frees it, so that a thread that hangs
+ * is left alone. */
+
+#include "launcher/log_reader.h"
+
+#include "launcher/log_cursor.h"
+
+#include "common/mem.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <uv.h>
+
+enum {
+    MAX_CURSORS = 64,
+    MAX_LAST_PIECES = 16, /* 1 MiB: what a rank has said since it was asked last */
+};
+
+struct question {
+    struct question *next;
+    struct log_question q;
+};
+
+struct piece {
+    struct piece *next;
+    struct log_question q;
+    struct log_piece piece;
+    char data[];
+};
+
+/* The thread's: one reader of one file. */
+struct cursor {
+    uint64_t request; /* 0: free */
+    uint64_t used;    /* a count */
+    struct log_cursor at;
+};
+
+struct shared {
+    pthread_mutex_t lock;
+    pthread_cond_t has_work;
+    struct question *first, *last;
+    struct piece *first_piece, *last_piece;
+    bool is_ending;   /* the loop's side is gone */
+    uv_async_t *wake; /* the loop's; not touched once is_ending */
+
+    /* the thread's */
+    struct cursor cursor[MAX_CURSORS];
+    uint64_t n_uses;
+};
+
+struct log_reader {
+    struct shared *shared;
+    uv_async_t wake;
+    log_piece_cb on_piece;
+    void *arg;
+    size_t n_asked; /* not answered */
+    bool has_thread;
+};
+
+/* ---- the thread ---- */
+
+static void destroy(struct shared *s)
+{
+    while (s->first) {
+        struct question *next = s->first->next;
+
+        mem_free(s->first);
+        s->first = next;
+    }
+    while (s->first_piece) {
+        struct piece *next = s->first_piece->next;
+
+        mem_free(s->first_piece);
+        s->first_piece = next;
+    }
+    for (size_t i = 0; i < MAX_CURSORS; i++) {
+        if (s->cursor[i].request != 0) {
+            log_cursor_close(&s->cursor[i].at);
+        }
+    }
+    (void)pthread_mutex_destroy(&s->lock);
+    (void)pthread_cond_destroy(&s->has_work);
+    mem_free(s);
+}
+
+/* That of the request, or the one that was not used for longest. */
+static struct cursor *choose(struct shared *s, const struct log_question *q)
+{
+    struct cursor *oldest = &s->cursor[0];
+
+    for (size_t i = 0; i < MAX_CURSORS; i++) {
+        struct cursor *c = &s->cursor[i];
+
+        if (c->request == q->request && strcmp(c->at.path, q->path) == 0) {
+            return c;
+        }
+        oldest = c->used < oldest->used ? c : oldest;
+    }
+    if (oldest->request != 0) {
+        log_cursor_close(&oldest->at);
+    }
+    oldest->request = log_cursor_open(&oldest->at, q->path, q->from) ? q->request : 0;
+    return oldest;
+}
+
+static struct piece *read_piece(struct shared *s, const struct log_question *q)
+{
+    struct piece *p = mem_zalloc(sizeof(*p) + LOG_READER_PIECE);
+    struct cursor *c = choose(s, q);
+
+    c->used = ++s->n_uses;
+    p->q = *q;
+    p->piece.offset = c->at.offset;
+    if (c->request != 0) {
+        p->piece.size = log_cursor_read(&c->at, q->is_final, p->data, LOG_READER_PIECE);
+    }
+    p->piece.is_at_end = p->piece.size == 0;
+    return p;
+}
+
+static void hand_over(struct shared *s, struct piece *p)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    *(s->last_piece ? &s->last_piece->next : &s->first_piece) = p;
+    s->last_piece = p;
+    if (!s->is_ending) {
+        (void)uv_async_send(s->wake); /* the handle is open */
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+static void answer(struct shared *s, const struct log_question *q)
+{
+    bool is_more = true;
+
+    for (int i = 1; is_more; i++) {
+        struct piece *p = read_piece(s, q);
+
+        is_more = q->is_last && !p->piece.is_at_end && i < MAX_LAST_PIECES;
+        p->piece.is_more = is_more;
+        hand_over(s, p);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct shared *s = arg;
+
+    (void)pthread_mutex_lock(&s->lock);
+    while (!s->is_ending) {
+        struct question *q = s->first;
+
+        if (!q) {
+            (void)pthread_cond_wait(&s->has_work, &s->lock);
+            continue;
+        }
+        s->first = q->next;
+        s->last = s->first ? s->last : NULL;
+        (void)pthread_mutex_unlock(&s->lock);
+        answer(s, &q->q);
+        mem_free(q);
+        (void)pthread_mutex_lock(&s->lock);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    destroy(s); /* the loop's side has left it to us */
+    return NULL;
+}
+
+/* ---- the loop ---- */
+
+static bool start_thread(struct log_reader *r)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    sigset_t all;
+    sigset_t before;
+    int rv;
+
+    (void)sigfillset(&all);
+    (void)pthread_attr_init(&attr);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rv = pthread_create(&thread, &attr, run, r->shared);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attr);
+    r->has_thread = rv == 0;
+    return r->has_thread;
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    struct log_reader *r = wake->data;
+    struct piece *list;
+
+    (void)pthread_mutex_lock(&r->shared->lock);
+    list = r->shared->first_piece;
+    r->shared->first_piece = NULL;
+    r->shared->last_piece = NULL;
+    (void)pthread_mutex_unlock(&r->shared->lock);
+    while (list) {
+        struct piece *p = list;
+
+        list = p->next;
+        p->piece.question = &p->q;
+        p->piece.data = p->data;
+        r->n_asked -= !p->piece.is_more;
+        if (!uv_is_closing((uv_handle_t *)wake)) {
+            r->on_piece(r->arg, &p->piece);
+        }
+        mem_free(p);
+    }
+}
+
+int log_reader_new(struct uv_loop_s *loop, log_piece_cb on_piece, void *arg,
+                   struct log_reader **ret)
+{
+    struct log_reader *r = mem_zalloc(sizeof(*r));
+    int rv = uv_async_init(loop, &r->wake, on_wake);
+
+    if (rv < 0) {
+        mem_free(r);
+        return rv;
+    }
+    r->wake.data = r;
+    r->on_piece = on_piece;
+    r->arg = arg;
+    r->shared = mem_zalloc(sizeof(*r->shared));
+    r->shared->wake = &r->wake;
+    (void)pthread_mutex_init(&r->shared->lock, NULL);
+    (void)pthread_cond_init(&r->shared->has_work, NULL);
+    *ret = r;
+    return 0;
+}
+
+bool log_reader_ask(struct log_reader *r, const struct log_question *q)
+{
+    struct question *item;
+
+    if (r->n_asked >= LOG_READER_MAX_ASKED || (!r->has_thread && !start_thread(r))) {
+        return false;
+    }
+    item = mem_zalloc(sizeof(*item));
+    item->q = *q;
+    (void)pthread_mutex_lock(&r->shared->lock);
+    *(r->shared->last ? &r->shared->last->next : &r->shared->first) = item;
+    r->shared->last = item;
+    (void)pthread_cond_signal(&r->shared->has_work);
+    (void)pthread_mutex_unlock(&r->shared->lock);
+    r->n_asked++;
+    return true;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    mem_free(handle->data);
+}
+
+void log_reader_stop(struct log_reader *r)
+{
+    (void)pthread_mutex_lock(&r->shared->lock);
+    r->shared->is_ending = true;
+    (void)pthread_cond_signal(&r->shared->has_work);
+    (void)pthread_mutex_unlock(&r->shared->lock); /* the last touch, with a thread */
+    if (!r->has_thread) {
+        destroy(r->shared);
+    }
+    uv_close((uv_handle_t *)&r->wake, on_closed);
+}
