@@ -6,7 +6,9 @@
  * one that told `ctrun` to stop. */
 
 enum {
-    EXIT_MISTAKE = 2, /* the user's; of a worker: it refuses its configuration */
+    EXIT_MISTAKE = 2,    /* the user's; of a worker: it refuses its configuration */
+    EXIT_NO_SUCH = 3,    /* of ctrun's verbs: no such job, node or rank */
+    EXIT_HAS_FAILED = 4, /* … and the job that was asked for has failed */
 
     /* ctrun-worker */
     EXIT_LOST_PEER = 80, /* or fenced; like 81 never a first cause */

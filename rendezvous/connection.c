@@ -499,8 +499,8 @@ static int open_tcp(struct connection *c, int fd)
         (void)close(fd); /* libuv did not take it */
         return rv;
     }
-    rv = uv_tcp_nodelay(&c->tcp, 1);
-    if (rv == 0) {
+    rv = c->is_local ? 0 : uv_tcp_nodelay(&c->tcp, 1);
+    if (rv == 0 && !c->is_local) {
         rv = uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
     }
     if (rv == 0) {
@@ -542,6 +542,7 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     c->pool = p;
     c->id = ++p->last_id;
     c->is_loopback = peer_is_loopback(peer);
+    c->is_local = peer->sa_family == AF_UNIX;
     peer_name(peer, c->peer, sizeof(c->peer));
     buf_init(&c->in, MAX_IN);
     fairq_init(&c->later, SIZE_MAX, p->config.seed);

@@ -82,6 +82,8 @@ struct connection {
     uint64_t id;
     enum connection_kind kind; /* the owner's, from here … */
     bool is_loopback;
+    bool is_local;     /* by a Unix socket */
+    bool is_operator;  /* it has said OPERATOR */
     bool is_dismissed; /* the owner needs not be told of its end */
     bool is_greeting;  /* its first byte has come */
     bool is_known;     /* its greeting is over: an agent's hello, a store's dialect */

@@ -236,6 +236,31 @@ void draining_refuse(struct job *j, const struct msg_refuse *refuse)
     begin(j, STOP_ABORT, refuse->text);
 }
 
+/* Nobody is left that runs: the end. */
+static void end_cancelled(struct job *j)
+{
+    char text[MSG_TEXT_MAX + sizeof(j->id) + 8];
+    uint32_t exit_code = EXIT_SIGNAL + SIGTERM;
+
+    (void)snprintf(text, sizeof(text), "job %s was %.500s", j->id, j->ending.text);
+    job_note(j, (struct job_event){.kind = JOB_HAS_FAILED,
+                                   .exit_code = exit_code,
+                                   .why = j->ending.text});
+    draining_close(j, JOB_FAILED, exit_code, text);
+}
+
+void draining_cancel(struct job *j, const char *why)
+{
+    job_note(j, (struct job_event){.kind = OPERATOR_ACTS, .why = why});
+    j->ending.is_cancelled = true;
+    set_text(j, why);
+    if (j->state == JOB_FORMING) {
+        end_cancelled(j);
+    } else {
+        begin(j, STOP_LEAVE, why);
+    }
+}
+
 /* --- judgement --- */
 
 static bool is_explained_by_loss(const struct job *j)
@@ -331,6 +356,8 @@ void draining_settle(struct job *j)
         draining_close(j, JOB_FAILED, e->refusal_code, e->text);
     } else if (e->n_undone == 0 && !e->has_failed) {
         draining_close(j, JOB_DONE, 0, "");
+    } else if (e->is_cancelled) {
+        end_cancelled(j);
     } else if (has_failed || (e->loss_counts && !e->has_refused)) {
         settle_failure(j);
     } else {

@@ -8,6 +8,7 @@
  *   a worker refused                       the job fails with its code; nothing counted
  *   … a world too large, MIN would do      not counted: the next generation is smaller
  *   every node was done in spite of it     the job is done
+ *   an operator cancelled the job          the job fails with 143; nothing counted
  *   a rank failed or hung, a flapping
  *   node's loss                            counted: restart, or the job fails
  *   a node was lost, joined, left          not counted: the next generation
@@ -39,6 +40,10 @@ void draining_lose(struct job *j, bool counts, const char *why);
  * was formed in the knowledge of that limit there is no cure, so that refusals cannot
  * follow one another without end. */
 void draining_refuse(struct job *j, const struct msg_refuse *refuse);
+
+/* An operator wants it to end: the members finish their step and go, then it has failed
+ * with EXIT_SIGNAL + SIGTERM, as if every ctrun had been told to stop. */
+void draining_cancel(struct job *j, const char *why);
 
 /* In JOB_DRAINING: moves on once no member is left. */
 void draining_settle(struct job *j);

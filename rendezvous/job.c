@@ -22,7 +22,7 @@ static const char *const state_names[] = {
 };
 
 static const bool moves[][JOB_FAILED + 1] = {
-    [JOB_FORMING] = {[JOB_RUNNING] = true},
+    [JOB_FORMING] = {[JOB_RUNNING] = true, [JOB_FAILED] = true},
     [JOB_RUNNING] = {[JOB_DRAINING] = true, [JOB_DONE] = true},
     [JOB_DRAINING] = {[JOB_FORMING] = true, [JOB_FAILED] = true, [JOB_DONE] = true},
 };
@@ -616,6 +616,15 @@ void job_return(struct job *j, struct job_node *node, const struct msg_hello *he
     }
     resuming_tell(j, node, hello);
     if (!job_is_over(j)) {
+        go_on(j);
+    }
+}
+
+void job_cancel(struct job *j, const char *why, uint64_t now_ms)
+{
+    j->now_ms = now_ms;
+    if (!job_is_over(j)) {
+        draining_cancel(j, why);
         go_on(j);
     }
 }

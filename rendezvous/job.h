@@ -64,6 +64,7 @@ struct ending {
     bool is_aborting; /* members were told to abort, not only to leave */
     bool has_refused, has_failed, has_lost; /* a worker, a rank, a node */
     bool loss_counts;                       /* a flapping node's */
+    bool is_cancelled;                      /* by an operator: nothing follows */
     uint64_t lost_ms;                       /* the first loss */
     uint32_t hung;                          /* as STOP has it */
     bool has_left;    /* a node goes, told by a signal or the service … */
@@ -167,6 +168,9 @@ void job_return(struct job *j, struct job_node *node, const struct msg_hello *he
 
 /* The node's connection ended, or its lease. `why` for people. Frees the node. */
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms);
+
+/* Ends it on all nodes; nothing when it is over. `why` for people. */
+void job_cancel(struct job *j, const char *why, uint64_t now_ms);
 
 void job_tick(struct job *j, uint64_t now_ms);
 

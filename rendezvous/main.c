@@ -177,6 +177,9 @@ static int start_server(struct daemon *d, struct errmsg *msg)
             holder_describe(address->host, address->port, msg->text, sizeof(msg->text));
         }
     }
+    if (rv == 0) {
+        server_receive_operators(d->server);
+    }
     return rv;
 }
 

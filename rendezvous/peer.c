@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -45,6 +46,10 @@ void peer_name(const struct sockaddr *addr, char *text, size_t size)
     socklen_t addr_size = addr->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                       : sizeof(struct sockaddr_in);
 
+    if (addr->sa_family == AF_UNIX) {
+        (void)snprintf(text, size, "local");
+        return;
+    }
     if (getnameinfo(addr, addr_size, text, (socklen_t)size, NULL, 0, NI_NUMERICHOST) !=
         0) {
         text[0] = '\0';

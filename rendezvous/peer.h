@@ -18,7 +18,7 @@ int peer_parse(const char *text, struct sockaddr_storage *ret) MUST_CHECK;
 bool peer_is_loopback(const struct sockaddr *addr);
 
 /* The numeric address, an IPv4 one as such also on a dual-stack listener; "" if the
- * kernel gave none. */
+ * kernel gave none; "local" for a Unix socket. */
 void peer_name(const struct sockaddr *addr, char *text, size_t size);
 
 #endif

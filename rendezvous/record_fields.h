@@ -43,6 +43,7 @@ enum {
     U(8, on_hang)                                           \
     T(MSG_ID_MAX, host)                                     \
     U(8, is_aborting) /* the ending, from here on */        \
+    U(8, is_cancelled)                                      \
     U(8, has_refused)                                       \
     U(8, has_failed)                                        \
     U(8, ended_by_loss)                                     \

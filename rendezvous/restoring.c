@@ -30,6 +30,7 @@ static bool is_sane_job(const struct record_job *f)
 static void take_ending(struct ending *e, const struct record_job *f)
 {
     e->is_aborting = f->is_aborting != 0;
+    e->is_cancelled = f->is_cancelled != 0;
     e->has_refused = f->has_refused != 0;
     e->has_failed = f->has_failed != 0;
     e->has_lost = f->ended_by_loss != 0;

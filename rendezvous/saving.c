@@ -45,6 +45,7 @@ static void check(int rv)
 static void describe_ending(const struct ending *e, struct record_job *ret)
 {
     ret->is_aborting = e->is_aborting;
+    ret->is_cancelled = e->is_cancelled;
     ret->has_refused = e->has_refused;
     ret->has_failed = e->has_failed;
     ret->ended_by_loss = e->has_lost;

@@ -11,6 +11,7 @@
 #include "rendezvous/guard.h"
 #include "rendezvous/history.h"
 #include "rendezvous/output.h"
+#include "rendezvous/reception.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
 #include "rendezvous/stream.h"
@@ -45,10 +46,11 @@ enum {
 struct server {
     struct server_config config;
     struct connection_pool pool;
-    struct service *service;    /* owned */
-    struct history history;     /* of its jobs, for people */
-    struct store *store;        /* owned: of clients that belong to no job … */
-    struct store_budget budget; /* … and cannot take what the jobs' need */
+    struct service *service;     /* owned */
+    struct history history;      /* of its jobs, for people */
+    struct reception *reception; /* owned: of operators */
+    struct store *store;         /* owned: of clients that belong to no job … */
+    struct store_budget budget;  /* … and cannot take what the jobs' need */
     struct guard guard;
     struct listener **listeners; /* owned */
     size_t n_listeners;
@@ -93,6 +95,7 @@ static void arm_timer(struct server *s)
     uint64_t now_ms = service_now(s);
     int rv;
 
+    reception_go_on(s->reception);
     if (s->is_stopping || deadline == UINT64_MAX) {
         (void)uv_timer_stop(&s->timer); /* returns 0 always */
         return;
@@ -176,6 +179,14 @@ static void on_service_close(void *arg, uint64_t conn)
     }
 }
 
+static void on_service_inspected(void *arg, uint64_t session,
+                                 const struct msg_inspected *m)
+{
+    const struct server *s = arg;
+
+    reception_inspected(s->reception, session, m);
+}
+
 static void on_service_note(void *arg, const struct job_event *e)
 {
     struct server *s = arg;
@@ -220,7 +231,9 @@ static bool is_open(const struct connection *c)
 
 static int take_message(struct server *s, struct connection *c, const struct msg *m)
 {
-    int rv = service_message(s->service, c->id, m, service_now(s));
+    int rv = reception_is_for(c, m)
+                 ? reception_message(s->reception, c, m)
+                 : service_message(s->service, c->id, m, service_now(s));
 
     if (rv < 0) {
         log_debug("a message out of place", "peer=%s type=%s", c->peer,
@@ -466,7 +479,7 @@ static int sniff(struct server *s, struct connection *c, const uint8_t *data,
 {
     static const char magic[] = MSG_MAGIC;
 
-    if (data[0] <= LAST_OPCODE) {
+    if (data[0] <= LAST_OPCODE && !c->is_local) {
         return s->config.on_store && !c->tls ? hand_over(s, c, data, size)
                                              : begin_store(s, c);
     }
@@ -542,6 +555,8 @@ static void on_gone(void *arg, struct connection *c, int why)
     }
     if (c->kind == CONN_STORE) {
         store_drop_client(s->store, store_client(c));
+    } else if (c->is_operator) {
+        reception_gone(s->reception, c);
     } else if (c->kind == CONN_AGENT) {
         service_closed(s->service, c->id, service_now(s));
         arm_timer(s);
@@ -575,6 +590,7 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
                  .send = on_service_send,
                  .close = on_service_close,
                  .note = on_service_note,
+                 .inspected = on_service_inspected,
                  .save = durable ? on_service_save : NULL,
                  .refused = on_service_refused},
     };
@@ -629,6 +645,17 @@ int server_new(const struct server_config *config, struct server **ret,
                   .on_gone = on_gone,
                   .arg = s,
               });
+    s->reception = reception_new(&(struct reception_config){
+        .listener = {config->loop, on_accept, s},
+        .pool = &s->pool,
+        .closer = &s->closer,
+        .service = s->service,
+        .history = &s->history,
+        .welcome = {.cluster = config->durable ? config->durable->cluster : seeds[0],
+                    .boot = config->durable ? config->durable->boot : 1,
+                    .ephemeral = !config->durable},
+        .insecure = config->insecure,
+    });
     s->budget.max = s->config.store_max_bytes;
     s->store = store_new(&(struct store_config){
         .budget = &s->budget,
@@ -678,6 +705,11 @@ const struct refusals *server_refusals(const struct server *s)
     return &s->guard.refusals;
 }
 
+void server_receive_operators(struct server *s)
+{
+    reception_open_door(s->reception);
+}
+
 bool server_is_busy(const struct server *s)
 {
     return service_active_jobs(s->service) > 0 || service_sessions(s->service) > 0;
@@ -689,6 +721,7 @@ static void on_ended(void *arg)
 
     s->on_stopped(s->on_stopped_arg);
     pool_release(&s->pool);
+    reception_free(s->reception);
     service_free(s->service);
     history_release(&s->history);
     store_free(s->store);
@@ -731,6 +764,7 @@ void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg)
         listener_close(s->listeners[i], on_listener_closed, s);
     }
     uv_close((uv_handle_t *)&s->timer, on_timer_closed);
+    reception_stop(s->reception);
     pool_stop(&s->pool, STOP_MS);
     closer_finish(&s->closer, on_all_closed, s);
 }

@@ -49,6 +49,10 @@ int server_listen(struct server *s, const char *addr, int port, int *ret_port,
 /* Who was not let in (refusals.h). */
 const struct refusals *server_refusals(const struct server *s);
 
+/* Makes a Unix socket where `ctrun status` and the like find this server
+ * (common/sockdir.h); it is gone at the end. Without one they may ask by TCP. */
+void server_receive_operators(struct server *s);
+
 /* True while a job here is neither done nor failed, or an agent is still connected. */
 bool server_is_busy(const struct server *s);
 

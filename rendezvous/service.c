@@ -1,5 +1,6 @@
 #include "rendezvous/service.h"
 
+#include "rendezvous/operator.h"
 #include "rendezvous/service_core.h"
 
 #include "common/err.h"
@@ -514,6 +515,14 @@ static void on_heartbeat(struct service *s, const struct session *session,
     s->config.sink.send(s->config.sink.arg, session->conn, &m);
 }
 
+static void on_inspected(const struct service *s, const struct session *session,
+                         const struct msg_inspected *m)
+{
+    if (s->config.sink.inspected) {
+        s->config.sink.inspected(s->config.sink.arg, session->number, m);
+    }
+}
+
 int service_message(struct service *s, uint64_t conn, const struct msg *m,
                     uint64_t now_ms)
 {
@@ -531,6 +540,9 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     }
     if (m->type == MSG_HELLO) {
         on_hello(s, session, &m->u.hello, now_ms);
+    } else if (m->type == MSG_INSPECTED &&
+               m->u.inspected.request >= OPERATOR_REQUESTS) {
+        on_inspected(s, session, &m->u.inspected);
     } else if (m->type == MSG_HEARTBEAT) {
         on_heartbeat(s, session, &m->u.heartbeat, now_ms);
     } else {
@@ -620,6 +632,17 @@ uint64_t service_deadline(const struct service *s)
         deadline = MIN(deadline, s->tick_ms + MAX(s->config.lease_ms / 4, 1));
     }
     return deadline;
+}
+
+void service_cancel(struct service *s, struct job *job, const char *why,
+                    uint64_t now_ms)
+{
+    struct entry *entry = registry_find(&s->jobs, job->id);
+
+    ASSERT(entry && entry->job == job);
+    job_cancel(job, why, now_ms);
+    service_note_deadline(s, entry);
+    service_review_job(s, entry, now_ms);
 }
 
 size_t service_active_jobs(const struct service *s)

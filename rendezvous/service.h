@@ -13,6 +13,7 @@
 #include "common/msg.h"
 
 struct identity;
+struct job;
 struct job_event;
 struct record;
 struct registry;
@@ -26,6 +27,8 @@ struct service_sink {
     void (*close)(void *arg, uint64_t conn);
     /* What becomes of a job; NULL: nobody wants to know. */
     void (*note)(void *arg, const struct job_event *e);
+    /* An agent answers what an operator wanted to know; NULL: nobody asks. */
+    void (*inspected)(void *arg, uint64_t session, const struct msg_inspected *m);
     /* What has changed of the durable state (record.h); NULL: nothing is kept. */
     void (*save)(void *arg, const struct record *r);
     /* A hello was not this peer's to say; NULL: nobody counts. */
@@ -80,6 +83,10 @@ uint64_t service_deadline(const struct service *s);
 /* How much may still be kept: with little space no job is begun and nothing is stored,
  * with none no checkpoint is committed; what runs goes on. */
 void service_set_space(struct service *s, enum durable_space space);
+
+/* The job ends on all nodes, and is not started again (draining.h). `why` for people. */
+void service_cancel(struct service *s, struct job *job, const char *why,
+                    uint64_t now_ms);
 
 /* Jobs that are neither done nor failed nor stopped, for the embedded server's end. */
 size_t service_active_jobs(const struct service *s);

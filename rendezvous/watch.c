@@ -26,6 +26,9 @@ void connection_watch_closely(struct connection *c)
     uv_os_fd_t fd;
     int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
 
+    if (c->is_local) {
+        return; /* its peer does not vanish */
+    }
     if (rv < 0) {
         connection_fail(c, rv);
     } else if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||

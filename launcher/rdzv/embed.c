@@ -45,6 +45,7 @@ int embed_start(const struct embed_config *config, struct embed **ret,
         server_stop(e->server, on_unused_stopped, e);
         return rv;
     }
+    server_receive_operators(e->server);
     *ret = e;
     return 0;
 }

@@ -493,13 +493,16 @@ void stage_start(struct stage *st)
 {
     struct errmsg msg = {""};
 
-    st->service = service_new(
-        &(struct service_config){.cluster = STAGE_CLUSTER,
-                                 .boot = ++st->boot,
-                                 .ephemeral = false,
-                                 .lease_ms = LEASE_MS,
-                                 .seed = 5 + st->boot,
-                                 .sink = {st, on_send, on_close, on_note, on_save}});
+    st->service = service_new(&(struct service_config){.cluster = STAGE_CLUSTER,
+                                                       .boot = ++st->boot,
+                                                       .ephemeral = false,
+                                                       .lease_ms = LEASE_MS,
+                                                       .seed = 5 + st->boot,
+                                                       .sink = {.arg = st,
+                                                                .send = on_send,
+                                                                .close = on_close,
+                                                                .note = on_note,
+                                                                .save = on_save}});
     if (shelf_restore(&st->shelf, st->service, st->now_ms, &msg) < 0) {
         fail_msg("%s", msg.text);
     }

@@ -1,0 +1,482 @@
+/* PURE. An operator's questions, and what is answered at once; events that are followed.
+ * Logs: operator_logs.c. */
+
+#include "rendezvous/operator.h"
+
+#include "rendezvous/event_json.h"
+#include "rendezvous/history.h"
+#include "rendezvous/operator_core.h"
+#include "rendezvous/service.h"
+#include "rendezvous/steering.h"
+#include "rendezvous/view.h"
+
+#include "common/err.h"
+#include "common/exit_code.h"
+#include "common/mem.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct operators *operators_new(const struct operators_config *config)
+{
+    struct operators *o = mem_zalloc(sizeof(*o));
+
+    o->config = *config;
+    o->list = mem_array(OPERATORS_MAX, sizeof(*o->list));
+    return o;
+}
+
+void operators_free(struct operators *o)
+{
+    if (!o) {
+        return;
+    }
+    for (size_t i = 0; i < o->n; i++) {
+        operator_logs_release(&o->list[i]);
+    }
+    mem_free(o->list);
+    mem_free(o);
+}
+
+static struct asker *find(const struct operators *o, uint64_t conn)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        if (o->list[i].conn == conn) {
+            return &o->list[i];
+        }
+    }
+    return NULL;
+}
+
+struct job *operator_job(const struct operators *o, const char *id)
+{
+    const struct entry *entry = registry_find(service_jobs(o->config.service), id);
+
+    return entry ? entry->job : NULL;
+}
+
+/* ---- coming and going ---- */
+
+void operators_refuse(const struct operators *o, uint64_t conn, const char *why)
+{
+    struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = EXIT_RENDEZVOUS}};
+
+    (void)snprintf(m.u.refused.text, sizeof(m.u.refused.text), "%s", why);
+    o->config.send(o->config.arg, conn, &m);
+    o->config.close(o->config.arg, conn);
+}
+
+static void welcome(const struct operators *o, uint64_t conn)
+{
+    struct msg m = {.type = MSG_WELCOME, .u.welcome = o->config.welcome};
+
+    o->config.send(o->config.arg, conn, &m);
+}
+
+bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m)
+{
+    struct errmsg msg = {""};
+
+    if (m->version != MSG_VERSION) {
+        (void)errmsg_set(&msg, ERR_REFUSED,
+                         "this service speaks version %d of the protocol, you speak "
+                         "version %u: use the ctrun that the job was started with",
+                         MSG_VERSION, m->version);
+    } else if (o->n == OPERATORS_MAX) {
+        (void)errmsg_set(&msg, ERR_REFUSED,
+                         "%d operators are here already, and there is no room for "
+                         "more: end one of them (--follow?)",
+                         OPERATORS_MAX);
+    }
+    if (msg.text[0] != '\0') {
+        operators_refuse(o, conn, msg.text);
+        return false;
+    }
+    o->list[o->n] = (struct asker){.conn = conn, .due_ms = UINT64_MAX};
+    memcpy(o->list[o->n].who, m->who, sizeof(m->who));
+    o->n++;
+    welcome(o, conn);
+    return true;
+}
+
+static void forget(struct operators *o, struct asker *op)
+{
+    operator_logs_release(op);
+    *op = o->list[--o->n];
+}
+
+void operators_closed(struct operators *o, uint64_t conn)
+{
+    struct asker *op = find(o, conn);
+
+    if (op) {
+        forget(o, op);
+    }
+}
+
+/* At the end of every call: nobody looks at them any more. */
+static void forget_done(struct operators *o)
+{
+    for (size_t i = o->n; i > 0; i--) {
+        if (o->list[i - 1].is_done) {
+            forget(o, &o->list[i - 1]);
+        }
+    }
+}
+
+/* ---- answers ---- */
+
+static void send_answer(const struct operators *o, const struct asker *op,
+                        struct msg_answer answer)
+{
+    struct msg m = {.type = MSG_ANSWER, .u.answer = answer};
+
+    m.u.answer.request = op->request;
+    o->config.send(o->config.arg, op->conn, &m);
+}
+
+void operator_answer(const struct operators *o, const struct asker *op,
+                     const void *data, size_t size)
+{
+    const uint8_t *at = data;
+
+    while (size > 0) {
+        size_t n = MIN(size, (size_t)OPERATOR_PIECE);
+
+        send_answer(o, op, (struct msg_answer){.more = 1, .body = {at, n}});
+        at += n;
+        size -= n;
+    }
+}
+
+static void end(const struct operators *o, struct asker *op)
+{
+    operator_logs_release(op);
+    op->asking = ASKING_NOTHING;
+    op->due_ms = UINT64_MAX;
+    op->is_done = true;
+    o->config.close(o->config.arg, op->conn);
+}
+
+void operator_finish(const struct operators *o, struct asker *op)
+{
+    send_answer(o, op, (struct msg_answer){.more = 0});
+    end(o, op);
+}
+
+void operator_fail(const struct operators *o, struct asker *op, uint32_t exit_code,
+                   const char *fmt, ...)
+{
+    char text[MSG_TEXT_MAX];
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(text, sizeof(text), fmt, args); /* cut is fine */
+    va_end(args);
+    ASSERT(n >= 0);
+    send_answer(o, op,
+                (struct msg_answer){.exit_code = exit_code,
+                                    .body = {(const uint8_t *)text, strlen(text)}});
+    end(o, op);
+}
+
+/* Takes the JSON over; NULL is for want of memory. */
+static void put_json(const struct operators *o, const struct asker *op, json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+    json_decref(json);
+    if (text) {
+        size_t len = strlen(text);
+
+        text[len] = '\n'; /* where its end was */
+        operator_answer(o, op, text, len + 1);
+        free(text); /* jansson's */
+    }
+}
+
+/* ---- what there is ---- */
+
+static bool is_known(const struct operators *o, const char *job)
+{
+    return job[0] == '\0' || operator_job(o, job) ||
+           history_find(o->config.history, job);
+}
+
+static void fail_unknown(const struct operators *o, struct asker *op)
+{
+    operator_fail(o, op, EXIT_NO_SUCH, "this server knows no job %s", op->job);
+}
+
+/* Moves what is in the page's list to the end of `list`; where the next one begins, 0:
+ * this was the last. NULL, for a job that is gone: nothing. */
+static size_t take_page(json_t *page, const char *key, json_t *list)
+{
+    size_t next = (size_t)json_integer_value(json_object_get(page, "next"));
+
+    (void)json_array_extend(list, json_object_get(page, key));
+    json_decref(page);
+    return next;
+}
+
+static json_t *all_nodes(const struct view *v, const char *id)
+{
+    json_t *list = json_array();
+    size_t next = 0;
+
+    do {
+        next = take_page(view_nodes(v, id, next, VIEW_MAX_PAGE), "nodes", list);
+    } while (next > 0);
+    return list;
+}
+
+/* One job's summary, and its nodes. */
+static json_t *make_status(const struct view *v, const char *id)
+{
+    json_t *job = view_job(v, id);
+    json_t *list = json_array();
+
+    (void)json_object_set_new(job, "nodes_list", all_nodes(v, id));
+    (void)json_array_append_new(list, job);
+    return json_pack("{s:o}", "jobs", list);
+}
+
+static void add_ranks(const struct view *v, const struct job *j, json_t *list)
+{
+    size_t at = json_array_size(list);
+    size_t next = 0;
+
+    do {
+        next = take_page(view_ranks(v, j->id, next, VIEW_MAX_PAGE), "ranks", list);
+    } while (next > 0);
+    for (; at < json_array_size(list); at++) {
+        json_t *rank = json_array_get(list, at);
+
+        (void)json_object_set_new(rank, "job", event_json_text(j->id));
+        (void)json_object_set_new(rank, "generation",
+                                  json_integer((json_int_t)j->generation));
+    }
+}
+
+static json_t *make_ranks(const struct view *v, const struct registry *jobs,
+                          const char *id)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < jobs->n; i++) {
+        const struct job *j = jobs->entry[i]->job;
+
+        if (id[0] == '\0' || strcmp(id, j->id) == 0) {
+            add_ranks(v, j, list);
+        }
+    }
+    return json_pack("{s:o}", "ranks", list);
+}
+
+static void on_view(struct operators *o, struct asker *op, const struct msg_ask *ask,
+                    uint64_t now_ms)
+{
+    const struct view v = {o->config.service, o->config.history, now_ms};
+    json_t *json;
+
+    if (!is_known(o, op->job)) {
+        fail_unknown(o, op);
+        return;
+    }
+    if (strcmp(ask->verb, "ps") == 0) {
+        json = make_ranks(&v, service_jobs(o->config.service), op->job);
+    } else if (strcmp(ask->verb, "history") == 0) {
+        json = view_history(&v, op->job);
+    } else {
+        json = op->job[0] != '\0' ? make_status(&v, op->job) : view_jobs(&v, NULL);
+    }
+    put_json(o, op, json);
+    operator_finish(o, op);
+}
+
+/* ---- events ---- */
+
+static void tell_events(const struct operators *o, struct asker *op)
+{
+    const struct history_event *e;
+
+    while ((e = history_after(o->config.history, op->after)) != NULL) {
+        op->after = e->number;
+        if (op->job[0] == '\0' || strcmp(op->job, e->job) == 0) {
+            put_json(o, op, event_json_make(e));
+        }
+    }
+}
+
+/* Its end was told: nothing more will come. */
+static bool is_over(const struct operators *o, const char *id)
+{
+    const struct job *j = operator_job(o, id);
+
+    return id[0] != '\0' && (!j || job_is_over(j));
+}
+
+static void go_on_with_events(const struct operators *o, struct asker *op)
+{
+    bool ends = !op->follows || is_over(o, op->job);
+
+    tell_events(o, op);
+    if (ends) {
+        operator_finish(o, op);
+    }
+}
+
+static void on_events(struct operators *o, struct asker *op, const struct msg_ask *ask)
+{
+    if (!is_known(o, op->job)) {
+        fail_unknown(o, op);
+        return;
+    }
+    op->asking = ASKING_EVENTS;
+    op->after = ask->after;
+    go_on_with_events(o, op);
+}
+
+/* ---- the rest ---- */
+
+static void on_logs(struct operators *o, struct asker *op, const struct msg_ask *ask,
+                    uint64_t now_ms)
+{
+    const struct job *j = operator_job(o, op->job);
+
+    if (!is_known(o, op->job)) {
+        fail_unknown(o, op);
+    } else if (!j || job_is_over(j)) {
+        operator_fail(o, op, EXIT_NO_SUCH,
+                      "job %s is over, and its nodes are gone: its logs are where they "
+                      "were told to be (--log-dir, or the run directory of "
+                      "ctrun-worker)",
+                      op->job);
+    } else {
+        op->rank = ask->rank;
+        op->from_end = ask->after != 0;
+        op->due_ms = 0;
+        operator_logs_begin(o, op, now_ms);
+    }
+}
+
+static void on_steering(struct operators *o, struct asker *op,
+                        const struct msg_ask *ask, uint64_t now_ms)
+{
+    struct errmsg msg = {""};
+    json_t *done = NULL;
+    int rv;
+
+    if (strcmp(ask->verb, "cancel") == 0) {
+        rv = steering_cancel(o->config.service, op->job, op->who, now_ms, &done, &msg);
+    } else {
+        rv = steering_drain(o->config.service, op->job, ask->arg, op->who, &done, &msg);
+    }
+    if (rv < 0) {
+        operator_fail(o, op, rv == ERR_MISSING ? EXIT_NO_SUCH : EXIT_MISTAKE, "%s",
+                      msg.text);
+    } else {
+        put_json(o, op, done);
+        operator_finish(o, op);
+    }
+}
+
+static bool is_one_of(const char *verb, const char *const *verbs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(verb, verbs[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *ask,
+                   uint64_t now_ms)
+{
+    static const char *const views[] = {"status", "ps", "history"};
+    static const char *const acts[] = {"cancel", "drain"};
+
+    op->request = ask->request;
+    op->follows = ask->follow != 0;
+    memcpy(op->job, ask->job, sizeof(op->job));
+    if (is_one_of(ask->verb, views, ARRAY_LEN(views))) {
+        on_view(o, op, ask, now_ms);
+    } else if (strcmp(ask->verb, "events") == 0) {
+        on_events(o, op, ask);
+    } else if (strcmp(ask->verb, "logs") == 0) {
+        on_logs(o, op, ask, now_ms);
+    } else if (is_one_of(ask->verb, acts, ARRAY_LEN(acts))) {
+        on_steering(o, op, ask, now_ms);
+    } else {
+        operator_fail(o, op, EXIT_MISTAKE, "this server does not know the verb %s",
+                      ask->verb);
+    }
+}
+
+int operators_message(struct operators *o, uint64_t conn, const struct msg *m,
+                      uint64_t now_ms)
+{
+    struct asker *op = find(o, conn);
+
+    if (!op) {
+        return 0; /* it was refused, or closed a moment ago */
+    }
+    if (m->type != MSG_ASK || op->asking != ASKING_NOTHING) {
+        return ERR_PROTOCOL;
+    }
+    on_ask(o, op, &m->u.ask, now_ms);
+    forget_done(o);
+    return 0;
+}
+
+/* ---- what goes on ---- */
+
+void operators_inspected(struct operators *o, uint64_t session,
+                         const struct msg_inspected *m, uint64_t now_ms)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        struct asker *op = &o->list[i];
+        uint64_t at = m->request - op->first_request;
+
+        if (op->asking == ASKING_LOGS && m->request >= op->first_request &&
+            at < op->n_streams && op->stream[at].session == session) {
+            operator_logs_take(o, op, m, now_ms);
+            forget_done(o);
+            return;
+        }
+    }
+}
+
+void operators_go_on(struct operators *o, uint64_t now_ms)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        struct asker *op = &o->list[i];
+
+        switch (op->asking) {
+        case ASKING_NOTHING:
+            break;
+        case ASKING_EVENTS:
+            go_on_with_events(o, op);
+            break;
+        case ASKING_LOGS:
+            operator_logs_go_on(o, op, now_ms);
+            break;
+        }
+    }
+    forget_done(o);
+}
+
+uint64_t operators_deadline(const struct operators *o)
+{
+    uint64_t first = UINT64_MAX;
+
+    for (size_t i = 0; i < o->n; i++) {
+        first = MIN(first, o->list[i].due_ms);
+    }
+    return first;
+}

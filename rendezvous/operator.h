@@ -1,0 +1,66 @@
+#ifndef RENDEZVOUS_OPERATOR_H
+#define RENDEZVOUS_OPERATOR_H
+
+/* PURE. Those who ask and steer: `ctrun status`, `cancel` … An operator's connection is
+ * told by WELCOME which server this is, asks once (ASK), gets ANSWER with JSON, and is
+ * closed:
+ *
+ *   status ps history   one object (view.h)
+ *   events              one object a line; `follow`: until the job's end, if one is named
+ *   logs                one object a line of a rank's: {"rank", "stream", "text"};
+ *                       `follow`: until the job's end
+ *   cancel drain        one object that says what was done
+ *
+ * An exit code other than 0 comes with a text for people instead. Operators hold no
+ * lease, and nothing waits for them: there are few of them, and what one does not read
+ * costs it its connection (the shell's limit) or, of a log, is not asked for. */
+
+#include "common/msg.h"
+
+/* INSPECT's request numbers from here on are ours. */
+#define OPERATOR_REQUESTS (1ULL << 63)
+
+struct history;
+struct operators;
+struct service;
+
+enum {
+    OPERATORS_MAX = 64,
+    OPERATOR_MAX_OUT = 128 * 1024 * 1024, /* an answer, for the shell */
+    OPERATOR_PIECE = 128 * 1024,
+};
+
+struct operators_config {
+    struct service *service;       /* borrowed: outlives us */
+    const struct history *history; /* borrowed: outlives us */
+    struct msg_welcome welcome;    /* what they are told */
+    void *arg;
+    void (*send)(void *arg, uint64_t conn, const struct msg *m);
+    void (*close)(void *arg, uint64_t conn); /* after what was sent has left */
+    bool (*is_behind)(void *arg, uint64_t conn);
+};
+
+struct operators *operators_new(const struct operators_config *config);
+void operators_free(struct operators *o); /* NULL allowed */
+
+/* A connection has begun with OPERATOR. False: it was refused, and told so. */
+bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m);
+
+/* The shell has reason to refuse it: says so, with EXIT_RENDEZVOUS. */
+void operators_refuse(const struct operators *o, uint64_t conn, const char *why);
+
+/* ERR_PROTOCOL: the shell closes the connection and calls operators_closed. */
+int operators_message(struct operators *o, uint64_t conn, const struct msg *m,
+                      uint64_t now_ms) MUST_CHECK;
+void operators_closed(struct operators *o, uint64_t conn);
+
+/* An agent answers what was asked of it for an operator. */
+void operators_inspected(struct operators *o, uint64_t session,
+                         const struct msg_inspected *m, uint64_t now_ms);
+
+/* After anything that may have changed a job, and at operators_deadline (UINT64_MAX:
+ * nothing to wait for): goes on with what is followed. */
+void operators_go_on(struct operators *o, uint64_t now_ms);
+uint64_t operators_deadline(const struct operators *o);
+
+#endif

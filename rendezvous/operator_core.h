@@ -1,0 +1,69 @@
+#ifndef RENDEZVOUS_OPERATOR_CORE_H
+#define RENDEZVOUS_OPERATOR_CORE_H
+
+/* PURE. What operator.c and operator_logs.c share. */
+
+#include "rendezvous/operator.h"
+
+struct job;
+
+enum asking { ASKING_NOTHING, ASKING_EVENTS, ASKING_LOGS };
+
+/* One stream of one rank, read piece by piece. */
+struct log_stream {
+    uint64_t session; /* of the agent that has it */
+    uint32_t rank;
+    uint8_t what;      /* enum inspect_what */
+    bool is_asked;     /* a piece is under way … */
+    bool is_ended;     /* no more will come */
+    uint64_t asked_ms; /* … since then */
+    uint64_t due_ms;   /* to be asked then */
+    uint64_t offset;   /* of the next byte */
+};
+
+struct asker {
+    uint64_t conn;
+    char who[MSG_ID_MAX];
+    enum asking asking;
+    uint64_t request;
+    bool follows;
+    bool is_done; /* all was answered: to be forgotten */
+    char job[MSG_ID_MAX];
+    uint64_t after; /* ASKING_EVENTS: the last that was told */
+    int32_t rank;   /* ASKING_LOGS: -1: all */
+    bool from_end;  /* … beginning with the last lines */
+    bool has_begun; /* … some generation's */
+    uint64_t generation;
+    uint32_t world;            /* its ranks, of nodes that are there */
+    struct log_stream *stream; /* owned */
+    size_t n_streams, next;    /* who is asked next */
+    size_t n_asked;
+    uint64_t first_request; /* of stream[0] */
+    uint64_t due_ms;
+};
+
+struct operators {
+    struct operators_config config;
+    struct asker *list; /* owned; OPERATORS_MAX of them */
+    size_t n;
+    uint64_t n_requests; /* so far */
+};
+
+/* operator.c */
+void operator_answer(const struct operators *o, const struct asker *op,
+                     const void *data, size_t size);
+void operator_finish(const struct operators *o, struct asker *op);
+PRINTF_LIKE(4, 5)
+void operator_fail(const struct operators *o, struct asker *op, uint32_t exit_code,
+                   const char *fmt, ...);
+/* NULL: there is none (any more). */
+struct job *operator_job(const struct operators *o, const char *id);
+
+/* operator_logs.c */
+void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms);
+void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms);
+void operator_logs_take(struct operators *o, struct asker *op,
+                        const struct msg_inspected *m, uint64_t now_ms);
+void operator_logs_release(struct asker *op);
+
+#endif

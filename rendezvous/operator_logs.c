@@ -1,0 +1,327 @@
+/* PURE. `ctrun logs`: the lines of ranks, read through the agents that have them. A
+ * piece of a stream is asked for when the one before has come and the operator has taken
+ * what it was sent; who follows asks again after a while. A new generation's logs follow
+ * the old one's; what an agent still has when a rank ends comes without being asked. */
+
+#include "rendezvous/job.h"
+#include "rendezvous/operator_core.h"
+
+#include "common/exit_code.h"
+#include "common/mem.h"
+#include "common/utf8.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_STREAMS = 4096,
+    MAX_ASKED = 16,          /* pieces under way for one operator */
+    POLL_MS = 200,           /* of a stream that had nothing new … */
+    POLL_MORE_MS = 2,        /* … and so much more for each stream */
+    BEHIND_MS = 50,          /* look again whether it has caught up */
+    PATIENCE_MS = 10 * 1000, /* with an agent */
+};
+
+static const uint8_t kinds[] = {INSPECT_LOG, INSPECT_LOG_ERRORS};
+
+void operator_logs_release(struct asker *op)
+{
+    mem_free(op->stream);
+    op->stream = NULL;
+    op->n_streams = 0;
+    op->n_asked = 0;
+}
+
+/* ---- what is said to the operator ---- */
+
+static void put_line(const struct operators *o, const struct asker *op, json_t *line)
+{
+    char *text = json_dumps(line, JSON_COMPACT);
+
+    json_decref(line);
+    if (text) {
+        size_t len = strlen(text);
+
+        text[len] = '\n'; /* where its end was */
+        operator_answer(o, op, text, len + 1);
+        free(text); /* NOLINT: jansson's */
+    }
+}
+
+static json_t *begin_line(const struct asker *op, const struct log_stream *s)
+{
+    return json_pack("{s:I, s:i, s:s}", "generation", (json_int_t)op->generation,
+                     "rank", (int)s->rank, "stream",
+                     s->what == INSPECT_LOG ? "stdout" : "stderr");
+}
+
+static void put_note(const struct operators *o, const struct asker *op,
+                     const struct log_stream *s, const char *note)
+{
+    json_t *line = begin_line(op, s);
+
+    (void)json_object_set_new(line, "note", json_string(note)); /* out of memory only */
+    put_line(o, op, line);
+}
+
+static void put_text(const struct operators *o, const struct asker *op,
+                     const struct log_stream *s, const uint8_t *text, size_t size)
+{
+    json_t *line = begin_line(op, s);
+    struct buf clean;
+    int rv;
+
+    buf_init(&clean, 3 * (size_t)MSG_MAX_FRAME);
+    rv = utf8_clean(&clean, text, size);
+    ASSERT(rv == 0); /* it was a frame's */
+    (void)json_object_set_new(
+        line, "text", json_stringn((const char *)buf_bytes(&clean), buf_len(&clean)));
+    buf_release(&clean);
+    put_line(o, op, line);
+}
+
+/* An agent sends whole lines, but for those that are longer than a piece. */
+static void put_lines(const struct operators *o, const struct asker *op,
+                      const struct log_stream *s, struct bytes body)
+{
+    const uint8_t *at = body.data;
+    size_t left = body.size;
+
+    while (left > 0) {
+        const uint8_t *end = memchr(at, '\n', left);
+        size_t len = end ? (size_t)(end - at) : left;
+
+        put_text(o, op, s, at, len);
+        len += end != NULL;
+        at += len;
+        left -= len;
+    }
+}
+
+/* ---- which streams there are ---- */
+
+static void add_node(struct asker *op, const struct job_node *node, uint32_t first_rank,
+                     uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < node->hello.nproc && op->n_streams < MAX_STREAMS; i++) {
+        uint32_t rank = first_rank + i;
+
+        if (op->rank >= 0 && rank != (uint32_t)op->rank) {
+            continue;
+        }
+        for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+            op->stream[op->n_streams++] = (struct log_stream){
+                .session = node->session,
+                .rank = rank,
+                .what = kinds[k],
+                .due_ms = now_ms,
+                .offset = op->from_end && !op->has_begun ? UINT64_MAX : 0,
+            };
+        }
+    }
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct job_node *left = *(const struct job_node *const *)a;
+    const struct job_node *right = *(const struct job_node *const *)b;
+
+    return (left->group_rank > right->group_rank) -
+           (left->group_rank < right->group_rank);
+}
+
+/* The nodes of the generation at hand that are still there, by group rank. mem_alloc'ed.
+ */
+static const struct job_node **find_nodes(const struct job *j, size_t *ret_n)
+{
+    const struct job_node **node =
+        mem_array(j->n_nodes + 1, sizeof(const struct job_node *));
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        if (j->node[i]->ranked_in == j->generation && j->node[i]->is_admitted &&
+            j->node[i]->group_rank >= 0) {
+            node[n++] = j->node[i];
+        }
+    }
+    qsort(node, n, sizeof(const struct job_node *), compare_places);
+    *ret_n = n;
+    return node;
+}
+
+/* The streams of the generation at hand, none of the one before. Where a node is lost
+ * the ranks of those behind it are not known: their agents say so. */
+static void plan(struct operators *o, struct asker *op, const struct job *j,
+                 uint64_t now_ms)
+{
+    size_t n;
+    const struct job_node **node = find_nodes(j, &n);
+    uint32_t first_rank = 0;
+
+    operator_logs_release(op);
+    op->generation = j->generation;
+    op->stream = mem_array(MAX_STREAMS + ARRAY_LEN(kinds), sizeof(*op->stream));
+    for (size_t i = 0; i < n; i++) {
+        add_node(op, node[i], first_rank, now_ms);
+        first_rank += node[i]->hello.nproc;
+    }
+    mem_free(node);
+    op->world = first_rank;
+    op->stream = mem_grow(op->stream, MAX(op->n_streams, 1), sizeof(*op->stream));
+    op->first_request = OPERATOR_REQUESTS | (o->n_requests + 1);
+    o->n_requests += op->n_streams;
+    op->next = 0;
+    op->has_begun = true;
+}
+
+static uint64_t poll_ms(const struct asker *op)
+{
+    return POLL_MS + POLL_MORE_MS * op->n_streams;
+}
+
+/* ---- asking ---- */
+
+static void ask(const struct asker *op, struct job *j, size_t i, uint64_t now_ms)
+{
+    struct log_stream *s = &op->stream[i];
+    struct msg m = {.type = MSG_INSPECT,
+                    .u.inspect = {
+                        .generation = op->generation,
+                        .request = op->first_request + i,
+                        .rank = s->rank,
+                        .what = s->what,
+                        .offset = s->offset,
+                        .follow = op->follows,
+                    }};
+
+    s->is_asked = true;
+    s->asked_ms = now_ms;
+    j->sink.send(j->sink.arg, s->session, &m);
+}
+
+/* Its node is gone, or its files lie on a disk that hangs. */
+static void give_up(const struct operators *o, struct asker *op, struct log_stream *s)
+{
+    put_note(o, op, s, "its node does not answer");
+    s->is_asked = false;
+    s->is_ended = true;
+    op->n_asked--;
+}
+
+static void ask_in_turn(const struct operators *o, struct asker *op, struct job *j,
+                        uint64_t now_ms)
+{
+    op->due_ms = UINT64_MAX;
+    for (size_t n = 0; n < op->n_streams; n++) {
+        size_t i = (op->next + n) % op->n_streams;
+        struct log_stream *s = &op->stream[i];
+
+        if (s->is_asked && now_ms - s->asked_ms >= PATIENCE_MS) {
+            give_up(o, op, s);
+        } else if (!s->is_asked && !s->is_ended && s->due_ms <= now_ms &&
+                   op->n_asked < MAX_ASKED) {
+            ask(op, j, i, now_ms);
+            op->n_asked++;
+        }
+        if (s->is_asked) {
+            op->due_ms = MIN(op->due_ms, s->asked_ms + PATIENCE_MS);
+        } else if (!s->is_ended && op->n_asked < MAX_ASKED) {
+            op->due_ms = MIN(op->due_ms, MAX(s->due_ms, now_ms + 1));
+        }
+    }
+    op->next = op->n_streams > 0 ? (op->next + 1) % op->n_streams : 0;
+}
+
+static bool has_ended(const struct asker *op)
+{
+    for (size_t i = 0; i < op->n_streams; i++) {
+        if (!op->stream[i].is_ended) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void fail_without_ranks(const struct operators *o, struct asker *op,
+                               const struct job *j)
+{
+    if (j->generation == 0) {
+        operator_fail(o, op, EXIT_NO_SUCH,
+                      "job %s has not started yet: there is nothing to read (--follow "
+                      "waits for it)",
+                      j->id);
+    } else {
+        operator_fail(o, op, EXIT_NO_SUCH, "job %s has no rank %d: it has %u", j->id,
+                      (int)op->rank, op->world);
+    }
+}
+
+void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms)
+{
+    const struct job *j = operator_job(o, op->job);
+
+    op->asking = ASKING_LOGS;
+    op->has_begun = false;
+    op->generation = 0;
+    if (j && j->generation > 0) {
+        plan(o, op, j, now_ms);
+    }
+    if (j && op->n_streams == 0 && (!op->follows || op->generation > 0)) {
+        fail_without_ranks(o, op, j);
+    } else if (op->n_streams >= MAX_STREAMS) {
+        operator_fail(o, op, EXIT_MISTAKE,
+                      "job %s has %u ranks, whose logs are too many to read at once: "
+                      "choose one by --rank",
+                      op->job, op->world);
+    } else {
+        operator_logs_go_on(o, op, now_ms);
+    }
+}
+
+void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
+{
+    struct job *j = operator_job(o, op->job);
+    bool is_next;
+
+    if (!j || job_is_over(j) || (!op->follows && has_ended(op))) {
+        operator_finish(o, op);
+        return;
+    }
+    is_next = op->follows && j->generation != op->generation;
+    if (now_ms < op->due_ms && !is_next) {
+        return;
+    }
+    if (is_next) {
+        plan(o, op, j, now_ms);
+    }
+    if (o->config.is_behind(o->config.arg, op->conn)) {
+        op->due_ms = now_ms + BEHIND_MS;
+    } else {
+        ask_in_turn(o, op, j, now_ms);
+    }
+}
+
+void operator_logs_take(struct operators *o, struct asker *op,
+                        const struct msg_inspected *m, uint64_t now_ms)
+{
+    struct log_stream *s = &op->stream[m->request - op->first_request];
+
+    if (s->is_ended) {
+        return;
+    }
+    put_lines(o, op, s, m->body);
+    s->offset = m->offset + m->body.size;
+    if (strcmp(m->state, INSPECT_NO_LOG) == 0) {
+        put_note(o, op, s,
+                 "has no log file: ctrun was started with --log-dir=/dev/null");
+    }
+    s->is_ended = m->state[0] != '\0';
+    if (m->more == 0 && s->is_asked) {
+        s->is_asked = false;
+        op->n_asked--;
+        s->due_ms = m->body.size > 0 ? now_ms : now_ms + poll_ms(op);
+    }
+    op->due_ms = now_ms;
+    operator_logs_go_on(o, op, now_ms);
+}

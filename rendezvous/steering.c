@@ -1,0 +1,160 @@
+#include "rendezvous/steering.h"
+
+#include "rendezvous/event_json.h"
+#include "rendezvous/job.h"
+#include "rendezvous/registry.h"
+#include "rendezvous/service.h"
+
+#include "common/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- which job ---- */
+
+static bool is_live(const struct job *j)
+{
+    return !job_is_over(j) && !job_is_stopped(j);
+}
+
+static int find_only(const struct registry *r, struct job **ret, struct errmsg *msg)
+{
+    struct job *found = NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n; i++) {
+        if (is_live(r->entry[i]->job)) {
+            found = r->entry[i]->job;
+            n++;
+        }
+    }
+    if (n != 1) {
+        return errmsg_set(msg, n == 0 ? ERR_MISSING : ERR_REFUSED,
+                          n == 0 ? "no job runs here"
+                                 : "several jobs run here (ctrun status lists them): "
+                                   "name one");
+    }
+    *ret = found;
+    return 0;
+}
+
+static int find_job(struct service *s, const char *id, struct job **ret,
+                    struct errmsg *msg)
+{
+    const struct registry *r = service_jobs(s);
+    const struct entry *entry;
+
+    if (id[0] == '\0') {
+        return find_only(r, ret, msg);
+    }
+    entry = registry_find(r, id);
+    if (!entry || !is_live(entry->job)) {
+        return errmsg_set(msg, ERR_MISSING,
+                          entry ? "job %s is over"
+                                : "this server "
+                                  "knows no job %s that runs",
+                          id);
+    }
+    *ret = entry->job;
+    return 0;
+}
+
+/* ---- cancel ---- */
+
+int steering_cancel(struct service *s, const char *job, const char *who,
+                    uint64_t now_ms, json_t **ret, struct errmsg *msg)
+{
+    char text[MSG_TEXT_MAX];
+    struct job *j = NULL;
+    json_t *id;
+    int rv = find_job(s, job, &j, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    id = event_json_text(j->id);
+    (void)snprintf(text, sizeof(text), "cancelled by %s", who);
+    service_cancel(s, j, text, now_ms);
+    *ret = json_pack("{s:o, s:s}", "job", id, "state", "cancelled");
+    return 0;
+}
+
+/* ---- drain ---- */
+
+static json_t *send_home(struct job *j, const struct job_node *node, const char *who)
+{
+    struct msg m = {.type = MSG_DRAIN};
+    char text[MSG_TEXT_MAX];
+
+    (void)snprintf(m.u.drain.text, sizeof(m.u.drain.text), "drained by %s", who);
+    (void)snprintf(text, sizeof(text), "node %s is drained by %s", node->hello.host,
+                   who);
+    job_note(j, (struct job_event){
+                    .kind = OPERATOR_ACTS, .node = node->hello.host, .why = text});
+    j->sink.send(j->sink.arg, node->session, &m);
+    return json_pack("{s:o, s:o, s:i}", "job", event_json_text(j->id), "host",
+                     event_json_text(node->hello.host), "group_rank",
+                     node->ranked_in == j->generation ? node->group_rank : -1);
+}
+
+static bool is_meant(const struct job *j, const struct job_node *node, const char *name,
+                     int64_t group_rank)
+{
+    return strcmp(node->hello.host, name) == 0 ||
+           (group_rank >= 0 && node->group_rank == group_rank &&
+            node->ranked_in == j->generation && node->state != NODE_LEFT);
+}
+
+static void drain_in(struct job *j, const char *name, int64_t group_rank,
+                     const char *who, json_t *list)
+{
+    for (size_t i = 0; i < j->n_nodes && !job_is_over(j); i++) {
+        const struct job_node *node = j->node[i];
+
+        if (!node->is_leaving && is_meant(j, node, name, group_rank)) {
+            (void)json_array_append_new(list, send_home(j, node, who));
+        }
+    }
+}
+
+/* On a host's name, in all jobs. */
+static void drain_everywhere(struct service *s, const char *node, const char *who,
+                             json_t *list)
+{
+    const struct registry *r = service_jobs(s);
+
+    for (size_t i = 0; i < r->n; i++) {
+        drain_in(r->entry[i]->job, node, -1, who, list);
+    }
+}
+
+int steering_drain(struct service *s, const char *job, const char *node,
+                   const char *who, json_t **ret, struct errmsg *msg)
+{
+    json_t *list = json_array();
+    int64_t group_rank = -1;
+    struct job *j = NULL;
+    bool is_number = str_parse_i64(node, &group_rank) == 0 && group_rank >= 0;
+    int rv = 0;
+
+    if (job[0] != '\0' || is_number) {
+        rv = find_job(s, job, &j, msg);
+    }
+    if (rv == 0 && j) {
+        drain_in(j, node, group_rank, who, list);
+    } else if (rv == 0) {
+        drain_everywhere(s, node, who, list);
+    }
+    if (rv == 0 && json_array_size(list) == 0) {
+        rv = errmsg_set(msg, ERR_MISSING,
+                        "no job here has a node %s that is not leaving (ctrun status "
+                        "JOB lists its nodes)",
+                        node);
+    }
+    if (rv < 0) {
+        json_decref(list);
+        return rv;
+    }
+    *ret = json_pack("{s:o}", "nodes", list);
+    return 0;
+}
