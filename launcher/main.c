@@ -6,6 +6,7 @@
 #include "launcher/output/terminal.h"
 #include "launcher/path.h"
 #include "launcher/supervisor.h"
+#include "launcher/verbs/verbs.h"
 
 #include "common/exit_code.h"
 #include "common/log.h"
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 /* The verbs that need the engine's code are the engine's. */
-static int run_verb(char *const *words)
+static int run_engine(char *const *words)
 {
     char folder[PATH_MAX];
     char path[PATH_MAX + sizeof("/ctrun-worker")];
@@ -109,13 +110,17 @@ int main(int argc, char **argv)
     struct launch_options options;
     struct errmsg msg = {0};
     struct terminal terminal;
+    const struct verb *verb = argc > 1 ? verb_find(argv[1]) : NULL;
     struct keeper keeper;
     int exit_code;
 
     if (!open_standard_streams()) {
         return EXIT_MISTAKE;
     }
-    if (set_up_log(&msg) < 0 ||
+    if (set_up_log(&msg) == 0 && verb) {
+        return verbs_run(verb, argc - 1, argv + 1);
+    }
+    if (msg.text[0] != '\0' ||
         launch_options_parse(argc, argv, environ, &options, &msg) < 0 ||
         take_environment(&options, &msg) < 0) {
         log_error(msg.text, "%s", "");
@@ -132,7 +137,7 @@ int main(int argc, char **argv)
         return print_text(launch_options_print(options.print));
     }
     if (options.verb) {
-        return run_verb(options.program);
+        return run_engine(options.program);
     }
     if (options.dry_run) {
         print_warnings(&options);

@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <uv.h>
 
 enum {
@@ -370,8 +371,7 @@ static void on_never_opened(void *arg)
     (void)arg;
 }
 
-int link_conn_open(const struct link_conn_config *config, const struct sockaddr *addr,
-                   struct link_conn **ret)
+static int make(const struct link_conn_config *config, struct link_conn **ret)
 {
     struct link_conn *c = mem_zalloc(sizeof(*c));
     int rv;
@@ -395,12 +395,57 @@ int link_conn_open(const struct link_conn_config *config, const struct sockaddr 
     closer_init(&c->closer);
     closer_opened(&c->closer);
     closer_opened(&c->closer);
-    rv = uv_tcp_connect(&c->connect, &c->tcp, addr, on_connect);
+    *ret = c;
+    return 0;
+}
+
+/* After a call that failed nothing is called back. */
+static int give_up(struct link_conn *c, int rv)
+{
+    c->config.on_closed = on_never_opened;
+    link_conn_close(c);
+    return rv;
+}
+
+int link_conn_open(const struct link_conn_config *config, const struct sockaddr *addr,
+                   struct link_conn **ret)
+{
+    struct link_conn *c;
+    int rv = make(config, &c);
+
     if (rv < 0) {
-        c->config.on_closed = on_never_opened;
-        link_conn_close(c);
         return rv;
     }
+    rv = uv_tcp_connect(&c->connect, &c->tcp, addr, on_connect);
+    if (rv < 0) {
+        return give_up(c, rv);
+    }
+    *ret = c;
+    return 0;
+}
+
+static void on_adopted(uv_timer_t *timer)
+{
+    struct link_conn *c = timer->data;
+
+    on_connect(&c->connect, 0);
+}
+
+int link_conn_adopt(const struct link_conn_config *config, int fd,
+                    struct link_conn **ret)
+{
+    struct link_conn *c;
+    int rv = make(config, &c);
+
+    if (rv == 0) {
+        rv = uv_tcp_open(&c->tcp, fd);
+        rv = rv < 0 ? give_up(c, rv) : 0;
+    }
+    if (rv < 0) {
+        (void)close(fd); /* libuv did not take it */
+        return rv;
+    }
+    (void)uv_timer_start(&c->timer, on_adopted, 0, 0); /* has a callback */
     *ret = c;
     return 0;
 }

@@ -34,6 +34,9 @@ struct link_conn_config {
 
 int link_conn_open(const struct link_conn_config *config, const struct sockaddr *addr,
                    struct link_conn **ret) MUST_CHECK;
+/* The same on a connected Unix socket, which it takes over, on errors too. */
+int link_conn_adopt(const struct link_conn_config *config, int fd,
+                    struct link_conn **ret) MUST_CHECK;
 bool link_conn_is_open(const struct link_conn *c);
 void link_conn_send(struct link_conn *c, const struct msg *m); /* once it is open */
 /* The end of a sentence about the service, after ERR_REFUSED. */

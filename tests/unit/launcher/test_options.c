@@ -360,9 +360,9 @@ static void first_argument_that_is_a_verb_is_the_verb(void **state)
     assert_string_equal(o.program[0], "ckpt");
     assert_string_equal(o.program[2], "--json");
     REFUSE(
-        "the verb 'status' is not there yet; a program of that name is started by: ctrun "
-        "run status",
-        "status");
+        "the verb 'doctor' is not there yet; a program of that name is started by: ctrun "
+        "run doctor",
+        "doctor");
     ACCEPT(&o, "run", "status", "x");
     assert_null(o.verb);
     assert_string_equal(o.program[0], "status");

@@ -1,0 +1,239 @@
+/* Whom to ask: all servers that there are, or the one that has the job. */
+
+#include "launcher/verbs/verbs_core.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ANSWER = 512 * 1024 * 1024 };
+
+/* One server's whole answer. */
+struct gathering {
+    struct buf text;
+    bool is_too_large;
+};
+
+static bool on_body(void *arg, struct bytes body)
+{
+    struct gathering *g = arg;
+
+    g->is_too_large = buf_append(&g->text, body.data, body.size) < 0;
+    return !g->is_too_large;
+}
+
+struct msg_ask asking_question(const struct verb_options *o)
+{
+    struct msg_ask ask = {.request = 1,
+                          .rank = o->rank,
+                          .follow = o->follow,
+                          .after = o->kind == VERB_LOGS ? o->last : o->after};
+
+    (void)snprintf(ask.verb, sizeof(ask.verb), "%s", verb_table[o->kind].name);
+    memcpy(ask.job, o->job, sizeof(ask.job));
+    memcpy(ask.arg, o->node, sizeof(ask.arg));
+    return ask;
+}
+
+static void note_end(struct asked *asked, const struct place *place,
+                     const struct talk_result *result)
+{
+    switch (result->end) {
+    case TALK_ANSWERED:
+        asked->n_answered++;
+        break;
+    case TALK_SEEN:
+        break;
+    case TALK_SAID_NO:
+        asked->n_said_no++;
+        asked->exit_code = result->exit_code;
+        memcpy(asked->text, result->text, sizeof(asked->text));
+        break;
+    case TALK_REFUSED:
+    case TALK_BROKEN:
+        asked->n_refused++;
+        memcpy(asked->trouble, result->text, sizeof(asked->trouble));
+        break;
+    case TALK_NOBODY:
+        if (!place->is_guess) {
+            asked->n_silent++;
+            memcpy(asked->trouble, result->text, sizeof(asked->trouble));
+        }
+        break;
+    }
+}
+
+/* An object a line, as an array. */
+static json_t *parse_lines(const uint8_t *text, size_t size)
+{
+    json_t *list = json_array();
+
+    while (list && size > 0) {
+        const uint8_t *end = memchr(text, '\n', size);
+        size_t len = end ? (size_t)(end - text) : size;
+        json_t *line = json_loadb((const char *)text, len, 0, NULL);
+
+        if (!line) {
+            json_decref(list);
+            return NULL;
+        }
+        (void)json_array_append_new(list, line);
+        len += end != NULL;
+        text += len;
+        size -= len;
+    }
+    return list;
+}
+
+/* The answer, or NULL: it was none. */
+static json_t *parse(enum verb_kind kind, const struct place *place,
+                     const struct gathering *g)
+{
+    const uint8_t *text = buf_bytes(&g->text);
+    size_t size = buf_len(&g->text);
+    json_t *root = NULL;
+
+    if (!g->is_too_large) {
+        root = kind == VERB_EVENTS ? parse_lines(text, size)
+                                   : json_loadb((const char *)text, size, 0, NULL);
+    }
+    if (!root) {
+        log_warn("cannot read what the server answered", "server=%s", place->name);
+    }
+    return root;
+}
+
+void asking_all(const struct verb_options *o, struct places *places,
+                void (*on_answer)(void *arg, const struct place *place, json_t *root),
+                void *arg, struct asked *ret)
+{
+    uint64_t *seen = mem_array(places->n, sizeof(*seen));
+    struct talk_result result;
+    struct gathering g;
+    struct question q = {
+        .ask = asking_question(o), .seen = seen, .on_body = on_body, .arg = &g};
+
+    *ret = (struct asked){0};
+    for (size_t i = 0; i < places->n; i++) {
+        g = (struct gathering){0};
+        buf_init(&g.text, MAX_ANSWER);
+        talk_run(&places->place[i], &q, &result);
+        note_end(ret, &places->place[i], &result);
+        if (result.end == TALK_ANSWERED) {
+            json_t *root = parse(o->kind, &places->place[i], &g);
+
+            if (root) {
+                on_answer(arg, &places->place[i], root);
+            }
+        }
+        buf_release(&g.text);
+        if (result.cluster != 0) {
+            seen[q.n_seen++] = result.cluster;
+        }
+    }
+    mem_free(seen);
+}
+
+int asking_judge(const struct asked *asked)
+{
+    if (asked->n_answered > 0) {
+        return 0;
+    }
+    if (asked->n_said_no > 0) {
+        log_error(asked->text, "%s", "");
+        return asked->exit_code;
+    }
+    if (asked->n_refused + asked->n_silent > 0) {
+        log_error(asked->trouble, "%s", "");
+    } else {
+        log_error("no server of yours runs on this host, and none answers at "
+                  "127.0.0.1:29400: on another host, name it by --endpoint or "
+                  "CTRUN_ENDPOINT",
+                  "%s", "");
+    }
+    return EXIT_RENDEZVOUS;
+}
+
+/* ---- the one that has the job ---- */
+
+struct search {
+    const struct verb_options *options;
+    const struct place *place; /* borrowed; of the last job that was found */
+    char job[MSG_ID_MAX];
+    size_t n;
+};
+
+static bool is_live(const json_t *job)
+{
+    static const char *const over[] = {"done", "failed", "stopped", "idle"};
+    const char *state = json_string_value(json_object_get(job, "state"));
+
+    for (size_t i = 0; state && i < ARRAY_LEN(over); i++) {
+        if (strcmp(state, over[i]) == 0) {
+            return false;
+        }
+    }
+    return state != NULL;
+}
+
+static void on_status(void *arg, const struct place *place, json_t *root)
+{
+    struct search *s = arg;
+
+    for (size_t i = 0; i < json_array_size(json_object_get(root, "jobs")); i++) {
+        json_t *job = json_array_get(json_object_get(root, "jobs"), i);
+
+        const char *id = json_string_value(json_object_get(job, "id"));
+
+        if (id && (is_live(job) || s->options->job[0] != '\0') &&
+            strlen(id) < sizeof(s->job)) {
+            (void)snprintf(s->job, sizeof(s->job), "%s", id);
+            s->place = place;
+            s->n++;
+        }
+    }
+    json_decref(root);
+}
+
+/* Its socket was used up by the question. */
+static int connect_again(struct place *place, struct errmsg *msg)
+{
+    if (place->host[0] != '\0') {
+        return 0;
+    }
+    place->fd = sockdir_connect_path(place->name);
+    return place->fd < 0
+               ? errmsg_set(msg, place->fd, "%s: %s", place->name, err_text(place->fd))
+               : 0;
+}
+
+int asking_find(struct verb_options *o, struct places *places, struct place **ret,
+                struct errmsg *msg)
+{
+    struct verb_options status = {.kind = VERB_STATUS, .rank = -1};
+    struct search s = {.options = o};
+    struct asked asked;
+    int exit_code;
+
+    memcpy(status.job, o->job, sizeof(status.job));
+    memcpy(status.endpoint, o->endpoint, sizeof(status.endpoint));
+    asking_all(&status, places, on_status, &s, &asked);
+    exit_code = asking_judge(&asked);
+    if (exit_code != 0) {
+        return exit_code;
+    }
+    if (s.n != 1) {
+        (void)errmsg_set(msg, ERR_INVALID,
+                         s.n == 0 ? "no job runs: nothing to do"
+                         : o->job[0] == '\0'
+                             ? "several jobs run (ctrun status lists them): name one"
+                             : "several servers have a job of that name (ctrun status "
+                               "--json tells which): name one by --endpoint");
+        return s.n == 0 ? EXIT_NO_SUCH : EXIT_MISTAKE;
+    }
+    memcpy(o->job, s.job, sizeof(o->job));
+    *ret = &places->place[s.place - places->place];
+    return connect_again(*ret, msg) < 0 ? EXIT_RENDEZVOUS : 0;
+}

@@ -1,0 +1,220 @@
+#include "launcher/verbs/table.h"
+
+#include "common/mem.h"
+#include "common/utf8.h"
+
+#include <string.h>
+
+enum { GAP = 2, SHRUNK_MIN = 12, CELL_MAX = 16 * 1024 };
+
+struct cell {
+    char *text; /* owned; harmless UTF-8 */
+    size_t columns;
+    enum table_colour colour;
+};
+
+struct text_table {
+    struct table_column column[TABLE_MAX_COLUMNS];
+    size_t n_columns;
+    struct cell *cell; /* owned */
+    size_t n_cells;
+};
+
+static const char *const colour_codes[] = {
+    [TABLE_PLAIN] = "",       [TABLE_GREEN] = "\033[32m", [TABLE_YELLOW] = "\033[33m",
+    [TABLE_RED] = "\033[31m", [TABLE_DIM] = "\033[2m",
+};
+
+struct text_table *table_new(const struct table_column *columns, size_t n)
+{
+    struct text_table *t = mem_zalloc(sizeof(*t));
+
+    ASSERT(n > 0 && n <= TABLE_MAX_COLUMNS);
+    memcpy(t->column, columns, n * sizeof(*columns));
+    t->n_columns = n;
+    return t;
+}
+
+void table_free(struct text_table *t)
+{
+    if (!t) {
+        return;
+    }
+    for (size_t i = 0; i < t->n_cells; i++) {
+        mem_free(t->cell[i].text);
+    }
+    mem_free(t->cell);
+    mem_free(t);
+}
+
+/* mem_alloc'ed, and harmless. */
+static char *tame(const char *text)
+{
+    struct buf clean;
+    char *copy;
+    int rv;
+
+    buf_init(&clean, 3 * (size_t)CELL_MAX);
+    rv = utf8_tame(&clean, text, strnlen(text, CELL_MAX));
+    ASSERT(rv == 0); /* at most three times as much */
+    copy = mem_alloc(buf_len(&clean) + 1);
+    if (buf_len(&clean) > 0) {
+        memcpy(copy, buf_bytes(&clean), buf_len(&clean));
+    }
+    copy[buf_len(&clean)] = '\0';
+    buf_release(&clean);
+    return copy;
+}
+
+void table_put_coloured(struct text_table *t, const char *text,
+                        enum table_colour colour)
+{
+    struct cell *cell;
+
+    if ((t->n_cells & (t->n_cells - 1)) == 0) { /* full: 0, 1, 2, 4 … */
+        t->cell = mem_grow(t->cell, MAX(2 * t->n_cells, 1), sizeof(*t->cell));
+    }
+    cell = &t->cell[t->n_cells++];
+    cell->text = tame(text && text[0] != '\0' ? text : "-");
+    cell->columns = utf8_columns(cell->text, strlen(cell->text));
+    cell->colour = colour;
+}
+
+void table_put(struct text_table *t, const char *text)
+{
+    table_put_coloured(t, text, TABLE_PLAIN);
+}
+
+/* ---- writing ---- */
+
+static void put(struct buf *out, const char *text, size_t size)
+{
+    int rv = buf_append(out, text, size);
+
+    (void)rv; /* past the buffer's ceiling the rest is missing */
+}
+
+static void put_spaces(struct buf *out, size_t n)
+{
+    for (; n > 0; n--) {
+        put(out, " ", 1);
+    }
+}
+
+/* The bytes of the text that fit into so many columns. */
+static size_t fitting(const char *text, size_t columns)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    size_t size = strlen(text);
+    size_t at = 0;
+
+    while (at < size) {
+        uint32_t code = 0;
+        size_t n = MAX(utf8_decode(s + at, size - at, &code), (size_t)1);
+
+        if (utf8_columns(text, at + n) > columns) {
+            break;
+        }
+        at += n;
+    }
+    return at;
+}
+
+/* Padded to its column's width, or cut to it with an ellipsis. */
+static void put_cell(struct buf *out, const struct cell *c, size_t width,
+                     enum table_align align, bool has_colours)
+{
+    bool is_cut = c->columns > width;
+    size_t size = is_cut ? fitting(c->text, width - 1) : strlen(c->text);
+    size_t used = utf8_columns(c->text, size) + is_cut;
+    bool is_coloured = has_colours && c->colour != TABLE_PLAIN;
+
+    put_spaces(out, align == TABLE_RIGHT ? width - used : 0);
+    if (is_coloured) {
+        put(out, colour_codes[c->colour], strlen(colour_codes[c->colour]));
+    }
+    put(out, c->text, size);
+    put(out, "…", is_cut ? strlen("…") : 0);
+    if (is_coloured) {
+        put(out, "\033[0m", 4);
+    }
+    put_spaces(out, align == TABLE_LEFT ? width - used : 0);
+}
+
+static void measure(const struct text_table *t, size_t *widths)
+{
+    for (size_t i = 0; i < t->n_columns; i++) {
+        widths[i] = utf8_columns(t->column[i].title, strlen(t->column[i].title));
+    }
+    for (size_t i = 0; i < t->n_cells; i++) {
+        widths[i % t->n_columns] = MAX(widths[i % t->n_columns], t->cell[i].columns);
+    }
+}
+
+/* What does not fit is taken from the last of those that may shrink, then the others. */
+static void shrink(const struct text_table *t, size_t *widths, size_t width)
+{
+    size_t total = GAP * (t->n_columns - 1);
+
+    for (size_t i = 0; i < t->n_columns; i++) {
+        total += widths[i];
+    }
+    for (size_t i = t->n_columns; i > 0 && total > width; i--) {
+        size_t least = MIN(widths[i - 1], (size_t)SHRUNK_MIN);
+        size_t take = MIN(total - width, widths[i - 1] - least);
+
+        if (t->column[i - 1].may_shrink) {
+            widths[i - 1] -= take;
+            total -= take;
+        }
+    }
+}
+
+static void cut_trailing(struct buf *out)
+{
+    while (buf_len(out) > 0 && buf_bytes(out)[buf_len(out) - 1] == ' ') {
+        out->end--;
+    }
+}
+
+static void put_row(const struct text_table *t, const struct cell *cells,
+                    const size_t *widths, bool has_colours, struct buf *out)
+{
+    for (size_t i = 0; i < t->n_columns; i++) {
+        put_spaces(out, i > 0 ? GAP : 0);
+        put_cell(out, &cells[i], widths[i], t->column[i].align, has_colours);
+    }
+    cut_trailing(out);
+    put(out, "\n", 1);
+}
+
+void table_write(const struct text_table *t, size_t width, bool has_colours,
+                 struct buf *out)
+{
+    struct cell titles[TABLE_MAX_COLUMNS];
+    size_t widths[TABLE_MAX_COLUMNS];
+
+    measure(t, widths);
+    if (width > 0) {
+        shrink(t, widths, width);
+    }
+    for (size_t i = 0; i < t->n_columns; i++) {
+        titles[i].text = (char *)(uintptr_t)t->column[i].title; /* only read */
+        titles[i].columns = utf8_columns(titles[i].text, strlen(titles[i].text));
+        titles[i].colour = TABLE_DIM;
+    }
+    put_row(t, titles, widths, has_colours, out);
+    for (size_t i = 0; i + t->n_columns <= t->n_cells; i += t->n_columns) {
+        put_row(t, &t->cell[i], widths, has_colours, out);
+    }
+}
+
+void table_write_text(struct buf *out, const char *text, enum table_colour colour,
+                      bool has_colours)
+{
+    struct cell cell = {.text = tame(text), .colour = colour};
+
+    cell.columns = utf8_columns(cell.text, strlen(cell.text));
+    put_cell(out, &cell, cell.columns, TABLE_LEFT, has_colours);
+    mem_free(cell.text);
+}

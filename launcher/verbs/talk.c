@@ -1,0 +1,294 @@
+/* Happy path: 1. connect (its Unix socket is connected already); 2. OPERATOR; 3. WELCOME
+ * says which server it is; 4. ASK; 5. ANSWER, piece by piece. The loop ends when the
+ * connection is closed. Failures: no connection, or no WELCOME, within ANSWER_MS;
+ * REFUSED; the connection's end before the answer's. */
+
+#include "launcher/verbs/talk.h"
+
+#include "launcher/rdzv/link_conn.h"
+
+#include "common/exit_code.h"
+#include "common/mem.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+enum { ANSWER_MS = 5000, MAX_ADDRS = 8 };
+
+struct talk {
+    uv_loop_t loop;
+    uv_timer_t timer;       /* bounds the silence, but of what is followed */
+    struct link_conn *conn; /* owned; NULL: closed */
+    const struct place *place;
+    const struct question *question;
+    struct talk_result *result;
+    struct addrinfo *addrs; /* owned */
+    const struct addrinfo *next;
+    bool is_over;
+};
+
+static void end(struct talk *t, enum talk_end how, int exit_code)
+{
+    if (t->is_over) {
+        return;
+    }
+    t->is_over = true;
+    t->result->end = how;
+    t->result->exit_code = exit_code;
+    uv_close((uv_handle_t *)&t->timer, NULL);
+    if (t->conn) {
+        link_conn_close(t->conn);
+        t->conn = NULL;
+    }
+}
+
+static void end_with(struct talk *t, enum talk_end how, const char *text)
+{
+    if (!t->is_over) {
+        (void)snprintf(t->result->text, sizeof(t->result->text), "%.560s: %s",
+                       t->place->name, text);
+    }
+    end(t, how, EXIT_RENDEZVOUS);
+}
+
+static void be_patient(struct talk *t);
+
+static void on_silence(uv_timer_t *timer)
+{
+    struct talk *t = timer->data;
+
+    end_with(t, t->result->cluster != 0 ? TALK_BROKEN : TALK_NOBODY,
+             "it does not answer");
+}
+
+static void be_patient(struct talk *t)
+{
+    if (t->is_over) {
+        return;
+    }
+    (void)uv_timer_stop(&t->timer); /* always 0 */
+    if (t->result->cluster == 0 || !t->question->ask.follow) {
+        (void)uv_timer_start(&t->timer, on_silence, ANSWER_MS, 0); /* has a callback */
+    }
+}
+
+/* ---- messages ---- */
+
+static bool was_seen(const struct talk *t, uint64_t cluster)
+{
+    for (size_t i = 0; i < t->question->n_seen; i++) {
+        if (t->question->seen[i] == cluster) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int on_welcome(struct talk *t, const struct msg_welcome *w)
+{
+    struct msg m = {.type = MSG_ASK, .u.ask = t->question->ask};
+
+    if (t->result->cluster != 0 || w->cluster == 0) {
+        return ERR_PROTOCOL;
+    }
+    t->result->cluster = w->cluster;
+    if (was_seen(t, w->cluster)) {
+        end(t, TALK_SEEN, 0);
+        return 0;
+    }
+    link_conn_send(t->conn, &m);
+    return 0;
+}
+
+static int on_answer(struct talk *t, const struct msg_answer *answer)
+{
+    if (t->result->cluster == 0 || answer->request != t->question->ask.request) {
+        return ERR_PROTOCOL;
+    }
+    if (answer->exit_code != 0) {
+        (void)snprintf(t->result->text, sizeof(t->result->text), "%.*s",
+                       (int)MIN(answer->body.size, (size_t)MSG_TEXT_MAX),
+                       (const char *)answer->body.data);
+        end(t, TALK_SAID_NO, (int)MIN(answer->exit_code, 255));
+        return 0;
+    }
+    if ((answer->body.size > 0 &&
+         !t->question->on_body(t->question->arg, answer->body)) ||
+        !answer->more) {
+        end(t, TALK_ANSWERED, 0);
+    }
+    return 0;
+}
+
+static int on_message(void *arg, const struct msg *m)
+{
+    struct talk *t = arg;
+
+    if (t->is_over) {
+        return 0;
+    }
+    be_patient(t);
+    if (m->type == MSG_WELCOME) {
+        int rv = on_welcome(t, &m->u.welcome);
+
+        be_patient(t); /* what is followed may be silent from here on */
+        return rv;
+    }
+    if (m->type == MSG_ANSWER) {
+        return on_answer(t, &m->u.answer);
+    }
+    if (m->type == MSG_REFUSED) {
+        end_with(t, TALK_REFUSED, m->u.refused.text);
+        return 0;
+    }
+    return ERR_PROTOCOL;
+}
+
+/* ---- the connection ---- */
+
+static void on_open(void *arg)
+{
+    struct talk *t = arg;
+    struct msg m = {.type = MSG_OPERATOR, .u.operator= {.version = MSG_VERSION} };
+    char host[128] = "";
+    char name[64] = "";
+    size_t size = sizeof(name);
+    uv_passwd_t user;
+
+    if (uv_os_get_passwd(&user) == 0) {
+        (void)snprintf(name, size, "%.60s", user.username);
+        uv_os_free_passwd(&user);
+    } else {
+        (void)snprintf(name, size, "uid %u", (unsigned)getuid());
+    }
+    (void)gethostname(host, sizeof(host) - 1); /* else without it */
+    (void)snprintf(m.u.operator.who, sizeof(m.u.operator.who), "%s@%s", name, host);
+    link_conn_send(t->conn, &m);
+}
+
+static void try_next(struct talk *t, int status);
+
+static void on_end(void *arg, int status)
+{
+    struct talk *t = arg;
+    bool was_open = link_conn_is_open(t->conn);
+
+    if (!was_open) {
+        link_conn_close(t->conn);
+        t->conn = NULL;
+        try_next(t, status);
+    } else if (t->result->cluster != 0) {
+        end_with(t, TALK_BROKEN,
+                 t->question->ask.follow ? "the server has ended"
+                                         : "the connection ended before the answer");
+    } else {
+        end_with(t, TALK_NOBODY,
+                 status == ERR_PROTOCOL || status == ERR_TOO_LARGE
+                     ? "what answers there does not speak ctrun's protocol"
+                     : "it closed the connection: is it a rendezvous of ctrun, of this "
+                       "version?");
+    }
+}
+
+static void on_pause(void *arg, bool is_paused)
+{
+    (void)arg;
+    (void)is_paused; /* a few hundred bytes are all that we send */
+}
+
+static void on_closed(void *arg)
+{
+    (void)arg; /* nothing is left on the loop: it ends */
+}
+
+static struct link_conn_config make_config(struct talk *t)
+{
+    return (struct link_conn_config){.loop = &t->loop,
+                                     .arg = t,
+                                     .on_open = on_open,
+                                     .on_message = on_message,
+                                     .on_end = on_end,
+                                     .on_pause = on_pause,
+                                     .on_closed = on_closed};
+}
+
+static void try_next(struct talk *t, int status)
+{
+    struct link_conn_config config = make_config(t);
+
+    while (t->next && !t->conn && !t->is_over) {
+        const struct addrinfo *ai = t->next;
+
+        t->next = ai->ai_next;
+        status = link_conn_open(&config, ai->ai_addr, &t->conn);
+    }
+    if (!t->conn) {
+        end_with(t, TALK_NOBODY,
+                 status == -ECONNREFUSED ? "nobody listens there" : err_text(status));
+    }
+}
+
+/* The resolver blocks: there is nothing else to do. */
+static void begin_tcp(struct talk *t)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    char port[16];
+    int rv;
+
+    (void)snprintf(port, sizeof(port), "%d", t->place->port);
+    rv = getaddrinfo(t->place->host, port, &hints, &t->addrs);
+    if (rv != 0) {
+        end_with(t, TALK_NOBODY, gai_strerror(rv));
+        return;
+    }
+    t->next = t->addrs;
+    try_next(t, -EHOSTUNREACH);
+}
+
+static void begin(struct talk *t, struct place *place)
+{
+    struct link_conn_config config = make_config(t);
+    int fd = place->fd;
+    int rv;
+
+    if (fd < 0) {
+        begin_tcp(t);
+        return;
+    }
+    place->fd = -1;
+    rv = link_conn_adopt(&config, fd, &t->conn);
+    if (rv < 0) {
+        end_with(t, TALK_NOBODY, err_text(rv));
+    }
+}
+
+void talk_run(struct place *place, const struct question *q, struct talk_result *ret)
+{
+    struct talk *t = mem_zalloc(sizeof(*t));
+    int rv;
+
+    *ret = (struct talk_result){.end = TALK_NOBODY, .exit_code = EXIT_RENDEZVOUS};
+    t->place = place;
+    t->question = q;
+    t->result = ret;
+    rv = uv_loop_init(&t->loop);
+    rv = rv < 0 ? rv : uv_timer_init(&t->loop, &t->timer);
+    if (rv < 0) {
+        (void)snprintf(ret->text, sizeof(ret->text), "event loop: %s", err_text(rv));
+        mem_free(t);
+        return;
+    }
+    t->timer.data = t;
+    be_patient(t);
+    begin(t, place);
+    (void)uv_run(&t->loop, UV_RUN_DEFAULT); /* 0: it is empty */
+    rv = uv_loop_close(&t->loop);
+    ASSERT(rv == 0 && t->is_over);
+    if (t->addrs) {
+        freeaddrinfo(t->addrs);
+    }
+    mem_free(t);
+}

@@ -1,0 +1,38 @@
+#ifndef LAUNCHER_VERBS_TALK_H
+#define LAUNCHER_VERBS_TALK_H
+
+/* One question to one server, on a loop of its own, until it is answered. */
+
+#include "launcher/verbs/places.h"
+
+#include "common/msg.h"
+
+struct question {
+    struct msg_ask ask;
+    const uint64_t *seen; /* clusters that need not be asked … */
+    size_t n_seen;
+    /* A piece of the answer. False: no more is wanted. */
+    bool (*on_body)(void *arg, struct bytes body);
+    void *arg;
+};
+
+enum talk_end {
+    TALK_ANSWERED, /* exit_code 0 */
+    TALK_SAID_NO,  /* the verb could not be done: exit_code, text */
+    TALK_SEEN,     /* … by another of its addresses */
+    TALK_NOBODY,   /* nothing answers there: text */
+    TALK_REFUSED,  /* … or does not want to: exit_code, text */
+    TALK_BROKEN,   /* it answered, but not to the end: text */
+};
+
+struct talk_result {
+    enum talk_end end;
+    int exit_code;
+    uint64_t cluster; /* 0: none was told */
+    char text[MSG_TEXT_MAX + 600];
+};
+
+/* Takes place->fd over. */
+void talk_run(struct place *place, const struct question *q, struct talk_result *ret);
+
+#endif

@@ -1,0 +1,407 @@
+/* Happy path: 1. the command line; 2. where servers may be (places.c); 3. the question,
+ * to all of them or to the one that has the job (asking.c); 4. what they answered, put
+ * together, as a table or as JSON. */
+
+#include "launcher/verbs/verbs.h"
+
+#include "launcher/verbs/verbs_core.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEXT = 256 * 1024 * 1024, MAX_LINE = 4 * 1024 * 1024 };
+
+/* ---- all servers: lists put together ---- */
+
+struct merging {
+    const char *key; /* of the list; NULL: lines of the answers */
+    json_t *list;    /* owned */
+};
+
+static void merge(void *arg, const struct place *place, json_t *root)
+{
+    const struct merging *m = arg;
+
+    for (size_t i = 0; i < json_array_size(json_object_get(root, m->key)); i++) {
+        json_t *item = json_array_get(json_object_get(root, m->key), i);
+
+        (void)json_object_set_new(item, "server", json_string(place->name));
+        (void)json_array_append(m->list, item);
+    }
+    json_decref(root);
+}
+
+static bool print_view(const struct verb_options *o, const json_t *root)
+{
+    struct show_style style = printing_style(o);
+    const json_t *jobs = json_object_get(root, "jobs");
+    struct buf text;
+    bool is_put;
+
+    if (o->json) {
+        return printing_put_json(root);
+    }
+    buf_init(&text, MAX_TEXT);
+    if (o->kind == VERB_PS) {
+        show_ranks(root, &style, &text);
+    } else if (o->kind == VERB_HISTORY) {
+        show_history(root, &style, &text);
+    } else if (o->job[0] != '\0' && json_array_size(jobs) == 1) {
+        show_job(json_array_get(jobs, 0), &style, &text);
+    } else {
+        show_jobs(root, &style, &text);
+    }
+    is_put = printing_put(&text);
+    buf_release(&text);
+    return is_put;
+}
+
+/* Of the one job that was asked for. */
+static int exit_code_of(const struct verb_options *o, const json_t *list)
+{
+    const char *state =
+        json_string_value(json_object_get(json_array_get(list, 0), "state"));
+
+    return o->kind == VERB_STATUS && o->job[0] != '\0' && state &&
+                   strcmp(state, "failed") == 0
+               ? EXIT_HAS_FAILED
+               : EXIT_SUCCESS;
+}
+
+static int run_view(struct verb_options *o, struct places *places)
+{
+    const char *key = o->kind == VERB_PS ? "ranks" : "jobs";
+    struct merging m = {key, json_array()};
+    json_t *root = json_pack("{s:o}", key, m.list);
+    struct asked asked;
+    int exit_code;
+
+    asking_all(o, places, merge, &m, &asked);
+    exit_code = asking_judge(&asked);
+    if (exit_code == 0) {
+        exit_code = print_view(o, root) ? exit_code_of(o, m.list) : EXIT_VERB_FAILED;
+    }
+    json_decref(root);
+    return exit_code;
+}
+
+/* ---- lines, as they come ---- */
+
+struct lines {
+    const struct verb_options *options;
+    struct show_style style;
+    struct buf rest; /* of a line that has not come whole */
+    bool is_bad;     /* the server's words, or stdout */
+};
+
+static bool print_line(struct lines *l, const json_t *line)
+{
+    struct buf text;
+    bool is_note = false;
+    bool is_put = true;
+
+    if (l->options->json) {
+        return printing_put_json(line);
+    }
+    buf_init(&text, MAX_LINE);
+    if (l->options->kind == VERB_EVENTS) {
+        show_event(line, &l->style, &text);
+    } else {
+        show_log_line(line, &l->style, &text, &is_note);
+    }
+    if (is_note) {
+        char note[512];
+
+        (void)snprintf(note, sizeof(note), "%.*s", (int)buf_len(&text),
+                       (const char *)buf_bytes(&text));
+        log_warn(note, "%s", "");
+    } else {
+        is_put = printing_put(&text);
+    }
+    buf_release(&text);
+    return is_put;
+}
+
+static bool take_line(struct lines *l, const uint8_t *data, size_t size)
+{
+    json_error_t error;
+    json_t *line = json_loadb((const char *)data, size, 0, &error);
+    bool is_good = line && print_line(l, line);
+
+    json_decref(line);
+    l->is_bad = l->is_bad || !is_good;
+    return is_good;
+}
+
+static bool on_lines(void *arg, struct bytes body)
+{
+    struct lines *l = arg;
+    bool is_good = buf_append(&l->rest, body.data, body.size) == 0;
+
+    while (is_good && buf_len(&l->rest) > 0) {
+        const uint8_t *data = buf_bytes(&l->rest);
+        const uint8_t *end = memchr(data, '\n', buf_len(&l->rest));
+
+        if (!end) {
+            break;
+        }
+        is_good = take_line(l, data, (size_t)(end - data));
+        buf_consume(&l->rest, (size_t)(end - data) + 1);
+    }
+    l->is_bad = l->is_bad || !is_good;
+    return is_good;
+}
+
+static int judge_lines(const struct verb_options *o, const struct lines *l,
+                       const struct talk_result *result)
+{
+    bool has_ended = result->end == TALK_BROKEN && o->follow;
+
+    if (l->is_bad) {
+        return EXIT_VERB_FAILED; /* nobody reads any more, or it made no sense */
+    }
+    if (result->end == TALK_ANSWERED || has_ended) {
+        if (has_ended) {
+            log_warn(result->text, "%s", "");
+        }
+        return has_ended ? EXIT_RENDEZVOUS : EXIT_SUCCESS;
+    }
+    log_error(result->text, "%s", "");
+    return result->exit_code;
+}
+
+static int ask_for_lines(const struct verb_options *o, struct place *place,
+                         struct talk_result *result)
+{
+    struct lines l = {.options = o, .style = printing_style(o)};
+    struct question q = {.ask = asking_question(o), .on_body = on_lines, .arg = &l};
+    int exit_code;
+
+    buf_init(&l.rest, MAX_LINE);
+    talk_run(place, &q, result);
+    exit_code = judge_lines(o, &l, result);
+    buf_release(&l.rest);
+    return exit_code;
+}
+
+static int run_lines(struct verb_options *o, struct places *places)
+{
+    struct talk_result result;
+    struct place *place = NULL;
+    struct errmsg msg = {""};
+    int exit_code = asking_find(o, places, &place, &msg);
+
+    if (exit_code != 0) {
+        if (msg.text[0] != '\0') {
+            log_error(msg.text, "%s", "");
+        }
+        return exit_code;
+    }
+    return ask_for_lines(o, place, &result);
+}
+
+/* ---- events of all servers ---- */
+
+static int compare_events(const void *a, const void *b)
+{
+    const json_t *left = *(json_t *const *)a;
+    const json_t *right = *(json_t *const *)b;
+    json_int_t l = json_integer_value(json_object_get(left, "wall_ms"));
+    json_int_t r = json_integer_value(json_object_get(right, "wall_ms"));
+
+    return (l > r) - (l < r);
+}
+
+struct event_list {
+    json_t **event; /* owned */
+    size_t n;
+};
+
+static void take_events(void *arg, const struct place *place, json_t *root)
+{
+    struct event_list *list = arg;
+
+    for (size_t i = 0; i < json_array_size(root); i++) {
+        json_t *event = json_array_get(root, i);
+
+        (void)json_object_set_new(event, "server", json_string(place->name));
+        list->event = mem_grow(list->event, list->n + 1, sizeof(*list->event));
+        list->event[list->n++] = json_incref(event);
+    }
+    json_decref(root);
+}
+
+static int run_events(struct verb_options *o, struct places *places)
+{
+    struct lines l = {.options = o, .style = printing_style(o)};
+    struct event_list list = {0};
+    struct asked asked;
+    int exit_code;
+    bool is_put = true;
+
+    if (o->follow) {
+        return o->job[0] != '\0' || o->endpoint[0] == '\0'
+                   ? run_lines(o, places)
+                   : ask_for_lines(o, &places->place[0], &(struct talk_result){0});
+    }
+    asking_all(o, places, take_events, &list, &asked);
+    exit_code = asking_judge(&asked);
+    qsort(list.event, list.n, sizeof(*list.event), compare_events);
+    for (size_t i = 0; i < list.n; i++) {
+        is_put = is_put && print_line(&l, list.event[i]);
+        json_decref(list.event[i]);
+    }
+    mem_free(list.event);
+    return exit_code == 0 && !is_put ? EXIT_VERB_FAILED : exit_code;
+}
+
+/* ---- steering ---- */
+
+struct done {
+    const struct verb_options *options;
+    json_t *list; /* owned: what was done */
+};
+
+static void take_done(void *arg, const struct place *place, json_t *root)
+{
+    const struct done *d = arg;
+    const json_t *nodes = json_object_get(root, "nodes");
+
+    (void)place;
+    if (!nodes) {
+        (void)json_array_append(d->list, root);
+    }
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        json_t *node = json_array_get(nodes, i);
+
+        (void)json_array_append(d->list, node);
+    }
+    json_decref(root);
+}
+
+static bool print_done(const struct verb_options *o, json_t *list)
+{
+    bool is_drain = o->kind == VERB_DRAIN;
+    struct buf text;
+    bool is_put;
+
+    if (o->json) {
+        json_t *root = json_pack("{s:O}", is_drain ? "nodes" : "jobs", list);
+
+        is_put = printing_put_json(root);
+        json_decref(root);
+        return is_put;
+    }
+    buf_init(&text, MAX_LINE);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *item = json_array_get(list, i);
+
+        show_done(item, is_drain, &text);
+    }
+    is_put = printing_put(&text);
+    buf_release(&text);
+    return is_put;
+}
+
+/* A node is drained wherever it is; a job is one server's. */
+static int run_steering(struct verb_options *o, struct places *places)
+{
+    struct done d = {o, json_array()};
+    struct place *place = NULL;
+    struct errmsg msg = {""};
+    struct asked asked = {0};
+    int exit_code = 0;
+
+    if (o->kind == VERB_CANCEL || o->job[0] != '\0') {
+        exit_code = asking_find(o, places, &place, &msg);
+    }
+    if (exit_code == 0) {
+        struct places one = {place, 1};
+
+        asking_all(o, place ? &one : places, take_done, &d, &asked);
+        exit_code = asking_judge(&asked);
+    } else if (msg.text[0] != '\0') {
+        log_error(msg.text, "%s", "");
+    }
+    if (exit_code == 0 && !print_done(o, d.list)) {
+        exit_code = EXIT_VERB_FAILED;
+    }
+    json_decref(d.list);
+    return exit_code;
+}
+
+/* ---- the verb ---- */
+
+static int run(struct verb_options *o, struct places *places)
+{
+    switch (o->kind) {
+    case VERB_STATUS:
+    case VERB_PS:
+    case VERB_HISTORY:
+        return run_view(o, places);
+    case VERB_EVENTS:
+        return run_events(o, places);
+    case VERB_LOGS:
+        return run_lines(o, places);
+    case VERB_CANCEL:
+    case VERB_DRAIN:
+        return run_steering(o, places);
+    case VERB_COUNT:
+        break;
+    }
+    UNREACHABLE();
+}
+
+static void take_environment(struct verb_options *o)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
+    const char *endpoint = getenv("CTRUN_ENDPOINT");
+
+    if (o->endpoint[0] == '\0' && endpoint) {
+        (void)snprintf(o->endpoint, sizeof(o->endpoint), "%s", endpoint);
+    }
+}
+
+static int print_help(const struct verb *verb)
+{
+    char *text = verb_options_help(verb);
+    struct buf out;
+    bool is_put;
+
+    buf_init(&out, MAX_LINE);
+    is_put = buf_append(&out, text, strlen(text)) == 0 && printing_put(&out);
+    buf_release(&out);
+    mem_free(text);
+    return is_put ? EXIT_SUCCESS : EXIT_VERB_FAILED;
+}
+
+int verbs_run(const struct verb *verb, int argc, char *const *argv)
+{
+    struct places places = {0};
+    struct verb_options o;
+    struct errmsg msg = {""};
+    int exit_code;
+    int rv;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* write tells */
+    rv = verb_options_parse(verb, argc, argv, &o, &msg);
+    if (rv == 0 && o.help) {
+        return print_help(verb);
+    }
+    if (rv == 0) {
+        take_environment(&o);
+        rv = places_find(o.endpoint, &places, &msg);
+    }
+    if (rv < 0) {
+        log_error(msg.text, "%s", "");
+        return rv == ERR_INVALID ? EXIT_MISTAKE : EXIT_RENDEZVOUS;
+    }
+    exit_code = run(&o, &places);
+    places_release(&places);
+    return exit_code;
+}

@@ -1,0 +1,49 @@
+#ifndef LAUNCHER_VERBS_VERBS_CORE_H
+#define LAUNCHER_VERBS_VERBS_CORE_H
+
+/* What verbs.c (one question, and its answer shown), asking.c (all servers, one, or the
+ * one that has the job) and printing.c (on the terminal, or as JSON) share. */
+
+#include "launcher/verbs/places.h"
+#include "launcher/verbs/show.h"
+#include "launcher/verbs/talk.h"
+#include "launcher/verbs/verb_options.h"
+
+#include "common/exit_code.h"
+
+enum { EXIT_VERB_FAILED = 1 };
+
+/* What came of asking all of them. */
+struct asked {
+    size_t n_answered;
+    size_t n_said_no;
+    size_t n_refused;                 /* they were there … */
+    size_t n_silent;                  /* … or were said to be */
+    int exit_code;                    /* of the last that said no */
+    char text[MSG_TEXT_MAX + 600];    /* … and its words */
+    char trouble[MSG_TEXT_MAX + 600]; /* the last that did not answer, or refused */
+};
+
+struct msg_ask asking_question(const struct verb_options *o);
+
+/* Asks each server once. `on_answer` gets the whole answer of one, parsed; takes it
+ * over. */
+void asking_all(const struct verb_options *o, struct places *places,
+                void (*on_answer)(void *arg, const struct place *place, json_t *root),
+                void *arg, struct asked *ret);
+
+/* The server that has the job (or the only job), and the job's name into o->job. Else an
+ * exit code other than 0, and the errmsg. */
+int asking_find(struct verb_options *o, struct places *places, struct place **ret,
+                struct errmsg *msg) MUST_CHECK;
+
+/* The exit code where no server had anything to say, 0: some had; told on stderr. */
+int asking_judge(const struct asked *asked);
+
+/* printing.c */
+struct show_style printing_style(const struct verb_options *o);
+/* False: stdout takes no more. */
+bool printing_put(const struct buf *text);
+bool printing_put_json(const json_t *json);
+
+#endif
