@@ -22,9 +22,14 @@ static const char suffix[] = ".sock";
 /* False: there is no such place. */
 static bool name_place(char *path, size_t size, unsigned place)
 {
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets the environment */
+    /* NOLINTBEGIN(concurrency-mt-unsafe): nobody sets the environment */
     const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *only = getenv("CTRUN_SOCKET_DIR");
+    /* NOLINTEND(concurrency-mt-unsafe) */
 
+    if (only && only[0] != '\0') {
+        return place == 0 && str_format(path, size, "%s", only);
+    }
     if (place == 0) {
         return runtime && runtime[0] == '/' &&
                str_format(path, size, "%s/ctrun", runtime);

@@ -101,26 +101,27 @@ static bool was_renamed(const struct log_cursor *c)
 }
 
 /* How much of it is to be taken now; the rest is read again. */
-static size_t cut_to_lines(const char *data, size_t n, bool takes_all)
+static size_t cut_to_lines(const char *data, size_t n, bool is_last, bool is_full)
 {
-    const char *end = takes_all ? NULL : memrchr(data, '\n', n);
+    const char *end = is_last ? NULL : memrchr(data, '\n', n);
 
-    return takes_all ? n : end ? (size_t)(end - data) + 1 : 0;
+    if (is_last || (is_full && !end)) {
+        return n; /* half a line, or a long one */
+    }
+    return end ? (size_t)(end - data) + 1 : 0;
 }
 
 static size_t read_some(const struct log_cursor *c, bool is_final, char *data,
                         size_t size)
 {
     ssize_t n = read(c->fd, data, size);
+    bool is_full = n > 0 && (size_t)n == size; /* else its end was read */
     size_t took;
 
     if (n <= 0) {
         return 0; /* the end of it, or it cannot be read any more */
     }
-    took = cut_to_lines(data, (size_t)n, is_final);
-    if (took == 0 && (size_t)n == size) {
-        took = size; /* a long line */
-    }
+    took = cut_to_lines(data, (size_t)n, is_final && !is_full, is_full);
     if (took < (size_t)n) {
         (void)lseek(c->fd, (off_t)took - (off_t)n, SEEK_CUR); /* as read went on */
     }

@@ -30,13 +30,14 @@ static int listen_in(struct door *d, const struct listener_config *config,
     return 0;
 }
 
-/* In the first place that will do. */
+/* In the first place that there is. */
 static int open_somewhere(struct door *d, const struct listener_config *config,
                           struct errmsg *msg)
 {
     int rv = ERR_MISSING;
 
-    for (unsigned place = 0; place < SOCKDIR_PLACES && rv < 0; place++) {
+    for (unsigned place = 0; place < SOCKDIR_PLACES && rv != 0 && rv != ERR_REFUSED;
+         place++) {
         rv = sockdir_open(&d->dir, place, true, msg);
         if (rv < 0) {
             continue;

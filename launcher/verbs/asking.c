@@ -149,7 +149,7 @@ int asking_judge(const struct asked *asked)
         log_error(asked->trouble, "%s", "");
     } else {
         log_error("no server of yours runs on this host, and none answers at "
-                  "127.0.0.1:29400: on another host, name it by --endpoint or "
+                  "127.0.0.1:29400; one on another host is named by --endpoint or "
                   "CTRUN_ENDPOINT",
                   "%s", "");
     }

@@ -1,0 +1,321 @@
+"""The operator's verbs: ctrun status, ps, events, logs, cancel, drain, history."""
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+HOST = socket.gethostname()
+
+
+@pytest.fixture
+def env(tmp_path):
+    """Servers and operators of this test see each other's sockets, and nobody else's."""
+    return {**os.environ, "CTRUN_SOCKET_DIR": str(tmp_path / "run"), "TMPDIR": str(tmp_path),
+            "CTRUN_ENDPOINT": ""}
+
+
+@pytest.fixture
+def ask(bin_dir, env):
+    """ask("status", code=0) runs the verb to its end: what it printed on stdout, else on stderr.
+
+    Without a network, unless it needs one: others' servers may be at the default endpoint."""
+
+    def run(*args, code=0, **more):
+        needs_net = os.geteuid() != 0 or "127.0.0.1" in str((args, more))
+        before = [] if needs_net else ["unshare", "-n"]
+        done = subprocess.run([*before, bin_dir / "ctrun", *args], env={**env, **more}, text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        assert done.returncode == code, (args, done)
+        return done.stdout if code in (0, 4) else done.stderr
+
+    return run
+
+
+@pytest.fixture
+def ask_json(ask):
+    return lambda *args: json.loads(ask(*args, "--json"))
+
+
+@pytest.fixture
+def follow(start, bin_dir, env):
+    """A verb that goes on."""
+    return lambda *args: start(bin_dir / "ctrun", *args, env=env)
+
+
+@pytest.fixture
+def launch(start, bin_dir, env, wait_for):
+    """launch(name, *actions): a job of fake workers that have done all but the last action."""
+
+    def run(name, *actions, nproc=2, options=()):
+        return start(bin_dir / "ctrun", f"--rdzv-id={name}", f"--nproc-per-node={nproc}",
+                     *options, bin_dir / "fake-worker", *actions, env=env)
+
+    return run
+
+
+@pytest.fixture(params=["embedded", "service"])
+def options(request, start_server, env, free_port):
+    """Of a job whose rendezvous is inside ctrun, or a ctrun-rendezvous."""
+    port = start_server(env=env).ports[0] if request.param == "service" else free_port
+    return [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d"]
+
+
+@pytest.fixture
+def run_jobs(launch, bin_dir, env, wait_for):
+    """Starts a job, and waits until the servers say that it runs."""
+
+    def run(name, *actions, **kwargs):
+        job = launch(name, *actions, **kwargs)
+
+        def runs():
+            assert job.popen.poll() is None, job.err()
+            done = subprocess.run([bin_dir / "ctrun", "status", name, "--json"], env=env,
+                                  capture_output=True, timeout=60)
+            return done.returncode == 0 and b'"state":"running"' in done.stdout
+
+        wait_for(runs)
+        return job
+
+    return run
+
+
+def test_jobs_and_ranks_are_shown(run_jobs, ask, ask_json, options):
+    run_jobs("train", "hang", options=options)
+    (job,) = ask_json("status")["jobs"]
+    assert (job["id"], job["nodes"], job["ranks"], job["generation"]) == ("train", 1, 2, 1)
+    (same,) = ask_json("status", "train")["jobs"]
+    assert [n["host"] for n in same["nodes_list"]] == [HOST]
+    ranks = ask_json("ps")["ranks"]
+    assert [(r["rank"], r["local_rank"], r["job"]) for r in ranks] == [
+        (0, 0, "train"), (1, 1, "train")]
+    table = ask("status").splitlines()
+    assert table[0].split()[:3] == ["JOB", "STATE", "GEN"]
+    assert table[1].split()[:3] == ["train", "running", "1"]
+    assert len(table) == 2  # a ctrun-rendezvous at the default port, too, is asked once
+    assert len(ask("ps").splitlines()) == 3
+    facts = ask("status", "train")
+    assert re.search(r"^state +running$", facts, re.M) and HOST in facts
+
+
+def test_logs_are_read_through_the_agents(run_jobs, ask, options, wait_for):
+    run_jobs("train", "print=out %r", "err=err %r", "hang", options=options)
+    wanted = sorted(f"[{r}] {what} {r}" for r in (0, 1) for what in ("out", "err"))
+    wait_for(lambda: sorted(ask("logs").splitlines()) == wanted)
+    assert sorted(ask("logs", "train", "-r1").splitlines()) == ["err 1", "out 1"]
+    line = json.loads(ask("logs", "--rank=1", "--json").splitlines()[0])
+    assert line == {"generation": 1, "rank": 1, "stream": "stdout", "text": "out 1"}
+    assert "no rank 2: it has 2" in ask("logs", "-r", "2", code=3)
+
+
+def test_logs_are_followed_to_the_last_word_over_a_restart(run_jobs, follow, options, wait_for,
+                                                           tmp_path):
+    go = tmp_path / "go"
+    job = run_jobs("train", "print=begin %g", f"wait={go}", "print=last word %g",
+                   "err=farewell %g", "--on", "gen=1", "exit=3", "--on", "gen=2", "exit=4",
+                   nproc=1, options=[*options, "--max-restarts=1"])
+    logs = follow("logs", "-f")
+    wait_for(lambda: "begin 1\n" in logs.out())
+    go.touch()
+    assert job.wait() == 4
+    assert logs.wait() == 0, logs.err()
+    assert sorted(logs.out().splitlines()) == sorted(
+        f"[0] {what} {g}" for what in ("begin", "last word", "farewell") for g in (1, 2))
+
+
+def test_large_logs_come_whole_and_rotated_ones_in_order(run_jobs, ask, wait_for, tmp_path):
+    done = tmp_path / "done"
+    run_jobs("big", "flood=3000000", f"touch={done}", "hang", nproc=1, options=[
+        f"--log-dir={tmp_path}/logs", "--log-max-size=2M", "-r3"])
+    wait_for(done.exists)
+
+    def on_disk():
+        files = sorted(tmp_path.glob("logs/*/attempt_1/0/stdout.log*"), reverse=True)
+        assert len(files) <= 2  # stdout.log.1 was there before stdout.log
+        return "".join(f.read_text() for f in files)
+
+    wait_for(lambda: len(on_disk()) >= 2999000)
+    lines = ask("logs", "--rank=0").splitlines()
+    assert lines == on_disk().splitlines()
+    last = ask("logs", "--rank=0", "--last").splitlines()
+    assert lines[-len(last):] == last and 0 < len(last) < len(lines)
+
+
+def test_events_are_followed_to_the_jobs_end(run_jobs, follow, ask, options, wait_for, tmp_path):
+    go = tmp_path / "go"
+    job = run_jobs("train", f"wait={go}", "exit=5", options=options)
+    events = follow("events", "-f", "--json", "train")
+    wait_for(lambda: '"formed"' in events.out())
+    go.touch()
+    assert job.wait() == 5
+    assert events.wait() == 0, events.err()
+    kinds = [json.loads(line)["kind"] for line in events.out().splitlines()]
+    assert kinds[0] == "node_joined" and "formed" in kinds and kinds[-1] == "failed"
+
+
+def test_a_job_is_cancelled_on_all_its_nodes(launch, ask, ask_json, start_server, env, wait_for):
+    port = start_server(env=env).ports[0]
+    options = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d",
+               "--max-restarts=3"]
+    nodes = [launch("train", f"on={signal.SIGTERM}:0", "print=up", "hang", nproc=1, options=options)
+             for _ in range(2)]
+    wait_for(lambda: all("up" in n.out() for n in nodes))
+    assert ask("cancel", "train") == "job train was cancelled\n"
+    assert [n.wait() for n in nodes] == [143, 143]
+    for node in nodes:
+        assert "job train was cancelled by" in node.err()
+    (past,) = ask_json("history")["jobs"]
+    assert (past["id"], past["state"], past["exit_code"]) == ("train", "failed", 143)
+    assert "cancelled by" in past["cause"]["text"]
+    assert "train" in ask("history", "train")
+    assert "state" in ask("status", "train", code=4)
+    assert "nothing to do" in ask("cancel", code=3)
+    events = [json.loads(line) for line in ask("events", "--json").splitlines()]
+    assert any(e["kind"] == "operator" and "cancelled by" in e["text"] for e in events)
+
+
+def test_a_job_that_waits_for_nodes_is_cancelled(launch, ask, start_server, env, wait_for):
+    port = start_server(env=env).ports[0]
+    node = launch("train", "hang", options=["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}",
+                                            "--rdzv-backend=c10d"])
+    wait_for(lambda: "train" in ask("status"))
+    ask("cancel", "train")
+    assert node.wait() == 143
+
+
+def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, start_server, env, wait_for):
+    port = start_server(env=env).ports[0]
+    options = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d"]
+    nodes = []
+    for rank in range(2):
+        nodes.append(launch("train", "print=up %g", f"on={signal.SIGTERM}:0", "hang", nproc=1,
+                            options=[*options, f"--node-rank={rank}",
+                                     "--rdzv-conf=last_call_timeout=60"]))
+    wait_for(lambda: all("up" in n.out() for n in nodes))
+    assert "was told to leave" in ask("drain", "1", "train")
+    assert nodes[1].wait() == 0, nodes[1].err()
+    wait_for(lambda: "up 2" in nodes[0].out())
+    (job,) = ask_json("status", "train")["jobs"]
+    assert (job["nodes"], job["failures"]) == (1, 0)
+    assert "has a node 7" in ask("drain", "7", "train", code=3)
+
+
+def test_of_two_jobs_one_is_named(run_jobs, ask, ask_json, free_port):
+    first = run_jobs("one", "hang", options=[f"--rdzv-endpoint=127.0.0.1:{free_port}"])
+    second = run_jobs("two", "hang")
+    assert sorted(j["id"] for j in ask_json("status")["jobs"]) == ["one", "two"]
+    assert len({j["server"] for j in ask_json("status")["jobs"]}) == 2
+    for verb in ("cancel", "logs"):
+        assert "name one" in ask(verb, code=2)
+    ask("cancel", "two")
+    assert second.wait() == 143
+    assert [j["id"] for j in ask_json("status")["jobs"]] == ["one"]
+    ask("cancel")
+    assert first.wait() == 143
+
+
+def test_mistakes_have_exit_codes_of_their_own(run_jobs, ask, free_port):
+    assert "no server of yours" in ask("status", code=94)
+    assert "nobody listens there" in ask("ps", f"--endpoint=127.0.0.1:{free_port}", code=94)
+    assert "nobody listens" in ask("ps", code=94, CTRUN_ENDPOINT=f"127.0.0.1:{free_port}")
+    assert "which node?" in ask("drain", code=2)
+    assert "unknown option --jsn; did you mean --json?" in ask("status", "--jsn", code=2)
+    assert "one word too many" in ask("ps", "a", "b", code=2)
+    run_jobs("train", "hang")
+    for verb in ("status", "ps", "events", "logs", "cancel", "history"):
+        assert "no job other" in ask(verb, "other", code=3)
+    assert "usage: ctrun logs [options] [JOB]" in ask("logs", "--help")
+
+
+def test_a_stranger_is_told_from_a_server(ask):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        child = os.fork()
+        if child == 0:
+            peer, _ = s.accept()
+            peer.recv(4096)
+            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            os._exit(0)
+        assert "does not speak ctrun's protocol" in ask("status", f"--endpoint=127.0.0.1:{port}",
+                                                        code=94)
+        os.waitpid(child, 0)
+
+
+def test_a_program_may_have_a_verbs_name(start, bin_dir, env, tmp_path):
+    script = tmp_path / "status"
+    script.write_text("#!/bin/sh\necho a program\n")
+    script.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    job = start(bin_dir / "ctrun", "run", "--no-python", "status", env={**env, "PATH": path})
+    assert job.wait() == 0 and job.out() == "a program\n"
+
+
+def test_a_folder_that_is_not_ours_alone_is_refused(run_jobs, ask, env, launch, wait_for):
+    folder = env["CTRUN_SOCKET_DIR"]
+    os.mkdir(folder)
+    os.chmod(folder, 0o755)
+    job = launch("train", "print=up", "hang")
+    wait_for(lambda: "up" in job.out())
+    assert "mode 0755" in job.err() and os.listdir(folder) == []
+    if os.geteuid() == 0:
+        os.chmod(folder, 0o700)
+        os.chown(folder, 65534, 65534)
+        assert "owner 65534" in ask("status", code=94)
+
+
+def test_the_socket_goes_with_its_server(run_jobs, ask, env, wait_for):
+    folder = env["CTRUN_SOCKET_DIR"]
+    job = run_jobs("train", "hang")
+    assert len(os.listdir(folder)) == 1
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    job.signal(signal.SIGTERM)
+    job.wait()
+    assert os.listdir(folder) == []
+    job = run_jobs("train", "hang")
+    job.kill_group()
+    assert len(os.listdir(folder)) == 1
+    ask("status", code=94)
+    assert os.listdir(folder) == []
+
+
+def test_nothing_wild_reaches_a_terminal(run_jobs, bin_dir, env, wait_for, ask):
+    run_jobs("tr\u202emain", "print=\033]0;owned\007 %r", "hang", nproc=1)
+    wait_for(lambda: "owned" in ask("logs"))
+
+    def on_terminal(*args):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execve(bin_dir / "ctrun", ["ctrun", *args], {**env, "NO_COLOR": "1", "TERM": "xterm"})
+        text = b""
+        while True:
+            try:
+                chunk = os.read(fd, 65536)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                break
+            text += chunk
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, text
+        return text.decode()
+
+    for verb in ("status", "ps", "events", "logs", "history"):
+        text = on_terminal(verb)
+        assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", text), (verb, text)
+    assert "owned" in on_terminal("logs") and "tr?main" in on_terminal("status")
+
+
+def test_colours_are_for_terminals_that_want_them(run_jobs, bin_dir, env, ask):
+    run_jobs("train", "hang", nproc=1)
+    assert "\033" not in ask("status", TERM="xterm")
+    for no_color, wanted in (("", True), ("1", False)):
+        done = subprocess.run(["script", "-qec", f"{bin_dir}/ctrun status", "/dev/null"],
+                              env={**env, "TERM": "xterm", "NO_COLOR": no_color},
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        assert (b"\033[32mrunning\033[0m" in done.stdout) == wanted, done
