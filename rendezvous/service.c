@@ -2,6 +2,7 @@
 
 #include "rendezvous/operator.h"
 #include "rendezvous/service_core.h"
+#include "rendezvous/tally.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"
@@ -534,6 +535,9 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     if (session->entry && now_ms - session->seen_ms > s->config.lease_ms / 2) {
         job_excuse(session->entry->job, now_ms); /* it was asleep, or cut off */
     }
+    if (m->type == MSG_HEARTBEAT && s->config.tally) {
+        tally_lease(s->config.tally, s->config.lease_ms, now_ms - session->seen_ms);
+    }
     hear(s, session, now_ms);
     if ((m->type == MSG_HELLO) != (session->number == 0)) {
         return ERR_PROTOCOL; /* hello comes first, and once */
@@ -664,6 +668,11 @@ const struct registry *service_jobs(const struct service *s)
 void service_set_space(struct service *s, enum durable_space space)
 {
     s->budget.space = space;
+}
+
+size_t service_store_used(const struct service *s)
+{
+    return s->budget.used;
 }
 
 size_t service_sessions(const struct service *s)

@@ -18,6 +18,7 @@ struct job_event;
 struct record;
 struct registry;
 struct service;
+struct tally;
 
 struct service_sink {
     void *arg;
@@ -42,6 +43,7 @@ struct service_config {
     uint32_t lease_ms;
     size_t store_max_bytes; /* of all jobs' key spaces together; 0: 1 GiB */
     uint64_t seed;          /* secret: of session numbers and hash tables */
+    struct tally *tally;    /* borrowed: outlives us; NULL: nobody counts */
     struct service_sink sink;
 };
 
@@ -93,6 +95,9 @@ size_t service_active_jobs(const struct service *s);
 
 /* All jobs, for those who look on (view.h). */
 const struct registry *service_jobs(const struct service *s);
+
+/* Bytes that all jobs' key spaces have together. */
+size_t service_store_used(const struct service *s);
 
 /* Connections that have said hello. */
 size_t service_sessions(const struct service *s);

@@ -74,8 +74,7 @@ static const char *state_of_record(const struct history_job *h)
     UNREACHABLE();
 }
 
-/* The ranks of the generation that runs or drains. */
-static uint32_t count_ranks(const struct job *j)
+uint32_t view_job_ranks(const struct job *j)
 {
     uint32_t n = 0;
 
@@ -86,6 +85,12 @@ static uint32_t count_ranks(const struct job *j)
         n += is_member ? node->hello.nproc : 0;
     }
     return n;
+}
+
+uint64_t view_job_step(const struct history_job *record)
+{
+    return record && record->curve.n > 0 ? record->curve.point[record->curve.n - 1].step
+                                         : 0;
 }
 
 static json_t *make_cause(const struct history_job *h)
@@ -124,7 +129,7 @@ static void put_record(json_t *json, const struct history_job *h)
     put_last_loss(json, &h->curve);
 }
 
-static const struct history_job *living_record(const struct view *v, const char *id)
+const struct history_job *view_record(const struct view *v, const char *id)
 {
     const struct history_job *h = history_find(v->history, id);
 
@@ -133,7 +138,7 @@ static const struct history_job *living_record(const struct view *v, const char 
 
 static json_t *make_summary(const struct view *v, const struct job *j)
 {
-    const struct history_job *h = living_record(v, j->id);
+    const struct history_job *h = view_record(v, j->id);
     json_t *json = json_object();
 
     put_text(json, "id", j->id);
@@ -143,7 +148,7 @@ static json_t *make_summary(const struct view *v, const struct job *j)
     put_integer(json, "waiting", j->count[NODE_JOINED]);
     put_integer(json, "min_nodes", j->shape.min_nodes);
     put_integer(json, "max_nodes", j->shape.max_nodes);
-    put_integer(json, "ranks", count_ranks(j));
+    put_integer(json, "ranks", view_job_ranks(j));
     put_integer(json, "failures", j->failures);
     put_integer(json, "max_restarts", j->shape.max_restarts);
     if (j->fence.last.hash[0] != '\0') {
@@ -230,7 +235,7 @@ json_t *view_job(const struct view *v, const char *id)
 {
     const struct entry *entry = registry_find(service_jobs(v->service), id);
     const struct history_job *h =
-        entry ? living_record(v, id) : history_find(v->history, id);
+        entry ? view_record(v, id) : history_find(v->history, id);
     json_t *json;
 
     if (!entry && !h) {

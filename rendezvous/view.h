@@ -50,7 +50,12 @@ json_t *view_events(const struct view *v, const char *job, uint64_t after,
 /* {"jobs": […]}: those that have ended, the newest first; `job` as above. */
 json_t *view_history(const struct view *v, const char *job);
 
-/* "forming", "running", … */
-const char *view_job_state(const struct job *j);
+/* Single figures, for metrics.h as well. */
+const char *view_job_state(const struct job *j); /* "forming", "running", … */
+uint32_t view_job_ranks(const struct job *j);    /* of the generation that runs */
+uint64_t view_job_step(const struct history_job *record); /* 0: not known */
+
+/* NULL: nothing is known of it, or it has ended. */
+const struct history_job *view_record(const struct view *v, const char *id);
 
 #endif
