@@ -41,7 +41,8 @@ CFLAGS   += -std=c17 -g -fPIE -ffp-contract=off $(WARNINGS) $(MODE_$(MODE))
 LDFLAGS  += $(MODE_$(MODE)) -pie -Wl,-z,relro,-z,now
 
 sources = $(shell find $(1) -name '*.c' 2>/dev/null | sort)
-objects = $(patsubst %,$(O)/%.o,$(call sources,$(1)))
+pages   = $(shell find $(1) -name '*.html' 2>/dev/null | sort)
+objects = $(patsubst %,$(O)/%.o,$(call sources,$(1)) $(call pages,$(1)))
 BINS    := $(foreach p,$(PROGRAMS),$(O)/bin/$(BIN_$(p)))
 FAKES   := $(patsubst tests/fakes/%.c,$(O)/bin/fake-%,$(wildcard tests/fakes/*.c))
 BENCHES := $(patsubst tests/bench/bench_%.c,$(O)/bin/bench-%,$(wildcard tests/bench/bench_*.c))
@@ -81,6 +82,12 @@ $(O)/%_avx512.c.o: CFLAGS += -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma
 $(O)/%.c.o: %.c
 	@mkdir -p $(@D); echo '  CC    $<'
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+
+# a page of HTML, as it is, between _binary_…_start and …_end
+$(O)/%.html.o: %.html
+	@mkdir -p $(@D); echo '  LD    $<'
+	$(Q)$(LD) -r -b binary -z noexecstack -o $@ $<
+	$(Q)objcopy --rename-section .data=.rodata,alloc,load,readonly,data,contents $@
 
 # unit_tests DIR LIBS: one binary for each tests/DIR/test_*.c, linked with the libraries named; run in
 # the order of these lines: the longest come first

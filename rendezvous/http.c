@@ -332,6 +332,7 @@ int http_put_head(struct buf *out, const struct http_response *r)
 {
     return buf_printf(out,
                       "HTTP/1.1 %d %s\r\n"
+                      "Date: %s\r\n"
                       "Content-Type: %s\r\n"
                       "Content-Length: %zu\r\n"
                       "%s"
@@ -342,7 +343,7 @@ int http_put_head(struct buf *out, const struct http_response *r)
                       "Referrer-Policy: no-referrer\r\n"
                       "X-Content-Type-Options: nosniff\r\n"
                       "X-Frame-Options: DENY\r\n\r\n",
-                      r->status, http_reason(r->status), r->type, r->size,
+                      r->status, http_reason(r->status), r->date, r->type, r->size,
                       r->status == 405 ? "Allow: GET, HEAD\r\n" : "",
                       r->keeps_alive ? "keep-alive" : "close",
                       r->policy ? r->policy

@@ -44,6 +44,7 @@ struct http_response {
     int status;
     const char *type;   /* Content-Type */
     const char *policy; /* Content-Security-Policy; NULL: nothing may be loaded */
+    const char *date;   /* as RFC 9110 has it; "": the clock cannot be read */
     size_t size;        /* of the body */
     bool keeps_alive;
 };

@@ -9,6 +9,7 @@
 #include "rendezvous/state.h"
 
 #include "common/exit_code.h"
+#include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/notify.h"
@@ -19,7 +20,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <uv.h>
 
 struct daemon {
@@ -29,6 +32,9 @@ struct daemon {
     struct server *server;
     int exit_code; /* when it cannot start */
     struct keyring keyring;
+    char host_name[256];  /* of this machine, and … */
+    char short_name[256]; /* … without its domain */
+    const char *names[RENDEZVOUS_MAX_NAMES + 2];
     uv_signal_t term, interrupt;
     uv_timer_t watchdog;
 };
@@ -183,6 +189,42 @@ static int start_server(struct daemon *d, struct errmsg *msg)
     return rv;
 }
 
+/* The names by which the status may be asked for. */
+static size_t collect_names(struct daemon *d)
+{
+    size_t n = 0;
+
+    for (; n < d->options.n_http_names; n++) {
+        d->names[n] = d->options.http_name[n];
+    }
+    if (gethostname(d->host_name, sizeof(d->host_name) - 1) == 0) {
+        memcpy(d->short_name, d->host_name, sizeof(d->short_name));
+        d->short_name[strcspn(d->short_name, ".")] = '\0';
+        d->names[n++] = d->host_name;
+        d->names[n++] = d->short_name;
+    }
+    return n;
+}
+
+static int start_http(struct daemon *d, struct errmsg *msg)
+{
+    struct rendezvous_address *address = &d->options.http;
+    struct server_http http = {address->host, address->port, d->names, 0};
+    int rv;
+
+    if (!address->host[0]) {
+        return 0;
+    }
+    http.n_names = collect_names(d);
+    rv = server_listen_http(d->server, &http, &address->port, msg);
+    if (rv == -EADDRINUSE) {
+        listener_name_holder(address->host, address->port, msg->text,
+                             sizeof(msg->text));
+        return errmsg_wrap(msg, rv, "--http");
+    }
+    return rv;
+}
+
 /* On stdout, where scripts that asked for port 0 find it. */
 static int say_addresses(const struct daemon *d)
 {
@@ -192,6 +234,13 @@ static int say_addresses(const struct daemon *d)
 
         str_format_host(host, sizeof(host), address->host);
         (void)printf("ctrun-rendezvous: listening on %s:%d\n", host, address->port);
+    }
+    if (d->options.http.host[0]) {
+        char host[sizeof(d->options.http.host) + 2];
+
+        str_format_host(host, sizeof(host), d->options.http.host);
+        (void)printf("ctrun-rendezvous: status at http://%s:%d/\n", host,
+                     d->options.http.port);
     }
     return fflush(stdout) == 0 ? 0 : -EIO;
 }
@@ -207,6 +256,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     rv = keyring_open(&d->keyring, &d->options, msg);
     rv = rv < 0 ? rv : open_state(d, msg);
     rv = rv < 0 ? rv : start_server(d, msg);
+    rv = rv < 0 ? rv : start_http(d, msg);
     if (rv < 0) {
         return rv;
     }

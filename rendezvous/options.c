@@ -12,29 +12,40 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { DEFAULT_PORT = 29400 };
+enum { DEFAULT_PORT = 29400, DEFAULT_HTTP_PORT = 29401 };
+
+/* The port may be left out. */
+static int parse_address(const char *value, int port, struct rendezvous_address *ret,
+                         struct errmsg *msg)
+{
+    struct sockaddr_storage parsed;
+
+    ret->port = port;
+    if (str_parse_host_port(value, ret->host, sizeof(ret->host), &ret->port) < 0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "expects ADDR:PORT such as 127.0.0.1:%d or [::]:%d, not '%.80s'", port,
+            port, value);
+    }
+    if (peer_parse(ret->host, &parsed) < 0) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "expects a numeric address such as 127.0.0.1 or ::, not '%.80s'",
+            ret->host);
+    }
+    return 0;
+}
 
 static int on_listen(void *target, const struct option_spec *spec, const char *value,
                      struct errmsg *msg)
 {
-    struct rendezvous_address address = {.port = DEFAULT_PORT};
+    struct rendezvous_address address;
     struct rendezvous_options *o = target;
-    struct sockaddr_storage parsed;
+    int rv = parse_address(value, DEFAULT_PORT, &address, msg);
 
     (void)spec;
-    if (str_parse_host_port(value, address.host, sizeof(address.host), &address.port) <
-        0) {
-        return errmsg_set(
-            msg, ERR_INVALID,
-            "expects ADDR:PORT such as 127.0.0.1:29400 or [::]:29400, not "
-            "'%.80s'",
-            value);
-    }
-    if (peer_parse(address.host, &parsed) < 0) {
-        return errmsg_set(
-            msg, ERR_INVALID,
-            "expects a numeric address such as 127.0.0.1 or ::, not '%.80s'",
-            address.host);
+    if (rv < 0) {
+        return rv;
     }
     if (o->is_command_line && !o->listen_replaced) {
         o->n_listen = 0;
@@ -58,6 +69,42 @@ static void default_state_dir(struct rendezvous_options *o)
         strlen(path) < sizeof(o->state_dir)) {
         memcpy(o->state_dir, path, strlen(path) + 1);
     }
+}
+
+static int on_http(void *target, const struct option_spec *spec, const char *value,
+                   struct errmsg *msg)
+{
+    struct rendezvous_options *o = target;
+
+    (void)spec;
+    if (strcmp(value, "none") == 0) {
+        o->http.host[0] = '\0';
+        return 0;
+    }
+    return parse_address(value, DEFAULT_HTTP_PORT, &o->http, msg);
+}
+
+static int on_http_name(void *target, const struct option_spec *spec, const char *value,
+                        struct errmsg *msg)
+{
+    struct rendezvous_options *o = target;
+
+    (void)spec;
+    if (strchr(value, ':') || strlen(value) >= RENDEZVOUS_NAME_MAX || !*value) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "expects the name of a host, without a port, not '%.80s'",
+                          value);
+    }
+    if (o->is_command_line && !o->names_replaced) {
+        o->n_http_names = 0;
+        o->names_replaced = true;
+    }
+    if (o->n_http_names == RENDEZVOUS_MAX_NAMES) {
+        return errmsg_set(msg, ERR_INVALID, "is given more than %d times",
+                          RENDEZVOUS_MAX_NAMES);
+    }
+    memcpy(o->http_name[o->n_http_names++], value, strlen(value) + 1);
+    return 0;
 }
 
 static int on_state_dir(void *target, const struct option_spec *spec, const char *value,
@@ -224,7 +271,19 @@ static const struct option_spec specs[] = {
      .set = on_log_level},
     {.name = "http",
      .value = "ADDR:PORT",
-     .remedy = "leave it out: status and metrics are not served"},
+     .help = "Serve a status page, metrics and an API there, for browsers, Prometheus "
+             "and programs: http://127.0.0.1:29401/, say. Default: none.",
+     .set = on_http},
+    {.name = "http-name",
+     .value = "NAME",
+     .help = "A name of this host by which the status may be asked for, beside its "
+             "addresses, localhost and its own name; may be given several times.",
+     .set = on_http_name},
+    {.name = "http-open",
+     .help = "Serve the status on an address that other machines can connect to: "
+             "whoever can, may look. Nothing can be changed there.",
+     .set = option_set_true,
+     FIELD(http_open)},
     {.name = "check-config",
      .help = "Say whether the options are fine, and end.",
      .set = option_set_true,
@@ -339,7 +398,7 @@ static int apply_key(struct rendezvous_options *o, const struct yaml_node *n,
         return yaml_blame_key(n, ERR_INVALID, msg, "%s is not there yet; %s",
                               spec->name, spec->remedy);
     }
-    if (n->kind != YAML_SEQ || spec->set != on_listen) {
+    if (n->kind != YAML_SEQ || (spec->set != on_listen && spec->set != on_http_name)) {
         return apply_scalar(o, spec, n, msg);
     }
     for (const struct yaml_node *child = n->first; child && rv == 0;
@@ -430,6 +489,14 @@ static int check(struct rendezvous_options *o, struct errmsg *msg)
                 "where the network is trusted",
                 o->listen[i].host);
         }
+    }
+    if (o->http.host[0] && !is_loopback(o->http.host) && !o->http_open &&
+        !o->insecure) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "other machines could read the status at %s, and whoever can "
+                          "connect there may: serve it on 127.0.0.1 (and put a proxy "
+                          "before it), or give --http-open",
+                          o->http.host);
     }
     return 0;
 }

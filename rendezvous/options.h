@@ -10,7 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RENDEZVOUS_MAX_LISTEN = 16, RENDEZVOUS_PATH_MAX = 4096 };
+enum {
+    RENDEZVOUS_MAX_LISTEN = 16,
+    RENDEZVOUS_MAX_NAMES = 8,
+    RENDEZVOUS_NAME_MAX = 256,
+    RENDEZVOUS_PATH_MAX = 4096,
+};
 
 struct rendezvous_address {
     char host[64]; /* numeric */
@@ -21,6 +26,10 @@ struct rendezvous_options {
     struct rendezvous_address listen[RENDEZVOUS_MAX_LISTEN];
     size_t n_listen;
     char config[RENDEZVOUS_PATH_MAX]; /* "": none */
+    struct rendezvous_address http;   /* host "": status is not served */
+    char http_name[RENDEZVOUS_MAX_NAMES][RENDEZVOUS_NAME_MAX];
+    size_t n_http_names;
+    bool http_open;
     bool insecure;
     char secrets[RENDEZVOUS_PATH_MAX]; /* file or folder; "": none … */
     char tls_ca[RENDEZVOUS_PATH_MAX];  /* all three or none */
@@ -41,7 +50,8 @@ struct rendezvous_options {
 
     /* private */
     bool is_command_line; /* being read now */
-    bool listen_replaced; /* the command line's addresses stand in place of others */
+    bool listen_replaced; /* the command line's addresses stand in place of others … */
+    bool names_replaced;  /* … and its names */
 };
 
 /* ERR_INVALID (or what reading the file gave) with one line that says what to do. */

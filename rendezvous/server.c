@@ -9,7 +9,7 @@
 #include "rendezvous/durable.h"
 #include "rendezvous/event.h"
 #include "rendezvous/guard.h"
-#include "rendezvous/history.h"
+#include "rendezvous/lookout.h"
 #include "rendezvous/output.h"
 #include "rendezvous/reception.h"
 #include "rendezvous/service.h"
@@ -47,7 +47,7 @@ struct server {
     struct server_config config;
     struct connection_pool pool;
     struct service *service;     /* owned */
-    struct history history;      /* of its jobs, for people */
+    struct lookout lookout;      /* for those who look on */
     struct reception *reception; /* owned: of operators */
     struct store *store;         /* owned: of clients that belong to no job … */
     struct store_budget budget;  /* … and cannot take what the jobs' need */
@@ -191,9 +191,7 @@ static void on_service_note(void *arg, const struct job_event *e)
 {
     struct server *s = arg;
 
-    if (history_note(&s->history, e, clock_wall_ms()) && s->config.logs_jobs) {
-        event_log(NULL, e);
-    }
+    lookout_note(&s->lookout, e);
 }
 
 static void on_service_refused(void *arg, uint64_t conn, enum refusal why,
@@ -231,10 +229,14 @@ static bool is_open(const struct connection *c)
 
 static int take_message(struct server *s, struct connection *c, const struct msg *m)
 {
+    uint64_t begun_ns = uv_hrtime();
     int rv = reception_is_for(c, m)
                  ? reception_message(s->reception, c, m)
                  : service_message(s->service, c->id, m, service_now(s));
 
+    if (m->type == MSG_STORE && !m->u.store.more) {
+        tally_store(&s->lookout.tally, m->u.store.op, uv_hrtime() - begun_ns);
+    }
     if (rv < 0) {
         log_debug("a message out of place", "peer=%s type=%s", c->peer,
                   msg_name(m->type));
@@ -394,6 +396,7 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
                          size_t size)
 {
     struct tcpstore_request request;
+    uint64_t begun_ns;
     size_t at = 0;
     int n = 0;
 
@@ -404,7 +407,9 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
         }
         cancel_legacy_wait(s, c);
         at += (size_t)n;
+        begun_ns = uv_hrtime();
         n = store_execute(s->store, store_client(c), 0, &request);
+        tally_store(&s->lookout.tally, request.op, uv_hrtime() - begun_ns);
         if (n < 0) {
             break;
         }
@@ -459,6 +464,7 @@ static int hand_over(const struct server *s, const struct connection *c,
 static int begin_store(struct server *s, struct connection *c)
 {
     if (!may_be_store(s, c)) {
+        s->lookout.tally.refused[TALLY_STORE_CLIENT]++;
         log_peer(
             s, c->peer,
             "turned a store client away: it is not on this machine, and --insecure "
@@ -522,6 +528,7 @@ static void on_opened(void *arg, struct connection *c)
 {
     struct server *s = arg;
 
+    s->lookout.tally.accepted++;
     if (!may_be_store(s, c)) {
         begin_greeting(c);
     }
@@ -546,6 +553,7 @@ static void on_gone(void *arg, struct connection *c, int why)
 {
     struct server *s = arg;
 
+    tally_end(&s->lookout.tally, why);
     if (why == ERR_PROTOCOL || why == ERR_TOO_LARGE) {
         log_peer(s, c->peer,
                  why == ERR_PROTOCOL ? "closed a connection that broke the protocol"
@@ -570,6 +578,7 @@ static void on_accept(void *arg, int fd, const struct sockaddr *peer)
     if (s->is_stopping) {
         (void)close(fd); /* nothing was said on it */
     } else if (connection_accept(&s->pool, fd, peer) < 0) {
+        tally_end(&s->lookout.tally, ERR_BUSY);
         log_peer(s, "any", "turned a connection away: there are too many");
     }
 }
@@ -586,6 +595,7 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
         .seed = seeds[1],
+        .tally = &s->lookout.tally,
         .sink = {.arg = s,
                  .send = on_service_send,
                  .close = on_service_close,
@@ -596,14 +606,14 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     };
     int rv = 0;
 
+    lookout_init(&s->lookout, seeds[1], s->config.logs_jobs);
     s->service = service_new(&config);
-    history_init(&s->history, &(struct history_config){.seed = seeds[1]});
     if (durable) {
         rv = turn_restore(durable, s->service, service_now(s), msg);
     }
     if (rv < 0) {
         service_free(s->service);
-        history_release(&s->history);
+        lookout_release(&s->lookout);
     }
     return rv;
 }
@@ -650,7 +660,7 @@ int server_new(const struct server_config *config, struct server **ret,
         .pool = &s->pool,
         .closer = &s->closer,
         .service = s->service,
-        .history = &s->history,
+        .history = &s->lookout.history,
         .welcome = {.cluster = config->durable ? config->durable->cluster : seeds[0],
                     .boot = config->durable ? config->durable->boot : 1,
                     .ephemeral = !config->durable},
@@ -710,6 +720,20 @@ void server_receive_operators(struct server *s)
     reception_open_door(s->reception);
 }
 
+int server_listen_http(struct server *s, const struct server_http *http, int *ret_port,
+                       struct errmsg *msg)
+{
+    const struct lookout_config config = {s->config.loop, s->service, &s->pool,
+                                          s->config.lease_ms,
+                                          s->config.store_max_bytes};
+    int rv = lookout_listen(&s->lookout, &config, http, ret_port, msg);
+
+    if (rv == 0) {
+        closer_opened(&s->closer);
+    }
+    return rv;
+}
+
 bool server_is_busy(const struct server *s)
 {
     return service_active_jobs(s->service) > 0 || service_sessions(s->service) > 0;
@@ -723,7 +747,7 @@ static void on_ended(void *arg)
     pool_release(&s->pool);
     reception_free(s->reception);
     service_free(s->service);
-    history_release(&s->history);
+    lookout_release(&s->lookout);
     store_free(s->store);
     mem_free(s->listeners);
     mem_free(s);
@@ -762,6 +786,9 @@ void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg)
     s->on_stopped_arg = arg;
     for (size_t i = 0; i < s->n_listeners; i++) {
         listener_close(s->listeners[i], on_listener_closed, s);
+    }
+    if (s->lookout.http) {
+        lookout_close(&s->lookout, on_listener_closed, s);
     }
     uv_close((uv_handle_t *)&s->timer, on_timer_closed);
     reception_stop(s->reception);

@@ -53,6 +53,17 @@ const struct refusals *server_refusals(const struct server *s);
  * (common/sockdir.h); it is gone at the end. Without one they may ask by TCP. */
 void server_receive_operators(struct server *s);
 
+/* Status and metrics over HTTP (routes.h), once, on an address of its own; errors as
+ * above. `names`: by which this machine is known there beside its addresses; borrowed. */
+struct server_http {
+    const char *addr;
+    int port;
+    const char *const *names;
+    size_t n_names;
+};
+int server_listen_http(struct server *s, const struct server_http *http, int *ret_port,
+                       struct errmsg *msg) MUST_CHECK;
+
 /* True while a job here is neither done nor failed, or an agent is still connected. */
 bool server_is_busy(const struct server *s);
 

@@ -175,7 +175,8 @@ static void names_that_others_can_point_here_are_told_from_addresses(void **stat
 static void a_response_says_what_a_browser_may_do_with_it(void **state)
 {
     struct buf out;
-    struct http_response r = {.status = 200, .type = "text/plain", .size = 12};
+    struct http_response r = {
+        .status = 200, .date = "now", .type = "text/plain", .size = 12};
 
     (void)state;
     buf_init(&out, 4096);
@@ -183,6 +184,7 @@ static void a_response_says_what_a_browser_may_do_with_it(void **state)
     assert_int_equal(buf_append(&out, "", 1), 0);
     assert_string_equal((const char *)buf_bytes(&out),
                         "HTTP/1.1 200 OK\r\n"
+                        "Date: now\r\n"
                         "Content-Type: text/plain\r\n"
                         "Content-Length: 12\r\n"
                         "Connection: close\r\n"

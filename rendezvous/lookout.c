@@ -1,0 +1,142 @@
+#include "rendezvous/lookout.h"
+
+#include "rendezvous/http_server.h"
+#include "rendezvous/routes.h"
+
+#include "common/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+
+void lookout_init(struct lookout *l, uint64_t seed, bool logs_jobs)
+{
+    *l = (struct lookout){
+        .logs_jobs = logs_jobs, .is_ready = true, .started_ms = clock_wall_ms()};
+    history_init(&l->history, &(struct history_config){.seed = seed});
+}
+
+void lookout_release(struct lookout *l)
+{
+    history_release(&l->history);
+}
+
+void lookout_note(void *arg, const struct job_event *e)
+{
+    struct lookout *l = arg;
+
+    if (history_note(&l->history, e, clock_wall_ms()) && l->logs_jobs) {
+        event_log(NULL, e);
+    }
+}
+
+/* ---- HTTP ---- */
+
+static void count_connections(const struct connection_pool *p,
+                              struct metrics_shell *ret)
+{
+    const struct connection *c = NULL;
+
+    while ((c = pool_next(p, c)) != NULL) {
+        ret->agents += c->kind == CONN_AGENT;
+        ret->store_clients += c->kind == CONN_STORE;
+        ret->connections++;
+    }
+}
+
+static void read_usage(struct metrics_shell *ret)
+{
+    struct rusage usage;
+    size_t resident = 0;
+
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        ret->cpu_us =
+            (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    }
+    if (uv_resident_set_memory(&resident) == 0) {
+        ret->resident = resident;
+    }
+}
+
+/* Nobody can guess it; without random numbers the page's script does not run, no more. */
+static void make_nonce(char ret[33])
+{
+    uint64_t random[2] = {0};
+
+    if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
+        ret[0] = '\0';
+        return;
+    }
+    (void)snprintf(ret, 33, "%016llx%016llx", (unsigned long long)random[0],
+                   (unsigned long long)random[1]);
+}
+
+/* Day and month are English here, whatever the locale. */
+static void write_date(char *ret, size_t size)
+{
+    static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t now = (time_t)(clock_wall_ms() / 1000);
+    struct tm tm;
+
+    ret[0] = '\0';
+    if (gmtime_r(&now, &tm)) {
+        (void)snprintf(ret, size, "%s, %02d %s %04d %02d:%02d:%02d GMT",
+                       days[tm.tm_wday], tm.tm_mday, months[tm.tm_mon],
+                       tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    }
+}
+
+static void on_request(void *arg, const struct http_request *q, int status,
+                       struct buf *out)
+{
+    const struct lookout *l = arg;
+    char nonce[33];
+    char date[64];
+    struct routes r = {
+        .view = {l->config.service, &l->history, clock_ms()},
+        .tally = &l->tally,
+        .shell = {.is_ready = l->is_ready,
+                  .lease_ms = l->config.lease_ms,
+                  .http_requests = http_server_requests(l->http),
+                  .store_used = service_store_used(l->config.service),
+                  .store_max = l->config.store_max_bytes,
+                  .started_ms = l->started_ms},
+        .names = l->http_config.names,
+        .n_names = l->http_config.n_names,
+        .date = date,
+        .nonce = nonce,
+    };
+
+    make_nonce(nonce);
+    write_date(date, sizeof(date));
+    count_connections(l->config.pool, &r.shell);
+    read_usage(&r.shell);
+    routes_answer(&r, q, status, out);
+}
+
+int lookout_listen(struct lookout *l, const struct lookout_config *config,
+                   const struct server_http *http, int *ret_port, struct errmsg *msg)
+{
+    const struct http_server_config shell = {config->loop, on_request, l};
+    int rv;
+
+    ASSERT(!l->http);
+    l->config = *config;
+    l->http_config = *http;
+    rv = http_server_open(&shell, http->addr, http->port, &l->http, msg);
+    if (rv == 0) {
+        *ret_port = http_server_port(l->http);
+    }
+    return rv;
+}
+
+void lookout_close(struct lookout *l, void (*on_closed)(void *arg), void *arg)
+{
+    http_server_close(l->http, on_closed, arg);
+    l->http = NULL;
+}

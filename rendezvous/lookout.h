@@ -1,0 +1,48 @@
+#ifndef RENDEZVOUS_LOOKOUT_H
+#define RENDEZVOUS_LOOKOUT_H
+
+/* The server's side of those who look on: the history of its jobs, what it counts, and
+ * the HTTP port where both are shown (routes.h). Part of the server; its loop's thread. */
+
+#include "rendezvous/connection.h"
+#include "rendezvous/history.h"
+#include "rendezvous/server.h"
+#include "rendezvous/service.h"
+#include "rendezvous/tally.h"
+
+struct http_server;
+
+struct lookout_config {
+    uv_loop_t *loop;               /* these are borrowed: they outlive it */
+    const struct service *service; /* … */
+    const struct connection_pool *pool;
+    uint32_t lease_ms;
+    size_t store_max_bytes;
+};
+
+struct lookout {
+    struct lookout_config config;
+    struct history history;
+    struct tally tally;
+    bool logs_jobs;           /* a line for what becomes of each job */
+    bool is_ready;            /* /readyz */
+    struct http_server *http; /* owned; NULL: none */
+    struct server_http http_config;
+    uint64_t started_ms; /* wall clock */
+};
+
+void lookout_init(struct lookout *l, uint64_t seed, bool logs_jobs);
+void lookout_release(struct lookout *l);
+
+/* The service's sink; `arg` is the lookout. */
+void lookout_note(void *arg, const struct job_event *e);
+
+/* As server_listen_http. */
+int lookout_listen(struct lookout *l, const struct lookout_config *config,
+                   const struct server_http *http, int *ret_port,
+                   struct errmsg *msg) MUST_CHECK;
+
+/* Asynchronous; only with a `http`. */
+void lookout_close(struct lookout *l, void (*on_closed)(void *arg), void *arg);
+
+#endif
