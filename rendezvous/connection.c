@@ -26,8 +26,8 @@ enum {
     KEEP_BUFFER = 64 * 1024, /* smaller ones are kept when they are empty */
     MAX_IN = 1 + TCPSTORE_MAX_REQUEST + READ_SIZE + TLS_RECORD_MAX,
     MAX_OUT = STORE_MAX_REPLY + 2 * CONNECTION_CHOKED_AT,
-    KEEPALIVE_S = 60,
     SWEEP_MS = 500,
+    PAUSE_MS = 2000, /* between two sweeps: we have been asleep, not they */
     DRAIN_MS = 5000,
 };
 
@@ -169,7 +169,7 @@ void connection_close_now(struct connection *c)
     ASSERT(c->state != CONN_CLOSING);
     c->state = CONN_CLOSING;
     table_remove(&p->connections, &c->node);
-    p->n_silent -= c->is_silent;
+    p->n_unknown -= !c->is_known;
     if (!c->is_dismissed) {
         p->config.on_gone(p->config.arg, c, c->why);
     }
@@ -190,6 +190,7 @@ static void start_sweep(struct connection_pool *p)
         int rv = uv_timer_start(&p->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
 
         ASSERT(rv == 0);
+        p->swept_ms = clock_ms();
     }
 }
 
@@ -225,10 +226,21 @@ void connection_refuse(struct connection *c)
     connection_drain(c);
 }
 
+/* Where we could not read for a while (SIGSTOP, a machine that was frozen), what came
+ * meanwhile is heard first: everybody has that much longer. */
+static uint64_t pause_of(struct connection_pool *p, uint64_t now_ms)
+{
+    uint64_t passed_ms = now_ms - p->swept_ms;
+
+    p->swept_ms = now_ms;
+    return passed_ms > PAUSE_MS ? passed_ms : 0;
+}
+
 static void on_sweep(uv_timer_t *timer)
 {
     struct connection_pool *p = timer->data;
     uint64_t now_ms = clock_ms();
+    uint64_t pause_ms = pause_of(p, now_ms);
     struct table_node *n;
     bool any = false;
 
@@ -236,6 +248,7 @@ static void on_sweep(uv_timer_t *timer)
         struct connection *c = CONTAINER_OF(n, struct connection, node);
 
         any = any || c->deadline_ms != 0;
+        c->deadline_ms += c->deadline_ms != 0 ? pause_ms : 0;
         if (c->deadline_ms != 0 && now_ms >= c->deadline_ms) {
             connection_fail(c, ERR_TIMEOUT);
         }
@@ -441,10 +454,6 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
     struct connection_pool *p = c->pool;
     int rv = (int)n;
 
-    if (n > 0) {
-        p->n_silent -= c->is_silent;
-        c->is_silent = false;
-    }
     if (n > 0 && c->state == CONN_OPEN) {
         rv = c->ops->received(c, (const uint8_t *)bytes->base, (size_t)n);
     }
@@ -501,7 +510,7 @@ static int open_tcp(struct connection *c, int fd)
     }
     rv = c->is_local ? 0 : uv_tcp_nodelay(&c->tcp, 1);
     if (rv == 0 && !c->is_local) {
-        rv = uv_tcp_keepalive(&c->tcp, 1, KEEPALIVE_S);
+        rv = connection_watch(c);
     }
     if (rv == 0) {
         rv = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
@@ -509,16 +518,25 @@ static int open_tcp(struct connection *c, int fd)
     return rv;
 }
 
+void connection_know(struct connection *c)
+{
+    if (!c->is_known) {
+        c->is_known = true;
+        c->pool->n_unknown--;
+        connection_set_deadline(c, 0);
+    }
+}
+
 /* A connection that says nothing may be the second one of a store client (PyTorch 1.13
  * opens such), which must live: it is not closed for its silence alone, only to make
  * room. Ids are given in order, so that each is passed over once. */
 static bool make_room(struct connection_pool *p)
 {
-    while (p->connections.count >= p->config.max_connections && p->n_silent > 0) {
+    while (p->connections.count >= p->config.max_connections && p->n_unknown > 0) {
         struct connection *c = pool_find(p, ++p->heard_id);
 
         ASSERT(p->heard_id <= p->last_id);
-        if (c && c->is_silent) {
+        if (c && !c->is_known) {
             connection_fail(c, ERR_BUSY);
             pool_flush(p);
             if (c->state != CONN_CLOSING) {
@@ -555,8 +573,7 @@ int connection_accept(struct connection_pool *p, int fd, const struct sockaddr *
     c->tcp.data = c;
     closer_opened(p->config.closer);
     table_insert(&p->connections, &c->node, id_hash(c->id));
-    c->is_silent = true;
-    p->n_silent++;
+    p->n_unknown++;
     rv = open_tcp(c, fd);
     if (rv < 0) { /* e.g. the peer is gone already */
         connection_fail(c, rv);

@@ -67,11 +67,12 @@ struct connection_pool {
     struct connection *dirty; /* to be flushed */
     size_t buffered;
     uint64_t last_id;
-    size_t n_silent;
-    uint64_t heard_id; /* the oldest silent connection comes after it */
+    size_t n_unknown;
+    uint64_t heard_id; /* the oldest unknown connection comes after it */
     uint8_t *scratch;  /* owned: where reads go … */
     uint8_t *plain;    /* owned: … and what TLS makes of them; NULL: nothing yet */
-    uv_timer_t sweep;  /* looks for deadlines that have passed */
+    uv_timer_t sweep;  /* looks for deadlines that have passed … */
+    uint64_t swept_ms; /* … and did last */
     bool is_stopping;
     enum pool_hold hold;
 };
@@ -86,7 +87,7 @@ struct connection {
     bool is_operator;  /* it has said OPERATOR */
     bool is_dismissed; /* the owner needs not be told of its end */
     bool is_greeting;  /* its first byte has come */
-    bool is_known;     /* its greeting is over: an agent's hello, a store's dialect */
+    bool is_known;     /* connection_know: an agent's hello, a store's dialect */
     char peer[MSG_ADDR_MAX];
     struct tcpstore_parser parser;
     struct fairq later;  /* requests put aside, to be taken in turns … */
@@ -94,8 +95,7 @@ struct connection {
 
     /* private */
     enum connection_state state;
-    int why;        /* the first error; 0: none */
-    bool is_silent; /* it has not sent anything yet */
+    int why; /* the first error; 0: none */
     bool is_dirty;
     bool is_choked;
     bool is_writing;
@@ -152,14 +152,18 @@ struct connection *pool_next(const struct connection_pool *p,
                              const struct connection *c);
 
 /* Takes the descriptor over, on errors too. When there are too many connections, the
- * oldest that has not sent anything yet makes room (it fails with ERR_BUSY); without
- * one: ERR_BUSY. */
+ * oldest that is not known yet makes room (it fails with ERR_BUSY); without one:
+ * ERR_BUSY. */
 int connection_accept(struct connection_pool *p, int fd,
                       const struct sockaddr *peer) MUST_CHECK;
 
 /* Fails with ERR_TIMEOUT unless it is cleared (0) before. A draining connection has a
  * deadline of its own, which stays. */
 void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
+
+/* It has said who it is: it need not make room for others any more, and its deadline is
+ * no more. */
+void connection_know(struct connection *c);
 
 /* Closes after what was sent has left; what still comes in is thrown away. */
 void connection_drain(struct connection *c);
@@ -171,6 +175,9 @@ void connection_refuse(struct connection *c);
 
 /* For stream.c: plain bytes have come. */
 int connection_take(struct connection *c, const uint8_t *data, size_t size) MUST_CHECK;
+
+/* For everybody: a host that has vanished is noticed, within minutes. */
+int connection_watch(struct connection *c) MUST_CHECK;
 
 /* For agents. Short keep-alive and user time-outs: a vanished host is noticed within
  * seconds. Little unsent and unread in the kernel: what is urgent does not wait there. */

@@ -66,12 +66,11 @@ static void log_detail(const struct job_event *e, const char *why)
               e->node ? e->node : "", (unsigned long long)e->step, why);
 }
 
-void event_log(void *arg, const struct job_event *e)
+void event_log(const struct job_event *e)
 {
     unsigned long long generation = e->generation;
     char why[MAX_WHY];
 
-    (void)arg;
     (void)snprintf(why, sizeof(why), "%s", e->why ? e->why : "");
     clean(why);
     switch (e->kind) {

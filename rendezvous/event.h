@@ -60,6 +60,6 @@ const char *event_kind_name(enum job_event_kind kind);
 const char *event_cause_name(enum restart_cause cause);
 
 /* One line. */
-void event_log(void *arg, const struct job_event *e);
+void event_log(const struct job_event *e);
 
 #endif

@@ -65,7 +65,7 @@ struct keyspace *job_new_keys(struct job *j, bool is_restored)
 {
     return keyspace_new(&(struct keyspace_config){
         .generation = j->generation,
-        .budget = j->budget,
+        .budget = &j->budget,
         .max_clients = STORE_MAX_CLIENTS,
         .seed = table_hash(&j->generation, sizeof(j->generation), j->seed),
         .reply = on_store_reply,

@@ -59,7 +59,7 @@ struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
     (void)snprintf(j->id, sizeof(j->id), "%s", id);
     j->cluster = cluster;
     j->seed = seed;
-    j->budget = budget;
+    store_budget_init_part(&j->budget, budget);
     j->sink = *sink;
     table_init(&j->node_ranks);
     return j;
@@ -413,7 +413,7 @@ static void on_commit(struct job *j, const struct job_node *node,
     uint64_t before = j->fence.own.step;
     const char *objection = "the rendezvous service's disk is full";
 
-    if (j->budget->space != SPACE_SPENT) {
+    if (store_budget_space(&j->budget) != SPACE_SPENT) {
         objection = fence_commit(&j->fence, commit->run, commit->step, commit->hash);
     }
     answer(j, node, commit->request, objection);

@@ -12,6 +12,7 @@
 #include "rendezvous/keyspace.h"
 #include "rendezvous/members.h"
 #include "rendezvous/saving.h"
+#include "rendezvous/store.h"
 
 #include "common/err.h"
 #include "common/identity.h"
@@ -90,7 +91,7 @@ struct job {
     enum job_state state;
     uint64_t cluster, seed;
     struct job_sink sink;
-    struct store_budget *budget; /* borrowed: the service's, of all its jobs */
+    struct store_budget budget; /* its part of the service's */
     struct msg_hello shape; /* the first agent's: nnodes, restarts; others must agree */
     uint64_t now_ms;        /* of the event at hand */
 
@@ -135,7 +136,7 @@ struct job {
     struct saving saving;
 };
 
-/* `seed`: secret, of the hash tables. */
+/* `seed`: secret, of the hash tables. `budget`: of all jobs, outlives it. */
 struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
                     struct store_budget *budget, const struct job_sink *sink);
 void job_free(struct job *j); /* NULL allowed */

@@ -70,13 +70,13 @@ static bool adds(enum tcpstore_op op)
 static void charge(struct keyspace *k, size_t size)
 {
     k->extra_bytes += size;
-    k->config.budget->used += size;
+    store_budget_take(k->config.budget, size);
 }
 
 static void give_back(struct keyspace *k, size_t size)
 {
     k->extra_bytes -= size;
-    k->config.budget->used -= size;
+    store_budget_return(k->config.budget, size);
 }
 
 static void forget_reply(struct keyspace *k, struct kept *kept)
@@ -312,7 +312,8 @@ static void execute(struct keyspace *k, struct relay *r, const struct msg_store 
 /* The request is whole, and its number is the next. */
 static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
-    if (k->config.budget->space != SPACE_FINE && adds((enum tcpstore_op)m->op)) {
+    if (store_budget_space(k->config.budget) != SPACE_FINE &&
+        adds((enum tcpstore_op)m->op)) {
         condemn(k, r, m);
         return;
     }

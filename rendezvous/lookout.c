@@ -11,10 +11,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
-void lookout_init(struct lookout *l, uint64_t seed, bool logs_jobs)
+void lookout_init(struct lookout *l, uint64_t seed)
 {
-    *l = (struct lookout){
-        .logs_jobs = logs_jobs, .is_ready = true, .started_ms = clock_wall_ms()};
+    *l = (struct lookout){.is_ready = true, .started_ms = clock_wall_ms()};
     history_init(&l->history, &(struct history_config){.seed = seed});
 }
 
@@ -23,13 +22,9 @@ void lookout_release(struct lookout *l)
     history_release(&l->history);
 }
 
-void lookout_note(void *arg, const struct job_event *e)
+bool lookout_note(struct lookout *l, const struct job_event *e)
 {
-    struct lookout *l = arg;
-
-    if (history_note(&l->history, e, clock_wall_ms()) && l->logs_jobs) {
-        event_log(NULL, e);
-    }
+    return history_note(&l->history, e, clock_wall_ms());
 }
 
 /* ---- HTTP ---- */

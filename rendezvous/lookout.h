@@ -24,18 +24,17 @@ struct lookout {
     struct lookout_config config;
     struct history history;
     struct tally tally;
-    bool logs_jobs;           /* a line for what becomes of each job */
     bool is_ready;            /* /readyz */
     struct http_server *http; /* owned; NULL: none */
     struct server_http http_config;
     uint64_t started_ms; /* wall clock */
 };
 
-void lookout_init(struct lookout *l, uint64_t seed, bool logs_jobs);
+void lookout_init(struct lookout *l, uint64_t seed);
 void lookout_release(struct lookout *l);
 
-/* The service's sink; `arg` is the lookout. */
-void lookout_note(void *arg, const struct job_event *e);
+/* True for what is an event; the rest is for the curves. */
+bool lookout_note(struct lookout *l, const struct job_event *e);
 
 /* As server_listen_http. */
 int lookout_listen(struct lookout *l, const struct lookout_config *config,

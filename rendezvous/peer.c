@@ -40,6 +40,24 @@ bool peer_is_loopback(const struct sockaddr *addr)
              v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET));
 }
 
+uint64_t peer_network(const struct sockaddr *addr)
+{
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)addr;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)addr;
+    uint64_t network = 0;
+    uint32_t host;
+
+    if (addr->sa_family == AF_INET) {
+        return ntohl(v4->sin_addr.s_addr) >> 8;
+    }
+    if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+        memcpy(&host, &v6->sin6_addr.s6_addr[12], sizeof(host));
+        return ntohl(host) >> 8;
+    }
+    memcpy(&network, v6->sin6_addr.s6_addr, sizeof(network));
+    return network;
+}
+
 void peer_name(const struct sockaddr *addr, char *text, size_t size)
 {
     static const char mapped[] = "::ffff:";

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct sockaddr;
 struct sockaddr_storage;
@@ -16,6 +17,9 @@ struct sockaddr_storage;
 int peer_parse(const char *text, struct sockaddr_storage *ret) MUST_CHECK;
 
 bool peer_is_loopback(const struct sockaddr *addr);
+
+/* A number for the network it is in: the /24 of an IPv4 address, the /64 of another. */
+uint64_t peer_network(const struct sockaddr *addr);
 
 /* The numeric address, an IPv4 one as such also on a dual-stack listener; "" if the
  * kernel gave none; "local" for a Unix socket. */

@@ -7,15 +7,18 @@
 #include "rendezvous/server.h"
 
 #include "rendezvous/durable.h"
-#include "rendezvous/event.h"
+#include "rendezvous/gate.h"
 #include "rendezvous/guard.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/lookout.h"
 #include "rendezvous/output.h"
+#include "rendezvous/peer.h"
 #include "rendezvous/reception.h"
 #include "rendezvous/service.h"
 #include "rendezvous/store.h"
 #include "rendezvous/stream.h"
 #include "rendezvous/turn.h"
+#include "rendezvous/turns.h"
 
 #include "common/clock.h"
 #include "common/listener.h"
@@ -29,17 +32,7 @@
 #include <unistd.h>
 
 enum {
-    LEASE_MS = 3000,
-    STORE_MAX_BYTES = 1 << 30,
-    STORE_MAX_WAITERS = 1 << 20,
-    MAX_CONNECTIONS = 20000,
-    GREETING_MS = 5000,    /* from the first byte until we know who it is … */
-    HELLO_MAX = 64 * 1024, /* … and what an agent may send until then */
-    AGENT_CHOKED_AT = 32 * 1024 * 1024,
-    AGENT_MAX_OUT = 512 * 1024 * 1024,
-    AGENT_MAX_LATER = 160 * 1024 * 1024, /* more than a relay leaves unacknowledged */
     STOP_MS = 1000,
-    LOG_EVERY_MS = 1000, /* lines about peers; the others are counted */
     LAST_OPCODE = TCPSTORE_OP_COUNT - 1,
 };
 
@@ -54,28 +47,15 @@ struct server {
     struct guard guard;
     struct listener **listeners; /* owned */
     size_t n_listeners;
+    size_t n_store; /* connections of store clients */
+    struct gate gate;
     uv_timer_t timer; /* the service's next deadline */
     struct turn turn; /* where state is kept */
     struct closer closer;
     bool is_stopping;
     void (*on_stopped)(void *arg);
     void *on_stopped_arg;
-    uint64_t logged_ms;  /* when a line about a peer was written … */
-    unsigned n_unlogged; /* … and how many were not, since */
 };
-
-static void log_peer(struct server *s, const char *peer, const char *what)
-{
-    uint64_t now_ms = clock_ms();
-
-    if (s->logged_ms != 0 && now_ms - s->logged_ms < LOG_EVERY_MS) {
-        s->n_unlogged++;
-        return;
-    }
-    log_warn(what, "peer=%s more=%u", peer, s->n_unlogged);
-    s->logged_ms = now_ms;
-    s->n_unlogged = 0;
-}
 
 /* ---- the service's side ---- */
 
@@ -191,7 +171,9 @@ static void on_service_note(void *arg, const struct job_event *e)
 {
     struct server *s = arg;
 
-    lookout_note(&s->lookout, e);
+    if (lookout_note(&s->lookout, e) && s->config.logs_jobs) {
+        gate_log_event(&s->gate, e, clock_ms());
+    }
 }
 
 static void on_service_refused(void *arg, uint64_t conn, enum refusal why,
@@ -205,30 +187,23 @@ static void on_service_refused(void *arg, uint64_t conn, enum refusal why,
     }
 }
 
+static void log_peer(struct server *s, const char *peer, const char *what)
+{
+    gate_log_peer(&s->gate, peer, what, clock_ms());
+}
+
 /* From now on it has a while to say who it is. */
 static void begin_greeting(struct connection *c)
 {
     if (!c->is_greeting) {
         c->is_greeting = true;
-        connection_set_deadline(c, clock_ms() + GREETING_MS);
+        connection_set_deadline(c, clock_ms() + LIMIT_GREETING_MS);
     }
 }
 
-static void end_greeting(struct connection *c)
+static int on_agent_message(void *arg, struct connection *c, const struct msg *m)
 {
-    if (!c->is_known) {
-        c->is_known = true;
-        connection_set_deadline(c, 0);
-    }
-}
-
-static bool is_open(const struct connection *c)
-{
-    return c->state == CONN_OPEN && c->why == 0;
-}
-
-static int take_message(struct server *s, struct connection *c, const struct msg *m)
-{
+    struct server *s = arg;
     uint64_t begun_ns = uv_hrtime();
     int rv = reception_is_for(c, m)
                  ? reception_message(s->reception, c, m)
@@ -237,135 +212,24 @@ static int take_message(struct server *s, struct connection *c, const struct msg
     if (m->type == MSG_STORE && !m->u.store.more) {
         tally_store(&s->lookout.tally, m->u.store.op, uv_hrtime() - begun_ns);
     }
-    if (rv < 0) {
-        log_debug("a message out of place", "peer=%s type=%s", c->peer,
-                  msg_name(m->type));
-    } else {
-        end_greeting(c);
-    }
     return rv;
 }
 
-/* Whose request it is. */
-static void client_of(const struct msg *m, uint64_t *ret_generation,
-                      uint32_t *ret_client)
+static void on_agent_heard(void *arg, const struct connection *c)
 {
-    bool is_close = m->type == MSG_STORE_CLOSE;
+    struct server *s = arg;
 
-    *ret_generation = is_close ? m->u.store_close.generation : m->u.store.generation;
-    *ret_client = is_close ? m->u.store_close.client : m->u.store.client;
-}
-
-/* Requests put aside, in turns of the clients, of those that have got their replies. A
- * turn may cost megabytes: who came last does not wait for all who came before, nor they
- * for those who come after them, but for half of the turns. */
-static int take_later(struct server *s, struct connection *c)
-{
-    size_t n_owing = 0;
-    uint64_t generation;
-    uint64_t before;
-    uint32_t client;
-    struct msg m;
-    int rv = 0;
-
-    while (rv == 0 && is_open(c) && n_owing < c->later.clients.count &&
-           !connection_is_full(c)) {
-        struct bytes frame;
-        int n;
-
-        if (c->is_newest_next) {
-            fairq_turn_back(&c->later);
-        }
-        frame = fairq_front(&c->later);
-        n = msg_decode(frame.data, frame.size, &m);
-
-        ASSERT(n > 0); /* it was before */
-        client_of(&m, &generation, &client);
-        if (connection_owes_much(c, generation, client)) {
-            fairq_skip(&c->later);
-            n_owing++;
-            c->is_newest_next = false;
-            continue;
-        }
-        before = c->n_queued;
-        rv = take_message(s, c, &m);
-        fairq_pop(&c->later, (size_t)(c->n_queued - before)); /* and its reply */
-        c->is_newest_next = !c->is_newest_next;
-    }
-    return rv;
-}
-
-/* A worker's connection is gone: nobody waits for the replies, those that lie here are
- * left out, and what it asked for before is over with at once: it changes the store, or
- * costs nothing. */
-static int take_end(struct server *s, struct connection *c, const struct msg *end)
-{
-    const struct msg_store_close *gone = &end->u.store_close;
-    struct bytes frame;
-    struct msg m;
-    int rv = 0;
-
-    frame = fairq_front_of(&c->later, gone->generation, gone->client);
-    if (frame.size > 0) {
-        service_forsake(s->service, c->id, gone);
-    }
-    while (rv == 0 && is_open(c) && frame.size > 0) {
-        int n = msg_decode(frame.data, frame.size, &m);
-
-        ASSERT(n > 0); /* it was before */
-        rv = take_message(s, c, &m);
-        fairq_pop_of(&c->later, gone->generation, gone->client);
-        frame = fairq_front_of(&c->later, gone->generation, gone->client);
-    }
-    connection_drop_bulk(c, gone->generation, gone->client);
-    return rv == 0 && is_open(c) ? take_message(s, c, end) : rv;
-}
-
-/* The requests of a worker that is behind with its replies are put aside: all else, a
- * commit above all, must not wait for them, and relies on them as little as on the
- * replies. */
-static int take_request(struct server *s, struct connection *c, const struct msg *m)
-{
-    uint64_t generation;
-    uint32_t client;
-
-    if (m->type == MSG_STORE_CLOSE && m->u.store_close.seq == 0) {
-        return take_end(s, c, m);
-    }
-    client_of(m, &generation, &client);
-    if (!connection_must_wait(c, generation, client)) {
-        return take_message(s, c, m);
-    }
     service_heard(s->service, c->id, service_now(s));
-    return fairq_push(&c->later, m);
 }
 
 static int take_messages(struct server *s, struct connection *c, const uint8_t *data,
                          size_t size)
 {
-    size_t at = 0;
-    struct msg m;
-    int n = 1;
-    int rv = take_later(s, c);
+    const struct turns turns = {s->service, s, on_agent_message, on_agent_heard};
+    int n = turns_take(&turns, c, data, size);
 
-    while (rv == 0 && is_open(c) && !connection_is_choked(c)) {
-        n = msg_decode(data + at, size - at, &m);
-        if (n <= 0) {
-            break;
-        }
-        if (m.type == MSG_STORE || m.type == MSG_STORE_CLOSE) {
-            rv = take_request(s, c, &m);
-        } else {
-            rv = take_message(s, c, &m);
-        }
-        at += (size_t)n;
-    }
-    n = rv < 0 ? rv : n;
-    if (n == 0 && !c->is_known && size - at > HELLO_MAX) {
-        n = ERR_TOO_LARGE;
-    }
     arm_timer(s);
-    return n < 0 ? n : (int)at;
+    return n;
 }
 
 /* ---- the store's side ---- */
@@ -415,7 +279,7 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
         }
     }
     if (c->parser.dialect != TCPSTORE_UNKNOWN) {
-        end_greeting(c);
+        connection_know(c);
     }
     return n < 0 ? n : (int)at;
 }
@@ -434,8 +298,8 @@ static int begin_agent(struct server *s, struct connection *c)
         connection_send(c, MSG_MAGIC, MSG_MAGIC_SIZE);
     }
     c->kind = CONN_AGENT;
-    connection_set_limits(c, AGENT_CHOKED_AT, AGENT_MAX_OUT);
-    connection_set_max_later(c, AGENT_MAX_LATER);
+    connection_set_limits(c, LIMIT_AGENT_CHOKED_AT, LIMIT_AGENT_OUT);
+    connection_set_max_later(c, LIMIT_AGENT_LATER);
     connection_watch_closely(c);
     service_opened(s->service, c->id, c->peer, service_now(s));
     service_identify(s->service, c->id, who);
@@ -474,6 +338,13 @@ static int begin_store(struct server *s, struct connection *c)
     if (!guard_admits_store(&s->guard, c)) {
         return 0;
     }
+    if (s->n_store >= s->pool.config.max_connections -
+                          s->pool.config.max_connections / LIMIT_RESERVE) {
+        log_peer(s, c->peer,
+                 "turned a store client away: the last connections are for agents");
+        return ERR_REFUSED;
+    }
+    s->n_store++;
     c->kind = CONN_STORE;
     tcpstore_parser_init(&c->parser, s->config.legacy_b);
     return 0;
@@ -493,6 +364,17 @@ static int sniff(struct server *s, struct connection *c, const uint8_t *data,
         return ERR_PROTOCOL;
     }
     return size < MSG_MAGIC_SIZE ? 0 : begin_agent(s, c);
+}
+
+/* Who stops in the middle of a request has a while to go on; so do those whom we have
+ * stopped reading, once we read them again. */
+static void watch_request(struct connection *c, bool is_partial)
+{
+    if (c->kind == CONN_STORE && c->is_known) {
+        connection_set_deadline(c, is_partial && !connection_is_choked(c)
+                                       ? clock_ms() + LIMIT_PARTIAL_MS
+                                       : 0);
+    }
 }
 
 static int on_input(void *arg, struct connection *c, const uint8_t *data, size_t size)
@@ -515,6 +397,7 @@ static int on_input(void *arg, struct connection *c, const uint8_t *data, size_t
         break;
     case CONN_STORE:
         n = take_requests(s, c, data, size);
+        watch_request(c, n >= 0 && (size_t)n < size);
         break;
     case CONN_AGENT:
         n = take_messages(s, c, data, size);
@@ -560,8 +443,11 @@ static void on_gone(void *arg, struct connection *c, int why)
                                      : "closed a connection that passed a limit");
     } else if (why == ERR_BUSY) {
         log_peer(s, c->peer, "closed a silent connection: there are too many");
+    } else if (why == ERR_TIMEOUT) {
+        log_peer(s, c->peer, "closed a connection that stopped in the middle");
     }
     if (c->kind == CONN_STORE) {
+        s->n_store--;
         store_drop_client(s->store, store_client(c));
     } else if (c->is_operator) {
         reception_gone(s->reception, c);
@@ -577,6 +463,9 @@ static void on_accept(void *arg, int fd, const struct sockaddr *peer)
 
     if (s->is_stopping) {
         (void)close(fd); /* nothing was said on it */
+    } else if (!gate_admits(&s->gate, peer, clock_ms())) {
+        (void)close(fd);
+        log_peer(s, "any", "turned a connection away: too many of one network at once");
     } else if (connection_accept(&s->pool, fd, peer) < 0) {
         tally_end(&s->lookout.tally, ERR_BUSY);
         log_peer(s, "any", "turned a connection away: there are too many");
@@ -594,6 +483,7 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
         .ephemeral = !durable,
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
+        .job_max_bytes = s->config.job_max_bytes,
         .seed = seeds[1],
         .tally = &s->lookout.tally,
         .sink = {.arg = s,
@@ -606,7 +496,7 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     };
     int rv = 0;
 
-    lookout_init(&s->lookout, seeds[1], s->config.logs_jobs);
+    lookout_init(&s->lookout, seeds[1]);
     s->service = service_new(&config);
     if (durable) {
         rv = turn_restore(durable, s->service, service_now(s), msg);
@@ -621,7 +511,7 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg)
 {
-    uint64_t seeds[4];
+    uint64_t seeds[5];
     struct server *s;
     int rv;
 
@@ -631,9 +521,12 @@ int server_new(const struct server_config *config, struct server **ret,
     s = mem_zalloc(sizeof(*s));
     s->config = *config;
     s->guard.tls = config->tls;
-    s->config.lease_ms = config->lease_ms ? config->lease_ms : LEASE_MS;
+    s->config.lease_ms = config->lease_ms ? config->lease_ms : LIMIT_LEASE_MS;
     s->config.store_max_bytes =
-        config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
+        config->store_max_bytes ? config->store_max_bytes : LIMIT_STORE_BYTES;
+    s->config.accept_per_s =
+        config->accept_per_s ? config->accept_per_s : (uint32_t)LIMIT_ACCEPT_PER_S;
+    gate_init(&s->gate, seeds[4], s->config.accept_per_s);
     rv = start_service(s, seeds, msg);
     if (rv < 0) {
         mem_free(s);
@@ -645,8 +538,8 @@ int server_new(const struct server_config *config, struct server **ret,
                   .loop = config->loop,
                   .closer = &s->closer,
                   .max_connections = config->max_connections ? config->max_connections
-                                                             : MAX_CONNECTIONS,
-                  .max_buffered = MAX(s->config.store_max_bytes, (size_t)AGENT_MAX_OUT),
+                                                             : LIMIT_CONNECTIONS,
+                  .max_buffered = limits_max_buffered(s->config.store_max_bytes),
                   .seed = seeds[3],
                   .on_opened = on_opened,
                   .on_tls = on_tls,
@@ -669,7 +562,7 @@ int server_new(const struct server_config *config, struct server **ret,
     s->budget.max = s->config.store_max_bytes;
     s->store = store_new(&(struct store_config){
         .budget = &s->budget,
-        .max_waiters = STORE_MAX_WAITERS,
+        .max_waiters = LIMIT_WAITERS,
         .seed = seeds[2],
         .reply = on_store_reply,
     });
@@ -732,6 +625,22 @@ int server_listen_http(struct server *s, const struct server_http *http, int *re
         closer_opened(&s->closer);
     }
     return rv;
+}
+
+void server_set_limits(struct server *s, const struct server_limits *limits)
+{
+    s->pool.config.max_connections = limits->max_connections;
+    s->pool.config.max_buffered = limits_max_buffered(limits->store_max_bytes);
+    s->gate.accept_per_s = limits->accept_per_s;
+    s->budget.max = limits->store_max_bytes;
+    service_set_store(s->service, limits->store_max_bytes, limits->job_max_bytes);
+}
+
+void server_count(const struct server *s, struct server_counts *ret)
+{
+    *ret = (struct server_counts){.jobs = service_active_jobs(s->service),
+                                  .nodes = service_sessions(s->service),
+                                  .connections = s->pool.connections.count};
 }
 
 bool server_is_busy(const struct server *s)

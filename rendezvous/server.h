@@ -28,7 +28,9 @@ struct server_config {
     bool logs_jobs;         /* a line for what becomes of each job */
     bool legacy_b;          /* read legacy TCPStore clients as PyTorch 2.1 */
     size_t store_max_bytes; /* of all jobs, and of all others; 0: 1 GiB */
+    size_t job_max_bytes;   /* of one job; 0: all of it */
     size_t max_connections; /* 0: 20000 */
+    uint32_t accept_per_s;  /* of one network, but this machine's; 0: 500 */
     /* Where state is kept (borrowed: outlives the server); NULL: nowhere. */
     const struct durable *durable;
     /* Not NULL: takes TCPStore clients over, wherever they come from: the descriptor, and
@@ -63,6 +65,16 @@ struct server_http {
 };
 int server_listen_http(struct server *s, const struct server_http *http, int *ret_port,
                        struct errmsg *msg) MUST_CHECK;
+
+struct server_limits;
+/* While it serves. A job's share is for those that begin from now on. */
+void server_set_limits(struct server *s, const struct server_limits *limits);
+
+/* For people. */
+struct server_counts {
+    size_t jobs, nodes, connections;
+};
+void server_count(const struct server *s, struct server_counts *ret);
 
 /* True while a job here is neither done nor failed, or an agent is still connected. */
 bool server_is_busy(const struct server *s);

@@ -22,6 +22,7 @@ struct service *service_new(const struct service_config *config)
 
     s->config = *config;
     s->budget.max = config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
+    s->budget.max_part = config->job_max_bytes;
     s->jobs_due_ms = UINT64_MAX;
     table_init(&s->conns);
     table_init(&s->numbers);
@@ -683,4 +684,10 @@ size_t service_sessions(const struct service *s)
 size_t service_away(const struct service *s)
 {
     return s->n_away;
+}
+
+void service_set_store(struct service *s, size_t store_max_bytes, size_t job_max_bytes)
+{
+    s->budget.max = store_max_bytes;
+    s->budget.max_part = job_max_bytes;
 }

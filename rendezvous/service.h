@@ -42,6 +42,7 @@ struct service_config {
     bool ephemeral;
     uint32_t lease_ms;
     size_t store_max_bytes; /* of all jobs' key spaces together; 0: 1 GiB */
+    size_t job_max_bytes;   /* of one job's; 0: all of it */
     uint64_t seed;          /* secret: of session numbers and hash tables */
     struct tally *tally;    /* borrowed: outlives us; NULL: nobody counts */
     struct service_sink sink;
@@ -103,5 +104,8 @@ size_t service_store_used(const struct service *s);
 size_t service_sessions(const struct service *s);
 /* Nodes that are known from before the start, and not back yet. */
 size_t service_away(const struct service *s);
+
+/* As in the configuration, neither 0; the second for jobs that begin from now on. */
+void service_set_store(struct service *s, size_t store_max_bytes, size_t job_max_bytes);
 
 #endif

@@ -33,13 +33,13 @@ struct store *store_new(const struct store_config *config)
 static void charge(struct store *s, size_t size)
 {
     s->bytes += size;
-    s->config.budget->used += size;
+    store_budget_take(s->config.budget, size);
 }
 
 static void give_back(struct store *s, size_t size)
 {
     s->bytes -= size;
-    s->config.budget->used -= size;
+    store_budget_return(s->config.budget, size);
 }
 
 static void slot_free(struct store *s, struct slot *slot)
@@ -171,14 +171,14 @@ int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
 {
     struct slot *slot = store_find(s, key);
     size_t old = slot && slot->value ? store_value_cost(slot->capacity) : 0;
-    size_t fixed =
-        s->config.budget->used - old + (slot ? 0 : store_slot_cost(key.size));
+    size_t fixed = slot ? 0 : store_slot_cost(key.size);
     size_t capacity = choose_capacity(slot, size, grows);
+    const struct store_budget *budget = s->config.budget;
 
-    if (fixed + store_value_cost(capacity) > s->config.budget->max) {
+    if (!store_budget_fits(budget, old, fixed + store_value_cost(capacity))) {
         capacity = MAX(size, (size_t)MIN_CAPACITY);
     }
-    if (fixed + store_value_cost(capacity) > s->config.budget->max) {
+    if (!store_budget_fits(budget, old, fixed + store_value_cost(capacity))) {
         return ERR_TOO_LARGE;
     }
     slot = slot ? slot : store_slot_new(s, key);

@@ -10,6 +10,7 @@
 
 #include "rendezvous/durable.h"
 
+#include "common/check.h"
 #include "common/tcpstore.h"
 
 #include <stdbool.h>
@@ -25,16 +26,62 @@ enum {
         256 * 1024 * 1024, /* MULTI_GET may name one large value many times */
 };
 
-/* What stores may hold together: keys, values, queues and waiters. */
+/* What stores may hold together: keys, values, queues and waiters. One may be a part of
+ * another, whose other parts it cannot starve. */
 struct store_budget {
     size_t max;
     size_t used;
-    enum durable_space space; /* where what they hold is kept */
+    enum durable_space space; /* where what they hold is kept; of the parent, if any */
+    size_t max_part;          /* of those that are parts of it; 0: all */
+    struct store_budget *parent; /* borrowed: outlives it; NULL: none */
 };
+
+static inline void store_budget_init_part(struct store_budget *b,
+                                          struct store_budget *parent)
+{
+    *b = (struct store_budget){.max = parent->max, .parent = parent};
+    b->max = parent->max_part ? MIN(parent->max_part, b->max) : b->max;
+}
+
+static inline enum durable_space store_budget_space(const struct store_budget *b)
+{
+    while (b->parent) {
+        b = b->parent;
+    }
+    return b->space;
+}
+
+/* So many more, when `less` were given back before. */
+static inline bool store_budget_fits(const struct store_budget *b, size_t less,
+                                     size_t more)
+{
+    for (; b; b = b->parent) {
+        size_t used = b->used - less;
+
+        if (used > b->max || more > b->max - used) {
+            return false;
+        }
+    }
+    return true;
+}
 
 static inline bool store_budget_allows(const struct store_budget *b, size_t more)
 {
-    return b->used <= b->max && more <= b->max - b->used;
+    return store_budget_fits(b, 0, more);
+}
+
+static inline void store_budget_take(struct store_budget *b, size_t size)
+{
+    for (; b; b = b->parent) {
+        b->used += size;
+    }
+}
+
+static inline void store_budget_return(struct store_budget *b, size_t size)
+{
+    for (; b; b = b->parent) {
+        b->used -= size;
+    }
 }
 
 /* What a request has changed, for who keeps it; valid during the call. */

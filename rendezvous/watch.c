@@ -1,4 +1,4 @@
-/* The options of an agent's socket. */
+/* The options of sockets. */
 
 #include "rendezvous/connection.h"
 
@@ -8,12 +8,28 @@
 #include <sys/socket.h>
 
 enum {
+    IDLE_S = 60,                /* anybody's */
+    USER_TIMEOUT = 120000,      /* it has not taken what we sent */
     CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
     CLOSE_WATCH_PROBES = 3,     /* one second apart */
     CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
     MAX_UNSENT = 128 * 1024,    /* bytes … */
     MAX_UNREAD = 512 * 1024,    /* … in the kernel, where nothing overtakes */
 };
+
+int connection_watch(struct connection *c)
+{
+    int timeout = USER_TIMEOUT;
+    uv_os_fd_t fd;
+    int rv = uv_tcp_keepalive(&c->tcp, 1, IDLE_S);
+
+    rv = rv == 0 ? uv_fileno((uv_handle_t *)&c->tcp, &fd) : rv;
+    if (rv == 0 &&
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof(timeout)) < 0) {
+        rv = -errno;
+    }
+    return rv;
+}
 
 void connection_watch_closely(struct connection *c)
 {

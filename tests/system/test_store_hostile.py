@@ -6,6 +6,7 @@ import socket
 import struct
 
 import pytest
+from agent_client import MAGIC, agent_hello
 from store_client import (
     ADD,
     APPEND,
@@ -85,25 +86,10 @@ def test_when_there_are_too_many_the_oldest_silent_one_makes_room(start_server):
         c.close()
 
 
-def agent_frame(kind, payload):
-    return struct.pack("<IB", 1 + len(payload), kind) + payload
-
-
-def agent_hello(version):
-    def text(t):
-        return struct.pack("<I", len(t)) + t.encode()
-
-    return agent_frame(
-        1,
-        struct.pack("<H", version) + text("job") + struct.pack("<5QiIIQ", 7, 0, 0, 0, 0, -1, 0, 0, 0)
-        + text("") + text("host") + struct.pack("<4IiI", 1, 1, 1, 0, -1, 1000),
-    )
-
-
 def test_a_refused_agent_that_does_not_close_is_closed(server, wait_for):
     fds = server.n_fds()
     with server.client(validate=False) as c:
-        c.send(b"ctrunA1\n" + agent_hello(version=9))
+        c.send(MAGIC + agent_hello(version=9))
         heard = bytearray()
         while more := c.sock.recv(4096):
             heard += more

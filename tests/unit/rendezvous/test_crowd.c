@@ -48,16 +48,22 @@ static void on_close(void *arg, uint64_t conn)
     (void)conn;
 }
 
-static struct crowd *crowd_with_store(size_t store_max_bytes)
+static struct crowd *crowd_with_stores(size_t store_max_bytes, size_t job_max_bytes)
 {
     struct crowd *crowd = mem_zalloc(sizeof(*crowd));
 
     crowd->service =
         service_new(&(struct service_config){.lease_ms = 3000,
                                              .store_max_bytes = store_max_bytes,
+                                             .job_max_bytes = job_max_bytes,
                                              .seed = 9,
                                              .sink = {crowd, on_send, on_close, NULL}});
     return crowd;
+}
+
+static struct crowd *crowd_with_store(size_t store_max_bytes)
+{
+    return crowd_with_stores(store_max_bytes, 0);
 }
 
 static struct crowd *crowd_new(void)
@@ -310,21 +316,52 @@ static void jobs_are_bounded_and_one_too_many_is_refused_with_94(void **state)
     crowd_free(crowd);
 }
 
-/* A key of 50,000 bytes' value into the job's store. */
-static void store_much(const struct crowd *crowd, uint64_t conn, uint64_t generation)
+/* A key of 50,000 bytes' value into the job's store, by one of its workers. */
+static void store_much_by(const struct crowd *crowd, uint64_t conn, uint64_t generation,
+                          uint32_t client)
 {
     char value[50000] = "";
+    char key[16];
     struct msg m = {.type = MSG_STORE};
     struct buf body;
 
-    body_make(&body, "sb", "/k", value, sizeof(value));
+    (void)snprintf(key, sizeof(key), "/k%u", client);
+    body_make(&body, "sb", key, value, sizeof(value));
     m.u.store = (struct msg_store){.generation = generation,
-                                   .client = 1,
+                                   .client = client,
                                    .seq = 1,
                                    .op = TCPSTORE_SET,
                                    .body = {buf_bytes(&body), buf_len(&body)}};
     say(crowd, conn, &m);
     buf_release(&body);
+}
+
+static void store_much(const struct crowd *crowd, uint64_t conn, uint64_t generation)
+{
+    store_much_by(crowd, conn, generation, 1);
+}
+
+static void a_job_takes_its_share_and_no_more(void **state)
+{
+    struct crowd *crowd = crowd_with_stores(1000000, 120000);
+
+    (void)state;
+    begin_job(crowd, 1);
+    begin_job(crowd, 2);
+    for (uint32_t client = 1; client <= 3; client++) {
+        store_much_by(crowd, 1, 1, client);
+    }
+    assert_int_equal(crowd->n_stored, 2);
+    assert_int_equal(crowd->n_denied, 1);
+    store_much(crowd, 2, 1);
+    assert_int_equal(crowd->n_stored, 3);
+    service_set_store(crowd->service, 1000000, 60000);
+    begin_job(crowd, 3);
+    store_much_by(crowd, 3, 1, 1);
+    store_much_by(crowd, 3, 1, 2);
+    assert_int_equal(crowd->n_stored, 4);
+    assert_int_equal(crowd->n_denied, 2);
+    crowd_free(crowd);
 }
 
 static void all_jobs_share_one_store_budget(void **state)
@@ -384,6 +421,7 @@ int main(void)
         cmocka_unit_test(finished_jobs_are_bounded_and_the_oldest_is_forgotten),
         cmocka_unit_test(jobs_are_bounded_and_one_too_many_is_refused_with_94),
         cmocka_unit_test(all_jobs_share_one_store_budget),
+        cmocka_unit_test(a_job_takes_its_share_and_no_more),
         cmocka_unit_test(without_sessions_there_is_nothing_to_wait_for),
         cmocka_unit_test(messages_of_a_connection_that_is_gone_are_ignored),
     };

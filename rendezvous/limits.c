@@ -1,0 +1,26 @@
+#include "rendezvous/limits.h"
+
+#include "rendezvous/registry.h"
+#include "rendezvous/store.h"
+
+#include "common/check.h"
+
+enum {
+    PER_CONNECTION = 8 * 1024, /* with its session; test_limits measures it */
+    PER_JOB = 128 * 1024,
+    PROGRAM = 64 * 1024 * 1024,
+};
+
+size_t limits_max_buffered(size_t store_max_bytes)
+{
+    return MAX(store_max_bytes, (size_t)LIMIT_AGENT_OUT);
+}
+
+/* One reply more than the buffers' bound may be made before it is seen that it passes
+ * it. */
+uint64_t limits_max_memory(const struct server_limits *l)
+{
+    return 2 * (uint64_t)l->store_max_bytes + limits_max_buffered(l->store_max_bytes) +
+           STORE_MAX_REPLY + (uint64_t)l->max_connections * PER_CONNECTION +
+           (uint64_t)REGISTRY_MAX * PER_JOB + PROGRAM;
+}
