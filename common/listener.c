@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -50,7 +51,7 @@ static int bind_error(const char *addr, int port, int err, struct errmsg *msg)
         err == -EADDRNOTAVAIL ? ": no network interface has this address" : "");
 }
 
-static int bind_and_listen(int fd, const struct sockaddr *addr, socklen_t size)
+static int bind_to(int fd, const struct sockaddr *addr, socklen_t size)
 {
     int one = 1;
     int zero = 0;
@@ -62,14 +63,11 @@ static int bind_and_listen(int fd, const struct sockaddr *addr, socklen_t size)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero)) < 0) {
         return -errno;
     }
-    if (bind(fd, addr, size) < 0 || listen(fd, SOMAXCONN) < 0) {
-        return -errno;
-    }
-    return 0;
+    return bind(fd, addr, size) < 0 ? -errno : 0;
 }
 
-/* Returns the listening socket, or -errno. */
-static int open_socket(const struct addrinfo *info)
+/* Returns the socket, or -errno. */
+static int open_socket(const struct addrinfo *info, bool listens)
 {
     int rv;
     int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -77,7 +75,10 @@ static int open_socket(const struct addrinfo *info)
     if (fd < 0) {
         return -errno;
     }
-    rv = bind_and_listen(fd, info->ai_addr, info->ai_addrlen);
+    rv = bind_to(fd, info->ai_addr, info->ai_addrlen);
+    if (rv == 0 && listens && listen(fd, SOMAXCONN) < 0) {
+        rv = -errno;
+    }
     if (rv < 0) {
         (void)close(fd); /* it never served */
         return rv;
@@ -99,8 +100,9 @@ static struct addrinfo *parse_address(const char *addr, int port)
                : NULL;
 }
 
-/* Returns the listening socket, or an error with its text. */
-static int listen_on(const char *addr, int port, struct errmsg *msg)
+/* Returns the socket, or an error with its text. "::" is 0.0.0.0 where there is no IPv6.
+ */
+static int bind_on(const char *addr, int port, bool listens, struct errmsg *msg)
 {
     struct addrinfo *info = parse_address(addr, port);
     int fd;
@@ -110,8 +112,11 @@ static int listen_on(const char *addr, int port, struct errmsg *msg)
             msg, ERR_INVALID,
             "'%s' is no numeric address: give one such as 127.0.0.1 or ::", addr);
     }
-    fd = open_socket(info);
+    fd = open_socket(info, listens);
     freeaddrinfo(info);
+    if ((fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) && strcmp(addr, "::") == 0) {
+        return bind_on("0.0.0.0", port, listens, msg);
+    }
     return fd < 0 ? bind_error(addr, port, fd, msg) : fd;
 }
 
@@ -250,17 +255,24 @@ int listener_adopt(const struct listener_config *config, int fd, struct listener
 int listener_open(const struct listener_config *config, const char *addr, int port,
                   struct listener **ret, struct errmsg *msg)
 {
-    int fd = listen_on(addr, port, msg);
+    int fd = bind_on(addr, port, true, msg);
     int rv;
 
-    if ((fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) && strcmp(addr, "::") == 0) {
-        fd = listen_on("0.0.0.0", port, msg);
-    }
     if (fd < 0) {
         return fd;
     }
     rv = listener_adopt(config, fd, ret);
     return rv < 0 ? bind_error(addr, port, rv, msg) : 0;
+}
+
+int listener_try(const char *addr, int port, struct errmsg *msg)
+{
+    int fd = bind_on(addr, port, false, msg);
+
+    if (fd >= 0) {
+        (void)close(fd); /* it never served */
+    }
+    return MIN(fd, 0);
 }
 
 int listener_port(const struct listener *l)

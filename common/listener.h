@@ -35,6 +35,9 @@ int listener_adopt(const struct listener_config *config, int fd,
  * `size`. It looks at every process of the machine, so not where many may ask. */
 void listener_name_holder(const char *addr, int port, char *ret, size_t size);
 
+/* Whether it could listen there: binds, and lets go. */
+int listener_try(const char *addr, int port, struct errmsg *msg) MUST_CHECK;
+
 int listener_port(const struct listener *l);
 
 /* Asynchronous: frees the listener, then calls back. */

@@ -45,6 +45,12 @@ int notify_send(const char *text)
     return rv;
 }
 
+bool notify_is_heard(void)
+{
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment */
+    return getenv("NOTIFY_SOCKET") != NULL;
+}
+
 /* The time tells systemd (from 253 on, Type=notify-reload) that this is the answer to
  * its SIGHUP. */
 int notify_reloading(void)

@@ -6,10 +6,14 @@
 
 #include "common/check.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Sends e.g. "READY=1". Returns 0 or -errno. */
 int notify_send(const char *text) MUST_CHECK;
+
+/* Whether there is anybody to send to. */
+bool notify_is_heard(void);
 
 /* The configuration is being read again, until READY=1 is sent. */
 int notify_reloading(void) MUST_CHECK;

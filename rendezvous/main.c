@@ -1,10 +1,14 @@
 /* ctrun-rendezvous. Happy path: 1. options; 2. a server on a loop, listening; 3. READY
- * to whoever supervises; 4. SIGTERM or SIGINT: the server is stopped, the loop runs
- * empty, exit 0. The user's mistakes: one line, exit 2. */
+ * to whoever supervises; 4. SIGHUP: the configuration is read again; 5. SIGTERM or
+ * SIGINT: the server is stopped, the loop runs empty, exit 0. The user's mistakes: one
+ * line, exit 2. */
 
+#include "rendezvous/check_config.h"
 #include "rendezvous/holder.h"
 #include "rendezvous/keyring.h"
+#include "rendezvous/manager.h"
 #include "rendezvous/options.h"
+#include "rendezvous/reload.h"
 #include "rendezvous/server.h"
 #include "rendezvous/state.h"
 
@@ -12,7 +16,6 @@
 #include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/notify.h"
 #include "common/str.h"
 #include "common/version.h"
 
@@ -35,8 +38,10 @@ struct daemon {
     char host_name[256];  /* of this machine, and … */
     char short_name[256]; /* … without its domain */
     const char *names[RENDEZVOUS_MAX_NAMES + 2];
-    uv_signal_t term, interrupt;
-    uv_timer_t watchdog;
+    struct manager *manager;
+    uv_signal_t term, interrupt, hangup;
+    int argc;
+    char **argv;
 };
 
 static int print_help(void)
@@ -67,16 +72,6 @@ static void raise_descriptor_limit(void)
     }
 }
 
-static void notify(const char *text)
-{
-    int rv = notify_send(text);
-
-    if (rv < 0) {
-        log_warn("cannot notify the service manager", "text=%s cause=\"%s\"", text,
-                 err_text(rv));
-    }
-}
-
 static void on_stopped(void *arg)
 {
     struct daemon *d = arg;
@@ -92,35 +87,62 @@ static void on_signal(uv_signal_t *handle, int number)
     struct daemon *d = handle->data;
 
     log_info("stopping", "signal=%d", number);
-    notify("STOPPING=1");
+    manager_stop(d->manager);
     uv_close((uv_handle_t *)&d->term, NULL);
     uv_close((uv_handle_t *)&d->interrupt, NULL);
-    uv_close((uv_handle_t *)&d->watchdog, NULL);
+    uv_close((uv_handle_t *)&d->hangup, NULL);
     server_stop(d->server, on_stopped, d);
 }
 
-static void on_watchdog(uv_timer_t *timer)
+static void take_changes(struct daemon *d, const struct rendezvous_options *read)
 {
-    (void)timer;
-    notify("WATCHDOG=1");
+    struct server_limits limits;
+    struct reload reload;
+
+    reload_take(&d->options, read, &reload);
+    limits = rendezvous_options_limits(&d->options);
+    log_set_level(d->options.log_level);
+    server_set_limits(d->server, &limits);
+    log_info("the configuration was read again", "changed=%s",
+             reload.changed[0] != '\0' ? reload.changed : "none");
+    if (reload.fixed[0] != '\0') {
+        log_warn("these keys have changed, too, but hold from the next start on",
+                 "keys=%s", reload.fixed);
+    }
+}
+
+static void on_hangup(uv_signal_t *handle, int number)
+{
+    struct daemon *d = handle->data;
+    struct rendezvous_options read;
+    struct errmsg msg = {""};
+
+    (void)number;
+    manager_reloading(d->manager);
+    if (rendezvous_options_parse(d->argc, d->argv, &read, &msg) < 0) {
+        log_error("the configuration stays as it was, for the new one has a mistake",
+                  "cause=\"%s\"", msg.text);
+    } else {
+        take_changes(d, &read);
+    }
+    manager_ready(d->manager);
+}
+
+static int watch(struct daemon *d, uv_signal_t *handle, uv_signal_cb on, int number)
+{
+    int rv = uv_signal_init(&d->loop, handle);
+
+    handle->data = d;
+    return rv == 0 ? uv_signal_start(handle, on, number) : rv;
 }
 
 static int start_signals(struct daemon *d)
 {
-    uint64_t every_ms = notify_watchdog_ms();
-    int rv;
+    int rv = watch(d, &d->term, on_signal, SIGTERM);
 
-    d->term.data = d;
-    d->interrupt.data = d;
-    rv = uv_signal_init(&d->loop, &d->term);
-    rv = rv == 0 ? uv_signal_start(&d->term, on_signal, SIGTERM) : rv;
-    rv = rv == 0 ? uv_signal_init(&d->loop, &d->interrupt) : rv;
-    rv = rv == 0 ? uv_signal_start(&d->interrupt, on_signal, SIGINT) : rv;
-    rv = rv == 0 ? uv_timer_init(&d->loop, &d->watchdog) : rv;
-    if (rv == 0 && every_ms > 0) {
-        rv = uv_timer_start(&d->watchdog, on_watchdog, every_ms, every_ms);
-    }
-    return rv;
+    rv = rv == 0 ? watch(d, &d->interrupt, on_signal, SIGINT) : rv;
+    rv = rv == 0 ? watch(d, &d->hangup, on_hangup, SIGHUP) : rv;
+    return rv == 0 ? manager_new(&d->loop, d->server, &d->manager) : rv;
 }
 
 static int open_state(struct daemon *d, struct errmsg *msg)
@@ -157,6 +179,7 @@ static void say_state(const struct daemon *d)
 
 static int start_server(struct daemon *d, struct errmsg *msg)
 {
+    struct server_limits limits = rendezvous_options_limits(&d->options);
     struct server_config config = {
         .loop = &d->loop,
         .lease_ms = d->options.lease_ms,
@@ -164,8 +187,10 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         .tls = d->keyring.tls,
         .logs_jobs = true,
         .legacy_b = d->options.legacy_b,
-        .store_max_bytes = (size_t)d->options.store_max_mib << 20,
-        .max_connections = d->options.max_connections,
+        .store_max_bytes = limits.store_max_bytes,
+        .job_max_bytes = limits.job_max_bytes,
+        .max_connections = limits.max_connections,
+        .accept_per_s = limits.accept_per_s,
         .durable = d->state ? state_durable(d->state) : NULL,
     };
     int rv;
@@ -268,7 +293,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
         log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
     }
     say_state(d);
-    notify("READY=1");
+    manager_ready(d->manager);
     rv = uv_run(&d->loop, UV_RUN_DEFAULT);
     ASSERT(rv == 0);
     rv = uv_loop_close(&d->loop);
@@ -285,6 +310,8 @@ int main(int argc, char **argv)
     int rv;
 
     daemon.exit_code = EXIT_MISTAKE;
+    daemon.argc = argc;
+    daemon.argv = argv;
     log_setup("ctrun-rendezvous", "", LOG_LEVEL_INFO);
     rv = rendezvous_options_parse(argc, argv, options, &msg);
     if (rv == 0 && options->help) {
@@ -295,10 +322,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (rv == 0 && options->check_config) {
-        (void)printf("ctrun-rendezvous: the options are fine\n");
-        return 0;
-    }
-    if (rv == 0) {
+        rv = check_config(options, &msg);
+    } else if (rv == 0) {
         log_setup("ctrun-rendezvous", "", options->log_level);
         (void)signal(SIGPIPE,
                      SIG_IGN); /* cannot fail: writes to gone peers return errors */
@@ -306,7 +331,8 @@ int main(int argc, char **argv)
         rv = serve(&daemon, &msg);
     }
     if (rv < 0) {
-        (void)fprintf(stderr, "ctrun-rendezvous: %s\n", msg.text);
+        (void)fprintf(stderr, "%sctrun-rendezvous: %s\n", log_prefix(LOG_LEVEL_ERROR),
+                      msg.text);
         return daemon.exit_code;
     }
     return EXIT_SUCCESS;

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/options.h"
 #include "common/str.h"
+#include "common/table.h"
 #include "common/yaml.h"
 
 #include <stdlib.h>
@@ -259,6 +260,22 @@ static const struct option_spec specs[] = {
      FIELD(store_max_mib),
      .min = 1,
      .max = 1048576},
+    {.name = "job-max-mib",
+     .value = "N",
+     .help = "The part of it that one job may take, in MiB. Default: half of it.",
+     .set = option_set_u32,
+     FIELD(job_max_mib),
+     .min = 1,
+     .max = 1048576},
+    {.name = "accept-rate",
+     .value = "N",
+     .help = "How many connections a second may come from one network (/24, of IPv6 "
+             "/64), and eight times as many at once; from this machine any number. "
+             "Default: 500.",
+     .set = option_set_u32,
+     FIELD(accept_rate),
+     .min = 1,
+     .max = 1000000},
     {.name = "legacy-store",
      .value = "a|b",
      .help =
@@ -285,7 +302,8 @@ static const struct option_spec specs[] = {
      .set = option_set_true,
      FIELD(http_open)},
     {.name = "check-config",
-     .help = "Say whether the options are fine, and end.",
+     .help = "Check all that a start would, addresses and folders too, print what was "
+             "understood, and end.",
      .set = option_set_true,
      FIELD(check_config)},
     {.name = "help",
@@ -300,6 +318,23 @@ static const struct option_spec specs[] = {
 };
 
 static const struct options table = {"ctrun-rendezvous", specs, ARRAY_LEN(specs)};
+
+_Static_assert(ARRAY_LEN(specs) <= RENDEZVOUS_MAX_OPTIONS, "one hash for each");
+
+const struct options *rendezvous_options_table(void)
+{
+    return &table;
+}
+
+struct server_limits rendezvous_options_limits(const struct rendezvous_options *o)
+{
+    return (struct server_limits){
+        .store_max_bytes = (size_t)o->store_max_mib << 20,
+        .job_max_bytes = (size_t)o->job_max_mib << 20,
+        .max_connections = o->max_connections,
+        .accept_per_s = o->accept_rate,
+    };
+}
 
 char *rendezvous_options_help(void)
 {
@@ -383,6 +418,20 @@ static int apply_scalar(struct rendezvous_options *o, const struct option_spec *
     return rv < 0 ? yaml_blame(n, rv, msg, "%s: %s", spec->name, inner.text) : 0;
 }
 
+/* Of all that stands under the key; never 0. */
+static uint64_t hash_of(const struct yaml_node *n)
+{
+    uint64_t hash =
+        table_hash(n->text ? n->text : "", n->text ? strlen(n->text) : 0, 1);
+
+    for (const struct yaml_node *child = n->first; child; child = child->next) {
+        uint64_t both[] = {hash, hash_of(child)};
+
+        hash = table_hash(both, sizeof(both), 1);
+    }
+    return hash | 1;
+}
+
 static int apply_key(struct rendezvous_options *o, const struct yaml_node *n,
                      struct errmsg *msg)
 {
@@ -398,6 +447,7 @@ static int apply_key(struct rendezvous_options *o, const struct yaml_node *n,
         return yaml_blame_key(n, ERR_INVALID, msg, "%s is not there yet; %s",
                               spec->name, spec->remedy);
     }
+    o->given[spec - specs] = hash_of(n);
     if (n->kind != YAML_SEQ || (spec->set != on_listen && spec->set != on_http_name)) {
         return apply_scalar(o, spec, n, msg);
     }
@@ -479,6 +529,9 @@ static int check(struct rendezvous_options *o, struct errmsg *msg)
         o->listen[o->n_listen++] =
             (struct rendezvous_address){.host = "127.0.0.1", .port = DEFAULT_PORT};
     }
+    if (o->job_max_mib == 0) {
+        o->job_max_mib = MAX(o->store_max_mib / 2, 1);
+    }
     for (size_t i = 0; i < o->n_listen && !o->insecure && !has_keys; i++) {
         if (!is_loopback(o->listen[i].host)) {
             return errmsg_set(
@@ -504,10 +557,16 @@ static int check(struct rendezvous_options *o, struct errmsg *msg)
 int rendezvous_options_parse(int argc, char *const *argv,
                              struct rendezvous_options *ret, struct errmsg *msg)
 {
-    struct rendezvous_options defaults = {.log_level = LOG_LEVEL_INFO,
-                                          .state_reserve_mib = 64,
-                                          .history_days = 90,
-                                          .history_max_mib = 64};
+    struct rendezvous_options defaults = {
+        .log_level = LOG_LEVEL_INFO,
+        .lease_ms = LIMIT_LEASE_MS,
+        .max_connections = LIMIT_CONNECTIONS,
+        .store_max_mib = LIMIT_STORE_BYTES >> 20,
+        .accept_rate = LIMIT_ACCEPT_PER_S,
+        .state_reserve_mib = 64,
+        .history_days = 90,
+        .history_max_mib = 64,
+    };
     struct rendezvous_options o;
     char path[RENDEZVOUS_PATH_MAX];
     int rv;

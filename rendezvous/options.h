@@ -4,17 +4,22 @@
 /* The service's command line and its configuration file: one table for both. Every key
  * of the file is also a flag; the command line goes before the file. */
 
+#include "rendezvous/limits.h"
+
 #include "common/err.h"
 #include "common/log.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+struct options;
+
 enum {
     RENDEZVOUS_MAX_LISTEN = 16,
     RENDEZVOUS_MAX_NAMES = 8,
     RENDEZVOUS_NAME_MAX = 256,
     RENDEZVOUS_PATH_MAX = 4096,
+    RENDEZVOUS_MAX_OPTIONS = 64,
 };
 
 struct rendezvous_address {
@@ -40,6 +45,8 @@ struct rendezvous_options {
     uint32_t lease_ms;
     uint32_t max_connections;
     uint32_t store_max_mib;
+    uint32_t job_max_mib;
+    uint32_t accept_rate;
     char state_dir[RENDEZVOUS_PATH_MAX]; /* "": none */
     uint32_t state_reserve_mib;
     uint32_t history_days;
@@ -47,6 +54,9 @@ struct rendezvous_options {
     enum log_level log_level;
     bool help;
     bool version;
+
+    /* For each option of the table a hash of what the file has of it, 0: nothing. */
+    uint64_t given[RENDEZVOUS_MAX_OPTIONS];
 
     /* private */
     bool is_command_line; /* being read now */
@@ -58,6 +68,11 @@ struct rendezvous_options {
 int rendezvous_options_parse(int argc, char *const *argv,
                              struct rendezvous_options *ret,
                              struct errmsg *msg) MUST_CHECK;
+
+const struct options *rendezvous_options_table(void);
+
+/* The bounds that they set. */
+struct server_limits rendezvous_options_limits(const struct rendezvous_options *o);
 
 /* What --help prints, mem_alloc'ed. */
 char *rendezvous_options_help(void);

@@ -321,24 +321,3 @@ def test_mistakes_in_the_file_are_named_by_their_place(bin_dir, tmp_path, text, 
     result = run(bin_dir, "--config", str(path))
     assert result.returncode == 2
     assert f"{path}{error}" in result.stderr
-
-
-def test_check_config_says_whether_it_is_fine(bin_dir, request):
-    example = request.config.rootpath / "configs/rendezvous.yaml"
-    result = run(bin_dir, "--check-config", "--config", str(example))
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "ctrun-rendezvous: the options are fine\n"
-
-
-def test_readiness_and_watchdog_are_notified(start, bin_dir, tmp_path):
-    path = str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-        s.bind(path)
-        s.settimeout(300)
-        env = dict(os.environ, NOTIFY_SOCKET=path, WATCHDOG_USEC="50000")
-        process = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0", env=env)
-        assert s.recv(100) == b"READY=1"
-        assert s.recv(100) == b"WATCHDOG=1"
-        assert s.recv(100) == b"WATCHDOG=1"
-        process.signal(signal.SIGTERM)
-        assert process.wait() == 0

@@ -1,0 +1,230 @@
+"""ctrun-rendezvous under a service manager: what it tells it, its configuration, its unit."""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+UNITS = ROOT / "systemd"
+EXAMPLE = ROOT / "configs/rendezvous.yaml"
+EXPOSURE_MAX = 1.5  # systemd-analyze's scale ends at 10
+
+
+def run(bin_dir, *args):
+    return subprocess.run([bin_dir / "ctrun-rendezvous", *args], capture_output=True, text=True,
+                          timeout=300)
+
+
+class Manager:
+    """The notification socket's other end."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.sock.bind(self.path)
+        self.sock.settimeout(300)
+        self.heard = []
+
+    def hears(self, pattern):
+        """Waits for a message that matches; what came before it is over."""
+        while True:
+            self.heard.append(self.sock.recv(4096).decode())
+            if re.fullmatch(pattern, self.heard[-1]):
+                return self.heard[-1]
+
+
+@pytest.fixture
+def manager(tmp_path):
+    m = Manager(tmp_path / "notify")
+    yield m
+    m.sock.close()
+
+
+@pytest.fixture
+def managed(manager, start_server):
+    """managed(*args, **env): a service with a manager."""
+
+    def begin(*args, **env):
+        return start_server(*args, env={**os.environ, "NOTIFY_SOCKET": manager.path, **env})
+
+    return begin
+
+
+def test_readiness_status_and_watchdog_are_notified(manager, managed):
+    server = managed(WATCHDOG_USEC="50000")
+    assert manager.hears(".*") == "READY=1"
+    assert manager.hears("STATUS=.*") == "STATUS=0 jobs, 0 nodes, 0 connections"
+    manager.hears("WATCHDOG=1")
+    manager.hears("WATCHDOG=1")
+    with server.client() as c:
+        assert c.ping()
+        manager.hears("STATUS=0 jobs, 0 nodes, 1 connection")
+    server.process.signal(signal.SIGTERM)
+    manager.hears("STOPPING=1")
+    assert server.process.wait() == 0
+
+
+def test_watchdog_hears_nothing_of_a_service_that_stands_still(manager, managed):
+    server = managed(WATCHDOG_USEC="50000")
+    manager.hears("WATCHDOG=1")
+    server.process.signal(signal.SIGSTOP)
+    manager.sock.settimeout(0.5)
+    with pytest.raises(socket.timeout):
+        while True:
+            manager.sock.recv(4096)
+    manager.sock.settimeout(300)
+    server.process.signal(signal.SIGCONT)
+    manager.hears("WATCHDOG=1")
+
+
+def test_sighup_reads_the_configuration_again(manager, managed, tmp_path, wait_for):
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text("max_connections: 64\n")
+    server = managed("--config", path)
+    manager.hears("READY=1")
+    clients = [server.client() for _ in range(40)]
+    assert all(c.ping() for c in clients)
+    path.write_text("max_connections: 10\nlog_level: debug\nlease_ms: 9000\nlisten: 127.0.0.9:1\n")
+    before = time.monotonic_ns() // 1000
+    server.process.signal(signal.SIGHUP)
+    reloading = manager.hears(r"RELOADING=1\nMONOTONIC_USEC=\d+")
+    assert before <= int(reloading.split("=")[-1]) <= time.monotonic_ns() // 1000
+    manager.hears("READY=1")
+    wait_for(lambda: "the configuration was read again changed=max-connections,log-level\n"
+             in server.process.err())
+    assert "hold from the next start on keys=listen,lease-ms\n" in server.process.err()
+    assert all(c.ping() for c in clients)  # who is in stays in
+    with server.client() as c:
+        assert c.is_closed()
+    for c in clients:
+        c.close()
+
+
+def test_mistake_in_a_new_configuration_changes_nothing(manager, managed, tmp_path, wait_for):
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text("log_level: info\n")
+    server = managed("--config", path)
+    manager.hears("READY=1")
+    path.write_text("log_level: debug\nlease_ms: never\n")
+    server.process.signal(signal.SIGHUP)
+    manager.hears("READY=1")
+    wait_for(lambda: f"{path}:2:11: lease-ms: expects" in server.process.err())
+    assert "the configuration stays as it was" in server.process.err()
+    path.write_text("log_level: info\nlease_ms: 3000\n")
+    server.process.signal(signal.SIGHUP)
+    manager.hears("READY=1")
+    wait_for(lambda: "the configuration was read again changed=none\n" in server.process.err())
+    with server.client() as c:
+        assert c.ping()
+
+
+# --- --check-config ---
+
+
+def test_check_config_prints_what_it_understood(bin_dir):
+    result = run(bin_dir, "--check-config", "--config", EXAMPLE)
+    assert result.returncode == 0, result.stderr
+    first, *lines = result.stdout.splitlines()
+    assert first == "ctrun-rendezvous: the options are fine"
+    assert lines[0].startswith("listen: 127.0.0.1:29400")
+    assert "lease-ms: 3000" in lines and "log-level: info" in lines
+
+
+def test_check_config_tries_the_addresses(bin_dir, free_port):
+    result = run(bin_dir, "--check-config", "--listen=203.0.113.9:29400", "--insecure")
+    assert result.returncode == 2
+    assert "no network interface has this address" in result.stderr
+    with socket.create_server(("127.0.0.1", free_port)):
+        result = run(bin_dir, "--check-config", f"--listen=127.0.0.1:{free_port}")
+    assert result.returncode == 0
+    assert f"listen: 127.0.0.1:{free_port} (taken now" in result.stdout
+
+
+def keys_of_the_example():
+    """Every key of the file, those that are commented out, too."""
+    found = re.findall(r"^(?:# )?([a-z_]+):", EXAMPLE.read_text(), re.MULTILINE)
+    return {key.replace("_", "-") for key in found}
+
+
+def options_of(bin_dir):
+    names = re.findall(r"^ +(?:-\w, )?--([a-z-]+)", run(bin_dir, "--help").stdout, re.MULTILINE)
+    return set(names) - {"config", "check-config", "help", "version"}
+
+
+def test_every_option_has_its_key_in_the_example_and_is_understood(bin_dir, tmp_path):
+    options = options_of(bin_dir)
+    assert len(options) >= 8
+    assert keys_of_the_example() == options
+    everything = re.sub(r"^# ([a-z_]+:)", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE)
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text(everything)
+    result = run(bin_dir, "--check-config", "--config", path)
+    assert result.returncode == 0, result.stderr
+    assert options <= {line.split(":")[0] for line in result.stdout.splitlines()}
+    # what is commented out is the default
+    with_defaults = run(bin_dir, "--check-config", "--config", EXAMPLE).stdout
+    assert result.stdout.replace(str(path), str(EXAMPLE)) == with_defaults
+
+
+# --- the units ---
+
+
+def settings(name):
+    """The unit's settings; of those given several times the last."""
+    lines = (UNITS / name).read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if re.match(r"[A-Z]\w+=", line))
+
+
+@pytest.fixture
+def unit(tmp_path):
+    """unit(name): a copy that systemd's tools accept: the programs' paths are there."""
+
+    def copy(name):
+        path = tmp_path / name.replace("@", "@test")
+        path.write_text(re.sub(r"^ExecStart=(-?)\S+", r"ExecStart=\1/bin/true",
+                               (UNITS / name).read_text(), flags=re.MULTILINE))
+        return path
+
+    return copy
+
+
+analyze = shutil.which("systemd-analyze")
+
+
+@pytest.mark.skipif(not analyze, reason="no systemd-analyze")
+def test_unit_of_the_service_is_hardened(unit):
+    out = subprocess.run([analyze, "security", "--offline=true", "--no-pager",
+                          unit("ctrun-rendezvous.service")], capture_output=True, text=True,
+                         timeout=300, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    score = re.search(r"exposure level for \S+: ([\d.]+)", out.stdout)
+    assert score, out.stdout + out.stderr
+    assert float(score[1]) <= EXPOSURE_MAX, out.stdout
+
+
+@pytest.mark.skipif(not analyze, reason="no systemd-analyze")
+@pytest.mark.parametrize("name", ["ctrun-rendezvous.service", "ctrun@.service"])
+def test_units_are_understood(unit, name):
+    out = subprocess.run([analyze, "verify", "--man=no", "--recursive-errors=no", unit(name)],
+                         capture_output=True, text=True, timeout=300)
+    assert name.split(".")[0].rstrip("@") not in out.stderr, out.stderr
+
+
+def test_unit_leaves_the_memory_that_the_bounds_may_take(bin_dir):
+    bound = int(re.search(r"memory: at most (\d+) MiB",
+                          run(bin_dir, "--check-config", "--config", EXAMPLE).stdout)[1])
+    limit = settings("ctrun-rendezvous.service")["MemoryMax"]
+    assert re.fullmatch(r"\d+G", limit)
+    assert bound <= int(limit[:-1]) * 1024
+
+
+def test_unit_leaves_a_descriptor_for_each_connection(bin_dir):
+    connections = int(re.search(r"max-connections: (\d+)",
+                                run(bin_dir, "--check-config").stdout)[1])
+    assert int(settings("ctrun-rendezvous.service")["LimitNOFILE"]) > connections + 100
