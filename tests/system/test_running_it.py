@@ -188,7 +188,7 @@ def unit(tmp_path):
 
     def copy(name):
         path = tmp_path / name.replace("@", "@test")
-        path.write_text(re.sub(r"^ExecStart=(-?)\S+", r"ExecStart=\1/bin/true",
+        path.write_text(re.sub(r"^(Exec\w+)=ctrun\S*", r"\1=/bin/true",
                                (UNITS / name).read_text(), flags=re.MULTILINE))
         return path
 
@@ -228,3 +228,11 @@ def test_unit_leaves_a_descriptor_for_each_connection(bin_dir):
     connections = int(re.search(r"max-connections: (\d+)",
                                 run(bin_dir, "--check-config").stdout)[1])
     assert int(settings("ctrun-rendezvous.service")["LimitNOFILE"]) > connections + 100
+
+
+def test_unit_of_the_service_is_watched_and_comes_back():
+    unit = settings("ctrun-rendezvous.service")
+    assert unit["Type"] == "notify" and unit["WatchdogSec"] == "30s"
+    assert unit["Restart"] == "always" and "95" in unit["RestartPreventExitStatus"].split()
+    assert unit["ExecReload"].endswith("-HUP $MAINPID")
+    assert unit["StateDirectory"] == "ctrun-rendezvous"
