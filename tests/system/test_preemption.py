@@ -97,7 +97,7 @@ def test_all_nodes_are_preempted_at_once_and_begin_anew_where_they_left(pair, tr
     assert [a.wait() for a in agents] == [128 + signal.SIGUSR1] * 2
     left = step_left(agents)
     again = train(tmp_path / "run", *COMMON, options=[
-        "--nnodes=1:2", "--max-restarts=0", "--rdzv-id=p", "--rdzv-backend=c10d",
+        "--nnodes=1", "--max-restarts=0", "--rdzv-id=p", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=127.0.0.1:{server.port}"])
     assert again.wait() == 0, again.err()
     assert re.search(rf"resumed from \S*step-{left:08d}-", again.out())
