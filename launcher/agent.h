@@ -150,6 +150,10 @@ void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms);
  * STORE_REPLY is the relay's and does not come here. */
 int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms) MUST_CHECK;
 
+/* The relay's STORE or STORE_CLOSE. Dropped while the service does not know who we are:
+ * then relay_resend sends all of it, in order. */
+void agent_relay(struct agent *a, const struct msg *m);
+
 void agent_spawned(struct agent *a, uint32_t slot, uint32_t pid, uint64_t now_ms);
 /* It could not be started; `end->message` says why. */
 void agent_spawn_failed(struct agent *a, uint32_t slot, const struct agent_end *end,

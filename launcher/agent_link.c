@@ -65,6 +65,13 @@ void agent_send(struct agent *a, const struct msg *m)
     }
 }
 
+void agent_relay(struct agent *a, const struct msg *m)
+{
+    if (a->state != AGENT_CLOSED) {
+        agent_send(a, m);
+    }
+}
+
 static void send_hello(struct agent *a)
 {
     const struct agent_config *c = &a->config;

@@ -51,6 +51,13 @@ static void act_send(void *arg, const struct msg *m)
     rdzv_client_send(s->client, m);
 }
 
+static void on_relay_send(void *arg, const struct msg *m)
+{
+    const struct supervisor *s = arg;
+
+    agent_relay(s->agent, m);
+}
+
 static void act_relay_close(void *arg)
 {
     struct supervisor *s = arg;
@@ -77,7 +84,7 @@ struct access_config supervisor_access(const struct supervisor *s, const char *o
 static int act_relay_open(void *arg, struct agent_relay *ret, struct errmsg *msg)
 {
     struct supervisor *s = arg;
-    struct relay_config config = {.loop = &s->loop, .arg = s, .send = act_send};
+    struct relay_config config = {.loop = &s->loop, .arg = s, .send = on_relay_send};
     char own_addr[MSG_ADDR_MAX] = "";
     char public_addr[MSG_ADDR_MAX] = "";
     struct access_config access = supervisor_access(s, own_addr);

@@ -14,6 +14,7 @@
 
 enum {
     PATIENCE_MS = 1800000, /* after the last fault; the join time-out is 600 s */
+    DOOMED_PERCENT = 70,   /* of durable servers: killed while they write */
 };
 
 void cluster_violate(struct cluster *c, const char *fmt, ...)
@@ -66,16 +67,6 @@ static void come_back_after(struct cluster *c, struct node *n, uint64_t delay_ms
     sim_after(&c->sim, delay_ms, on_node_back, n, 0);
 }
 
-static void on_server_back(void *arg, uint64_t tag)
-{
-    struct cluster *c = arg;
-
-    (void)tag;
-    if (!c->service && !c->is_ending) {
-        net_start_server(c);
-    }
-}
-
 static void on_fast(void *arg, uint64_t tag)
 {
     struct cluster *c = arg;
@@ -125,9 +116,10 @@ static void inject(struct cluster *c, enum cluster_fault fault, struct node *n)
         extend(&n->paused_until_ms, sim->now_ms + sim_between(sim, 100, 8000));
         break;
     case FAULT_SERVER:
-        if (c->service) {
-            net_stop_server(c);
-            sim_after(sim, sim_between(sim, 100, 3000), on_server_back, c, 0);
+        if (c->service && c->config.is_durable && sim_chance(sim, DOOMED_PERCENT)) {
+            c->is_doomed = true;
+        } else if (c->service) {
+            net_kill_server(c);
         }
         break;
     case FAULT_SERVER_PAUSE:
@@ -255,6 +247,7 @@ static void release(struct cluster *c)
     for (size_t i = 0; i < c->n_conns; i++) {
         mem_free(c->conns[i]);
     }
+    disk_release(c);
     mem_free(c->conns);
     mem_free(c->sealed);
     sim_release(&c->sim);

@@ -6,8 +6,8 @@
  * made of sim events. Workers follow a script: hello, resume, steps with store traffic
  * and commits, and an end.
  *
- *   worker ───────────── node: agent, relay ─ connection, server
- *   (cluster_worker.c)   (cluster_node.c)     (cluster_net.c)
+ *   worker ───────────── node: agent, relay ─ connection, server ─ its disk
+ *   (cluster_worker.c)   (cluster_node.c)     (cluster_net.c)      (cluster_disk.c)
  *
  * Faults, invariants and the end: cluster.c.
  *
@@ -16,10 +16,11 @@
 #include "launcher/agent.h"
 #include "launcher/store/relay_flow.h"
 #include "rendezvous/service.h"
+#include "tests/lib/shelf.h"
 #include "tests/lib/sim.h"
 
 enum {
-    CLUSTER_MAX_NODES = 6,
+    CLUSTER_MAX_NODES = 1000,
     CLUSTER_MAX_NPROC = 3,
     CLUSTER_FAULTS = 10, /* kinds */
     CLUSTER_MAX_WORLD = CLUSTER_MAX_NODES * CLUSTER_MAX_NPROC,
@@ -29,7 +30,8 @@ enum cluster_fault {
     FAULT_WORKER = 1,        /* kill -9 of a worker */
     FAULT_AGENT = 2,         /* kill -9 of an agent; its node comes back */
     FAULT_AGENT_PAUSE = 4,   /* SIGSTOP for a while */
-    FAULT_SERVER = 8,        /* kill -9; another takes its place, without memory */
+    FAULT_SERVER = 8,        /* kill -9; another takes its place, without memory, or a
+                              * durable one comes back */
     FAULT_SERVER_PAUSE = 16, /* SIGSTOP for a while */
     FAULT_PARTITION = 32,    /* a node is cut off, silently */
     FAULT_RESET = 64,        /* a connection breaks */
@@ -44,6 +46,7 @@ struct cluster_config {
     uint32_t n_nodes, nproc, min_nodes, max_nodes;
     uint64_t total_steps;
     uint32_t max_world; /* workers refuse a larger one; 0: none */
+    bool is_durable;    /* the server */
     unsigned faults;
     uint64_t faults_until_ms;
     uint64_t
@@ -53,7 +56,7 @@ struct cluster_config {
 struct cluster_result {
     char violation[512]; /* "": none */
     uint64_t hash, end_ms;
-    unsigned n_rounds, n_commits, n_faults, n_done;
+    unsigned n_rounds, n_commits, n_faults, n_done, n_boots;
     uint64_t last_step; /* committed */
 };
 
@@ -74,8 +77,9 @@ struct sim_worker {
     uint64_t job_life, generation, start_step, step;
     struct relay_flow *flow; /* owned; NULL: the store is gone */
     struct buf to_relay, from_relay;
-    enum { STORE_IDLE, STORE_SET, STORE_GET } store;
+    enum { STORE_IDLE, STORE_SET, STORE_ADD, STORE_GET } store;
     uint64_t set_value, floor; /* what GET must at least yield */
+    uint64_t n_added;          /* to a counter of its own, which must say so */
     uint32_t target;
 };
 
@@ -142,7 +146,16 @@ struct cluster {
     struct sealed *sealed; /* owned */
     size_t n_sealed;
     struct sim_event event; /* the one at hand */
-    struct sim wall;        /* dice of its own: what is read there changes nothing */
+
+    /* cluster_disk.c: a durable server's */
+    struct shelf shelf;
+    uint64_t cluster_id, boot, turn;
+    struct said *said; /* owned: what waits for the commit */
+    size_t n_said;
+    bool is_committing;
+    bool is_doomed; /* is killed in the midst of its next turn that saves */
+    uint64_t commit_until_ms;
+    struct sim wall; /* dice of its own: what is read there changes nothing */
 };
 
 void cluster_violate(struct cluster *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -157,6 +170,17 @@ void net_send(struct node *n, const struct msg *m);
 void net_start_server(struct cluster *c);
 void net_stop_server(struct cluster *c);
 void net_cut(struct node *n, uint64_t until_ms);
+void net_kill_server(struct cluster *c); /* and starts it anew after a while */
+void net_service_send(void *arg, uint64_t number, const struct msg *m);
+void net_service_close(void *arg, uint64_t number);
+
+/* cluster_disk.c */
+void disk_send(void *arg, uint64_t conn, const struct msg *m);
+void disk_close(void *arg, uint64_t conn);
+void disk_save(void *arg, const struct record *r);
+void disk_end_turn(struct cluster *c); /* after every call into the service */
+void disk_kill(struct cluster *c);
+void disk_release(struct cluster *c);
 
 /* cluster_node.c */
 void node_start(struct node *n);

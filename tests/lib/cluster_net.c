@@ -22,6 +22,12 @@ struct frame {
 
 static void server_call(struct cluster *c);
 
+/* It is stopped, or waits for its disk, until then. */
+static uint64_t server_busy_until(const struct cluster *c)
+{
+    return MAX(c->server_paused_until_ms, c->commit_until_ms);
+}
+
 static uint64_t latency(struct cluster *c)
 {
     uint64_t ms = sim_between(&c->sim, 1, 20);
@@ -147,7 +153,7 @@ static void on_end_at_server(void *arg, uint64_t tag)
     struct conn *conn = arg;
 
     (void)tag;
-    if (!is_at_server(conn) || is_held(conn, conn->cluster->server_paused_until_ms)) {
+    if (!is_at_server(conn) || is_held(conn, server_busy_until(conn->cluster))) {
         return;
     }
     conn->server_open = false;
@@ -163,7 +169,7 @@ static void on_frame_at_server(void *arg, uint64_t tag)
     struct msg m;
 
     (void)tag;
-    if (is_at_server(conn) && is_held(conn, c->server_paused_until_ms)) {
+    if (is_at_server(conn) && is_held(conn, server_busy_until(c))) {
         return;
     }
     if (is_at_server(conn)) {
@@ -341,7 +347,7 @@ static void check_decision(struct cluster *c, const struct msg_decision *decisio
     }
 }
 
-static void on_service_send(void *arg, uint64_t number, const struct msg *m)
+void net_service_send(void *arg, uint64_t number, const struct msg *m)
 {
     struct cluster *c = arg;
     struct conn *conn = find_conn(c, number);
@@ -365,7 +371,7 @@ static void on_service_send(void *arg, uint64_t number, const struct msg *m)
 }
 
 /* A lease must not end while its node is heard in time. */
-static void on_service_close(void *arg, uint64_t number)
+void net_service_close(void *arg, uint64_t number)
 {
     struct cluster *c = arg;
     struct conn *conn = find_conn(c, number);
@@ -391,9 +397,9 @@ static void on_server_tick(void *arg, uint64_t tag)
     if (!c->service || tag != c->server_tick_ms) {
         return;
     }
-    if (c->server_paused_until_ms > c->sim.now_ms) {
+    if (server_busy_until(c) > c->sim.now_ms) {
         /* one later: what has come meanwhile is read first */
-        c->server_tick_ms = c->server_paused_until_ms + 1;
+        c->server_tick_ms = server_busy_until(c) + 1;
         sim_at(&c->sim, c->server_tick_ms, on_server_tick, c, c->server_tick_ms);
         return;
     }
@@ -405,8 +411,15 @@ static void on_server_tick(void *arg, uint64_t tag)
 /* After every call into the service: its next deadline. */
 static void server_call(struct cluster *c)
 {
-    uint64_t next = service_deadline(c->service);
+    uint64_t next;
 
+    if (c->config.is_durable) {
+        disk_end_turn(c);
+    }
+    if (!c->service) {
+        return; /* it was killed */
+    }
+    next = service_deadline(c->service);
     next = next == UINT64_MAX ? next : MAX(next, c->sim.now_ms);
     if (next != UINT64_MAX && (c->server_tick_ms == 0 || next < c->server_tick_ms)) {
         c->server_tick_ms = next;
@@ -414,7 +427,8 @@ static void server_call(struct cluster *c)
     }
 }
 
-void net_start_server(struct cluster *c)
+/* A durable one is the same again, with another secret. */
+static struct service_config make_config(struct cluster *c)
 {
     struct service_config config = {
         .cluster = sim_between(&c->sim, 1, UINT32_MAX),
@@ -422,17 +436,58 @@ void net_start_server(struct cluster *c)
         .ephemeral = true,
         .lease_ms = LEASE_MS,
         .seed = sim_between(&c->sim, 1, UINT32_MAX),
-        .sink = {.arg = c, .send = on_service_send, .close = on_service_close},
+        .sink = {.arg = c, .send = net_service_send, .close = net_service_close},
     };
+
+    if (c->config.is_durable) {
+        c->cluster_id = c->cluster_id ? c->cluster_id : config.cluster;
+        config.cluster = c->cluster_id;
+        config.boot = ++c->boot;
+        config.ephemeral = false;
+        config.sink.send = disk_send;
+        config.sink.close = disk_close;
+        config.sink.save = disk_save;
+    }
+    return config;
+}
+
+void net_start_server(struct cluster *c)
+{
+    struct service_config config = make_config(c);
+    struct errmsg msg = {""};
 
     ASSERT(!c->service);
     c->server_life++;
-    c->job_life++;
     c->server_tick_ms = 0;
     c->server_paused_until_ms = 0;
-    c->generation = 0;
+    if (!c->config.is_durable) {
+        c->job_life++;
+        c->generation = 0;
+    }
+    c->result->n_boots++;
     c->service = service_new(&config);
     sim_note(&c->sim, "server %" PRIu64 " starts", c->server_life);
+    if (c->config.is_durable &&
+        shelf_restore(&c->shelf, c->service, c->sim.now_ms, &msg) < 0) {
+        cluster_violate(c, "%s", msg.text);
+    }
+    server_call(c);
+}
+
+static void on_server_back(void *arg, uint64_t tag)
+{
+    struct cluster *c = arg;
+
+    (void)tag;
+    if (!c->service && !c->is_ending) {
+        net_start_server(c);
+    }
+}
+
+void net_kill_server(struct cluster *c)
+{
+    net_stop_server(c);
+    sim_after(&c->sim, sim_between(&c->sim, 100, 3000), on_server_back, c, 0);
 }
 
 void net_stop_server(struct cluster *c)
@@ -449,4 +504,7 @@ void net_stop_server(struct cluster *c)
     service_free(c->service);
     c->service = NULL;
     sim_note(&c->sim, "server %" PRIu64 " is gone", c->server_life);
+    if (c->config.is_durable) {
+        disk_kill(c);
+    }
 }

@@ -1,5 +1,5 @@
-/* A worker: hello, rank 0 resumes, steps with a SET of its own key and a GET of a
- * neighbour's, rank 0 commits every fifth step; 0 after the last step, 80 when it is
+/* A worker: hello, rank 0 resumes, steps with a SET of its own key, an ADD to its own
+ * counter and a GET of a neighbour's, rank 0 commits every fifth step; 0 after the last step, 80 when it is
  * told to abort or is refused, 83 when it is told to leave; 2 when it refuses the size
  * of the world, which it does instead of all that. */
 
@@ -115,7 +115,9 @@ static void on_flow_send(void *arg, const struct msg *m)
 {
     const struct sim_worker *w = arg;
 
-    net_send(w->node, m);
+    if (w->node->agent) { /* else it is being buried */
+        agent_relay(w->node->agent, m);
+    }
 }
 
 static void on_flow_reply(void *arg, const uint8_t *bytes, size_t size)
@@ -137,7 +139,7 @@ static void put_u64(struct buf *b, uint64_t v)
 static void put_key(struct buf *b, enum tcpstore_op op, uint32_t rank)
 {
     char key[16];
-    int n = snprintf(key, sizeof(key), "/k%u", rank);
+    int n = snprintf(key, sizeof(key), "/%c%u", op == TCPSTORE_ADD ? 'n' : 'k', rank);
 
     if (wire_put_u8(b, (uint8_t)op) < 0) {
         UNREACHABLE();
@@ -163,6 +165,32 @@ static void begin_set(struct sim_worker *w)
     put_u64(&w->to_relay, VALUE_SIZE);
     put_u64(&w->to_relay, w->set_value);
     pump(w);
+}
+
+static void begin_add(struct sim_worker *w)
+{
+    w->store = STORE_ADD;
+    put_key(&w->to_relay, TCPSTORE_ADD, w->rank);
+    put_u64(&w->to_relay, 1);
+    pump(w);
+}
+
+/* Neither lost nor done twice. */
+static void check_add(struct sim_worker *w)
+{
+    struct wire_reader r;
+    uint64_t value;
+
+    wire_reader_init(&r, buf_bytes(&w->from_relay), buf_len(&w->from_relay));
+    value = wire_get_u64(&r);
+    buf_clear(&w->from_relay);
+    w->n_added++;
+    if (r.bad || value != w->n_added) {
+        cluster_violate(w->node->cluster,
+                        "generation %" PRIu64 ": the counter of rank %u is %" PRIu64
+                        " after %" PRIu64 " times 1",
+                        w->generation, w->rank, value, w->n_added);
+    }
 }
 
 static void begin_get(struct sim_worker *w)
@@ -213,6 +241,9 @@ void worker_store_reply(struct sim_worker *w, const struct msg_store_reply *m)
     if (w->store == STORE_SET) {
         s = cluster_sealed(w->node->cluster, w->job_life, w->generation);
         s->acked[w->rank] = MAX(s->acked[w->rank], w->set_value);
+        begin_add(w);
+    } else if (w->store == STORE_ADD) {
+        check_add(w);
         begin_get(w);
     } else if (w->store == STORE_GET) {
         check_get(w);
@@ -238,6 +269,7 @@ static void open_store(struct sim_worker *w)
         UNREACHABLE();
     }
     w->store = STORE_IDLE;
+    w->n_added = 0;
 }
 
 /* --- towards the agent --- */

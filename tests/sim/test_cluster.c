@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUICK_SEEDS = 200, WALL_SEEDS = 20 };
+enum { QUICK_SEEDS = 200, WALL_SEEDS = 20, DURABLE_SEEDS = 20 };
 
 static uint64_t from_env(const char *name, uint64_t fallback)
 {
@@ -44,6 +44,7 @@ static struct cluster_config make_config(uint64_t seed)
                                                                 config.max_nodes) +
                            (uint32_t)sim_random(&dice, config.nproc);
     }
+    config.is_durable = sim_chance(&dice, 50);
     sim_release(&dice);
     return config;
 }
@@ -179,9 +180,38 @@ static void silence_alone_restarts_nothing(void **state)
     assert_int_equal(result.n_rounds, 1);
 }
 
+/* Nobody hears of it but the agents: not a worker starts anew, no step is lost, and no
+ * store connection ends (the simulation says so). */
+static void a_durable_servers_restarts_restart_nothing(void **state)
+{
+    unsigned n_boots = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= DURABLE_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 3,
+                                        .nproc = 2,
+                                        .min_nodes = 3,
+                                        .max_nodes = 3,
+                                        .total_steps = 300,
+                                        .is_durable = true,
+                                        .faults = FAULT_SERVER,
+                                        .faults_until_ms = 60000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_int_equal(result.n_rounds, 1);
+        assert_int_equal(result.n_done, 3);
+        n_boots += result.n_boots;
+    }
+    assert_true(n_boots > 5 * DURABLE_SEEDS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_durable_servers_restarts_restart_nothing),
         cmocka_unit_test(undisturbed_job_needs_one_round),
         cmocka_unit_test(surplus_nodes_stand_by_after_one_refusal),
         cmocka_unit_test(every_fault_makes_new_rounds),

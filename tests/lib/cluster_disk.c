@@ -1,0 +1,169 @@
+/* A durable server's turns: what it saves is committed a moment later, and what it says
+ * waits for that, as does what comes meanwhile. A server that is killed in between has
+ * lost the turn, or has it on its disk, and nobody has heard of it. */
+
+#include "tests/lib/cluster.h"
+
+#include "common/mem.h"
+
+#include <string.h>
+
+enum { COMMIT_MAX_MS = 5, SLOW_MS = 200, SLOW_PERCENT = 2, KILLED_PERCENT = 50 };
+
+/* A word of the server that waits for its turn's commit. */
+struct said {
+    uint64_t conn;
+    struct msg *m;     /* owned; NULL: the connection is closed */
+    struct msg *asked; /* owned: what it answers; NULL: nothing that matters */
+    struct conn *asked_conn;
+};
+
+static void free_said(struct said *s)
+{
+    mem_free(s->m);
+    mem_free(s->asked);
+}
+
+/* Bytes that it borrows are kept with it. */
+static struct msg *copy(const struct msg *m)
+{
+    struct bytes borrowed = {0};
+    struct msg *c;
+
+    if (m->type == MSG_ROUND) {
+        borrowed = m->u.round.nodes;
+    } else if (m->type == MSG_STORE_REPLY) {
+        borrowed = m->u.store_reply.body;
+    }
+    c = mem_alloc(sizeof(*c) + borrowed.size);
+    *c = *m;
+    if (borrowed.size > 0) {
+        memcpy(c + 1, borrowed.data, borrowed.size);
+    }
+    borrowed.data = (const uint8_t *)(c + 1);
+    if (m->type == MSG_ROUND) {
+        c->u.round.nodes = borrowed;
+    } else if (m->type == MSG_STORE_REPLY) {
+        c->u.store_reply.body = borrowed;
+    }
+    return c;
+}
+
+static void queue(struct cluster *c, uint64_t conn, const struct msg *m)
+{
+    const struct msg *asked = c->at_hand;
+    bool matters = asked && (asked->type == MSG_HELLO || asked->type == MSG_COMMIT ||
+                             asked->type == MSG_RESUMED);
+    struct said *s;
+
+    c->said = mem_grow(c->said, c->n_said + 1, sizeof(*c->said));
+    s = &c->said[c->n_said++];
+    *s = (struct said){.conn = conn,
+                       .m = m ? copy(m) : NULL,
+                       .asked = matters ? mem_dup(asked, sizeof(*asked)) : NULL,
+                       .asked_conn = c->at_hand_conn};
+}
+
+void disk_send(void *arg, uint64_t conn, const struct msg *m)
+{
+    queue(arg, conn, m);
+}
+
+void disk_close(void *arg, uint64_t conn)
+{
+    queue(arg, conn, NULL);
+}
+
+void disk_save(void *arg, const struct record *r)
+{
+    struct cluster *c = arg;
+
+    shelf_save(&c->shelf, r);
+}
+
+static void release(struct cluster *c)
+{
+    for (size_t i = 0; i < c->n_said; i++) {
+        struct said *s = &c->said[i];
+
+        c->at_hand = s->asked;
+        c->at_hand_conn = s->asked_conn;
+        if (s->m) {
+            net_service_send(c, s->conn, s->m);
+        } else {
+            net_service_close(c, s->conn);
+        }
+        free_said(s);
+    }
+    c->at_hand = NULL;
+    c->n_said = 0;
+}
+
+static void forget(struct cluster *c)
+{
+    for (size_t i = 0; i < c->n_said; i++) {
+        free_said(&c->said[i]);
+    }
+    c->n_said = 0;
+}
+
+/* `tag`: the turn. */
+static void on_commit(void *arg, uint64_t tag)
+{
+    struct cluster *c = arg;
+
+    if (!c->is_committing || tag != c->turn) {
+        return; /* it was killed */
+    }
+    c->is_committing = false;
+    shelf_commit(&c->shelf);
+    release(c);
+}
+
+static uint64_t commit_ms(struct cluster *c)
+{
+    return sim_chance(&c->sim, SLOW_PERCENT) ? sim_random(&c->sim, SLOW_MS)
+                                             : sim_random(&c->sim, COMMIT_MAX_MS);
+}
+
+void disk_end_turn(struct cluster *c)
+{
+    if (c->is_committing) {
+        return;
+    }
+    if (c->shelf.n_turn == 0) {
+        release(c);
+        return;
+    }
+    c->turn++;
+    if (c->is_doomed) { /* in the midst of it */
+        c->is_doomed = false;
+        net_kill_server(c);
+        return;
+    }
+    c->is_committing = true;
+    c->commit_until_ms = c->sim.now_ms + commit_ms(c) + 1;
+    sim_at(&c->sim, c->commit_until_ms - 1, on_commit, c, c->turn);
+}
+
+/* The turn at hand is lost, or it is not, but nobody has heard of it. */
+void disk_kill(struct cluster *c)
+{
+    c->is_committing = false;
+    c->is_doomed = false;
+    c->commit_until_ms = 0;
+    if (sim_chance(&c->sim, KILLED_PERCENT)) {
+        sim_note(&c->sim, "a turn of %zu records is lost", c->shelf.n_turn);
+        shelf_lose(&c->shelf);
+    } else {
+        shelf_commit(&c->shelf);
+    }
+    forget(c);
+}
+
+void disk_release(struct cluster *c)
+{
+    forget(c);
+    mem_free(c->said);
+    shelf_release(&c->shelf);
+}
