@@ -152,7 +152,7 @@ struct cluster {
     uint64_t cluster_id, boot, turn;
     struct said *said; /* owned: what waits for the commit */
     size_t n_said;
-    bool is_committing;
+    bool is_in_turn, is_committing;
     bool is_doomed; /* is killed in the midst of its next turn that saves */
     uint64_t commit_until_ms;
     struct sim wall; /* dice of its own: what is read there changes nothing */
@@ -178,7 +178,7 @@ void net_service_close(void *arg, uint64_t number);
 void disk_send(void *arg, uint64_t conn, const struct msg *m);
 void disk_close(void *arg, uint64_t conn);
 void disk_save(void *arg, const struct record *r);
-void disk_end_turn(struct cluster *c); /* after every call into the service */
+void disk_take_turn(struct cluster *c); /* after every call into the service */
 void disk_kill(struct cluster *c);
 void disk_release(struct cluster *c);
 

@@ -126,11 +126,15 @@ static uint64_t commit_ms(struct cluster *c)
                                              : sim_random(&c->sim, COMMIT_MAX_MS);
 }
 
-void disk_end_turn(struct cluster *c)
+/* `tag`: the server's life. */
+static void on_turn_end(void *arg, uint64_t tag)
 {
-    if (c->is_committing) {
-        return;
+    struct cluster *c = arg;
+
+    if (!c->is_in_turn || tag != c->server_life) {
+        return; /* it was killed */
     }
+    c->is_in_turn = false;
     if (c->shelf.n_turn == 0) {
         release(c);
         return;
@@ -146,9 +150,19 @@ void disk_end_turn(struct cluster *c)
     sim_at(&c->sim, c->commit_until_ms - 1, on_commit, c, c->turn);
 }
 
+/* All that has come at this time is of one turn. */
+void disk_take_turn(struct cluster *c)
+{
+    if (!c->is_in_turn && !c->is_committing) {
+        c->is_in_turn = true;
+        sim_after(&c->sim, 0, on_turn_end, c, c->server_life);
+    }
+}
+
 /* The turn at hand is lost, or it is not, but nobody has heard of it. */
 void disk_kill(struct cluster *c)
 {
+    c->is_in_turn = false;
     c->is_committing = false;
     c->is_doomed = false;
     c->commit_until_ms = 0;

@@ -13,6 +13,7 @@ enum {
     LEASE_MS = 3000,
     SILENCE_MS = 15000, /* then the kernel gives a connection up */
     FRAME_MAX = 1024 * 1024,
+    BACK_MS = 2000,
 };
 
 struct frame {
@@ -352,14 +353,15 @@ void net_service_send(void *arg, uint64_t number, const struct msg *m)
     struct cluster *c = arg;
     struct conn *conn = find_conn(c, number);
 
+    if (m->type == MSG_DECISION) { /* it is made, whether it is heard or not */
+        check_decision(c, &m->u.decision);
+    }
     if (!conn->server_open) {
         return;
     }
     if (m->type == MSG_ROUND) {
         conn->job_life = c->job_life;
         check_round(c, &m->u.round);
-    } else if (m->type == MSG_DECISION) {
-        check_decision(c, &m->u.decision);
     }
     if (m->type == MSG_CLOSED) { /* who comes now begins another job of that name */
         c->job_life++;
@@ -414,7 +416,7 @@ static void server_call(struct cluster *c)
     uint64_t next;
 
     if (c->config.is_durable) {
-        disk_end_turn(c);
+        disk_take_turn(c);
     }
     if (!c->service) {
         return; /* it was killed */
@@ -451,6 +453,28 @@ static struct service_config make_config(struct cluster *c)
     return config;
 }
 
+static bool are_all_alive(const struct cluster *c)
+{
+    for (uint32_t i = 0; i < c->config.n_nodes; i++) {
+        if (!c->nodes[i].agent) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where nothing else goes wrong all agents are back in time. `tag`: the server's life. */
+static void on_back_in_time(void *arg, uint64_t tag)
+{
+    struct cluster *c = arg;
+
+    if (c->service && tag == c->server_life && c->config.faults == FAULT_SERVER &&
+        are_all_alive(c) && service_away(c->service) > 0) {
+        cluster_violate(c, "%zu agents are not back after %d ms",
+                        service_away(c->service), BACK_MS);
+    }
+}
+
 void net_start_server(struct cluster *c)
 {
     struct service_config config = make_config(c);
@@ -471,6 +495,7 @@ void net_start_server(struct cluster *c)
         shelf_restore(&c->shelf, c->service, c->sim.now_ms, &msg) < 0) {
         cluster_violate(c, "%s", msg.text);
     }
+    sim_after(&c->sim, BACK_MS, on_back_in_time, c, c->server_life);
     server_call(c);
 }
 

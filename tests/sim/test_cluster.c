@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUICK_SEEDS = 200, WALL_SEEDS = 20, DURABLE_SEEDS = 20 };
+enum { QUICK_SEEDS = 200, WALL_SEEDS = 20, DURABLE_SEEDS = 20, SOAK_CROWDS = 10 };
 
 static uint64_t from_env(const char *name, uint64_t fallback)
 {
@@ -208,10 +208,37 @@ static void a_durable_servers_restarts_restart_nothing(void **state)
     assert_true(n_boots > 5 * DURABLE_SEEDS);
 }
 
+/* The lease's heartbeats, joins and rounds of many, and a state of some size. */
+static void a_thousand_agents_come_back_in_time(void **state)
+{
+    bool is_soak = getenv("CTRUN_SOAK") != NULL; /* NOLINT(concurrency-mt-unsafe) */
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= (is_soak ? SOAK_CROWDS : 1); seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 1000,
+                                        .nproc = 1,
+                                        .min_nodes = 1000,
+                                        .max_nodes = 1000,
+                                        .total_steps = is_soak ? 100 : 20,
+                                        .is_durable = true,
+                                        .faults = FAULT_SERVER,
+                                        .faults_until_ms = is_soak ? 15000 : 5000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_int_equal(result.n_rounds, 1);
+        assert_int_equal(result.n_done, 1000);
+        assert_true(result.n_boots > 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_durable_servers_restarts_restart_nothing),
+        cmocka_unit_test(a_thousand_agents_come_back_in_time),
         cmocka_unit_test(undisturbed_job_needs_one_round),
         cmocka_unit_test(surplus_nodes_stand_by_after_one_refusal),
         cmocka_unit_test(every_fault_makes_new_rounds),
