@@ -304,6 +304,7 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
         job_note_node(j, NODE_HAS_JOINED, node, NULL);
     }
     node->join = *join;
+    node->waits_done = false;
     job_move_node(j, node, NODE_JOINED);
     admission_join(j, node);
     admit_newcomer(j, node);
@@ -346,6 +347,7 @@ static void on_stopped(struct job *j, struct job_node *node, bool done)
         return; /* said again: it will join, as it was told */
     }
     if (!done || j->state == JOB_DRAINING) {
+        node->waits_done = done;
         job_leave_generation(j, node, done, "stopped its workers");
         return;
     }

@@ -33,17 +33,18 @@ enum node_state {
 /* A node in the job: one agent's session. */
 struct job_node {
     uint64_t session;
-    enum node_state state;  /* changed by job_move_node alone */
-    bool is_leaving;        /* said LEAVE */
-    bool is_admitted;       /* was in a generation since its hello */
-    bool is_flapping;       /* lost again and again: taken only where MIN needs it */
-    bool standby_told;      /* knows that it stands by */
-    bool is_away;           /* known from before the service's start, not seen since */
-    uint64_t not_before_ms; /* a flapping node is admitted from then on */
-    uint64_t ranked_in;     /* the generation in which … */
-    int32_t group_rank;     /* … this was its rank, -1: none */
-    uint64_t arrival;       /* order of the hellos */
-    size_t index;           /* in job.node */
+    enum node_state state; /* changed by job_move_node alone */
+    bool is_leaving;       /* said LEAVE */
+    bool is_admitted;      /* was in a generation since its hello */
+    bool is_flapping;      /* lost again and again: taken only where MIN needs it */
+    bool standby_told;     /* knows that it stands by */
+    bool waits_done;       /* PRESENT: it was done, and joins when it is told to stop */
+    bool is_away;          /* known from before the service's start, not seen since */
+    uint64_t not_before_ms;         /* a flapping node is admitted from then on */
+    uint64_t ranked_in;             /* the generation in which … */
+    int32_t group_rank;             /* … this was its rank, -1: none */
+    uint64_t arrival;               /* order of the hellos */
+    size_t index;                   /* in job.node */
     struct table_node by_node_rank; /* where --node-rank was given */
     size_t table_bytes;             /* its part of a round's node table */
     char peer_addr[MSG_ADDR_MAX];

@@ -79,6 +79,7 @@ enum {
     U(8, is_admitted)                         \
     U(8, is_flapping)                         \
     U(8, standby_told)                        \
+    U(8, waits_done)                          \
     U(64, not_before_ms)                      \
     U(64, ranked_in)                          \
     I(group_rank)                             \

@@ -133,6 +133,7 @@ static void take_node(const struct job *j, struct job_node *node,
     node->is_admitted = f->is_admitted != 0;
     node->is_flapping = f->is_flapping != 0;
     node->standby_told = f->standby_told != 0;
+    node->waits_done = f->waits_done != 0;
     node->is_away = node->state != NODE_LEFT;
     node->not_before_ms = f->not_before_ms;
     node->ranked_in = f->ranked_in;

@@ -95,6 +95,9 @@ void resuming_tell(struct job *j, struct job_node *node, const struct msg_hello 
     }
     switch (node->state) {
     case NODE_PRESENT:
+        if (node->waits_done && hello->generation == j->generation) {
+            tell_stop(j, node);
+        }
         break;
     case NODE_JOINED:
         tell_standby(j, node);

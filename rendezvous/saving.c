@@ -231,6 +231,7 @@ static void describe_node(const struct job_node *n, struct record_node *ret)
                                 .is_admitted = n->is_admitted,
                                 .is_flapping = n->is_flapping,
                                 .standby_told = n->standby_told,
+                                .waits_done = n->waits_done,
                                 .not_before_ms = n->not_before_ms,
                                 .ranked_in = n->ranked_in,
                                 .group_rank = n->group_rank,
