@@ -9,6 +9,7 @@
 
 #include "launcher/rdzv/netaddr.h"
 #include "launcher/store/relay_admission.h"
+#include "launcher/store/relay_closed.h"
 #include "launcher/store/relay_flow.h"
 #include "launcher/store/relay_listen.h"
 
@@ -66,6 +67,7 @@ struct relay {
     struct relay_conn *conns;          /* owned; in the order of their turns */
     uint32_t n_conns;
     uint32_t last_client;
+    struct relay_closed closed;
     size_t held;      /* unacknowledged bytes of all connections */
     enum crowd crowd; /* what they came to; falls when all have had their turn */
     size_t queued;    /* … and those on their way to the workers */
@@ -132,6 +134,7 @@ static void remove_conn(struct relay_conn *c)
         at = &(*at)->next;
     }
     *at = c->next;
+    relay_closed_add(&c->relay->closed, c->client);
     c->relay->n_conns--;
     c->relay->held -= relay_flow_held(c->flow);
     relay_flow_free(c->flow);
@@ -568,6 +571,7 @@ void relay_reply(struct relay *r, const struct msg_store_reply *m)
 void relay_resend(struct relay *r)
 {
     r->is_paused = false; /* that was the connection before */
+    relay_closed_tell(&r->closed, r->generation, r->config.send, r->config.arg);
     for (struct relay_conn *c = r->conns; c; c = c->next) {
         if (relay_flow_resend(c->flow) < 0) {
             close_conn(c);

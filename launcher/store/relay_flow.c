@@ -15,7 +15,8 @@ struct held {
     struct held *next;
     uint64_t seq;
     enum tcpstore_op op;
-    bool is_begun; /* a part of its reply was passed on */
+    bool is_begun;      /* a part of its reply was passed on … */
+    struct buf waiting; /* … or waits here, so that it can be asked again */
     size_t size;
     uint8_t body[];
 };
@@ -38,13 +39,21 @@ struct relay_flow *relay_flow_new(const struct relay_flow_config *config)
     return f;
 }
 
+static void free_held(struct held *h)
+{
+    if (h) {
+        buf_release(&h->waiting);
+        mem_free(h);
+    }
+}
+
 static void drop_all(struct relay_flow *f)
 {
     while (f->first) {
         struct held *h = f->first;
 
         f->first = h->next;
-        mem_free(h);
+        free_held(h);
     }
     f->last = NULL;
     f->held = 0;
@@ -135,8 +144,9 @@ static void forward(struct relay_flow *f, const struct tcpstore_request *request
 {
     struct held *h = mem_alloc(sizeof(*h) + request->size);
 
-    mem_free(take(f, 0)); /* a client that asks anew has given up waiting */
+    free_held(take(f, 0)); /* a client that asks anew has given up waiting */
     *h = (struct held){.seq = ++f->last_seq, .op = request->op, .size = request->size};
+    buf_init(&h->waiting, RELAY_FLOW_WHOLE);
     if (request->size > 0) {
         memcpy(h->body, request->body, request->size);
     }
@@ -160,7 +170,7 @@ static void cancel_wait(struct relay_flow *f, const struct tcpstore_request *req
     if (wait) {
         send_close(f, wait->seq);
     }
-    mem_free(wait);
+    free_held(wait);
     f->config.reply(f->config.arg, &cancelled, 1);
 }
 
@@ -202,8 +212,9 @@ int relay_flow_resend(struct relay_flow *f)
         next = h->next;
         if (h->is_begun) {
             rv = ERR_CLOSED; /* what was written behind it goes all the same */
-            mem_free(take(f, h->seq));
+            free_held(take(f, h->seq));
         } else {
+            buf_release(&h->waiting);
             send_request(f, h);
         }
     }
@@ -212,7 +223,7 @@ int relay_flow_resend(struct relay_flow *f)
 
 void relay_flow_end(struct relay_flow *f)
 {
-    mem_free(take(f, 0));
+    free_held(take(f, 0));
     send_close(f, 0);
 }
 
@@ -228,6 +239,32 @@ static struct held *find(const struct relay_flow *f, uint64_t seq)
     return h;
 }
 
+static void pass_on(const struct relay_flow *f, const struct buf *b)
+{
+    if (buf_len(b) > 0) {
+        f->config.reply(f->config.arg, buf_bytes(b), buf_len(b));
+    }
+}
+
+/* A part of a reply: whole, or of one that is too large to wait for its end. */
+static void take_part(const struct relay_flow *f, struct held *h,
+                      const struct msg_store_reply *m)
+{
+    bool is_some = m->more || buf_len(&h->waiting) > 0;
+
+    if (is_some && !h->is_begun &&
+        buf_append(&h->waiting, m->body.data, m->body.size) == 0) {
+        if (!m->more) {
+            pass_on(f, &h->waiting);
+        }
+        return;
+    }
+    pass_on(f, &h->waiting);
+    buf_release(&h->waiting);
+    h->is_begun = true;
+    f->config.reply(f->config.arg, m->body.data, m->body.size);
+}
+
 int relay_flow_reply(struct relay_flow *f, const struct msg_store_reply *m)
 {
     struct held *h = find(f, m->seq);
@@ -240,11 +277,10 @@ int relay_flow_reply(struct relay_flow *f, const struct msg_store_reply *m)
         return ERR_CLOSED;
     }
     if (m->body.size > 0) {
-        h->is_begun = true;
-        f->config.reply(f->config.arg, m->body.data, m->body.size);
+        take_part(f, h, m);
     }
     if (!m->more) {
-        mem_free(take(f, m->seq));
+        free_held(take(f, m->seq));
     }
     return 0;
 }

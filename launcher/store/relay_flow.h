@@ -22,6 +22,7 @@ struct relay_flow;
  * that whoever asks for thousands does not fill the connection to the service, on which
  * the node's own words travel. A client of torch's asks for one at a time. */
 enum { RELAY_FLOW_MAX_DUE = 4 };
+enum { RELAY_FLOW_WHOLE = 1024 * 1024 }; /* bytes */
 
 struct relay_flow_config {
     uint64_t generation;
@@ -44,7 +45,8 @@ int relay_flow_input(struct relay_flow *f, struct buf *in) MUST_CHECK;
 int relay_flow_reply(struct relay_flow *f, const struct msg_store_reply *m) MUST_CHECK;
 
 /* The same service again: everything unacknowledged, in order. ERR_CLOSED: half of a
- * reply had been passed on, which cannot be taken back; that request is dropped, the
+ * reply had been passed on, which cannot be taken back (only of those above
+ * RELAY_FLOW_WHOLE; others wait here until they are whole); that request is dropped, the
  * others are sent; close the worker's connection. */
 int relay_flow_resend(struct relay_flow *f) MUST_CHECK;
 

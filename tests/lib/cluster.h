@@ -173,6 +173,7 @@ void net_cut(struct node *n, uint64_t until_ms);
 void net_kill_server(struct cluster *c); /* and starts it anew after a while */
 void net_service_send(void *arg, uint64_t number, const struct msg *m);
 void net_service_close(void *arg, uint64_t number);
+void net_check_decision(struct cluster *c, const struct msg_decision *decision);
 
 /* cluster_disk.c */
 void disk_send(void *arg, uint64_t conn, const struct msg *m);

@@ -159,6 +159,20 @@ void disk_take_turn(struct cluster *c)
     }
 }
 
+/* They are made, though nobody has heard of them. */
+static void note_decisions(struct cluster *c)
+{
+    for (size_t i = 0; i < c->n_said; i++) {
+        const struct said *s = &c->said[i];
+
+        if (s->m && s->m->type == MSG_DECISION) {
+            c->at_hand = s->asked;
+            net_check_decision(c, &s->m->u.decision);
+        }
+    }
+    c->at_hand = NULL;
+}
+
 /* The turn at hand is lost, or it is not, but nobody has heard of it. */
 void disk_kill(struct cluster *c)
 {
@@ -171,6 +185,7 @@ void disk_kill(struct cluster *c)
         shelf_lose(&c->shelf);
     } else {
         shelf_commit(&c->shelf);
+        note_decisions(c);
     }
     forget(c);
 }

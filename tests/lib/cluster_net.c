@@ -317,7 +317,7 @@ static void check_round(struct cluster *c, const struct msg_round *round)
     c->result->n_rounds++;
 }
 
-static void check_decision(struct cluster *c, const struct msg_decision *decision)
+void net_check_decision(struct cluster *c, const struct msg_decision *decision)
 {
     const struct msg *asked = c->at_hand;
 
@@ -354,7 +354,7 @@ void net_service_send(void *arg, uint64_t number, const struct msg *m)
     struct conn *conn = find_conn(c, number);
 
     if (m->type == MSG_DECISION) { /* it is made, whether it is heard or not */
-        check_decision(c, &m->u.decision);
+        net_check_decision(c, &m->u.decision);
     }
     if (!conn->server_open) {
         return;

@@ -231,6 +231,28 @@ static void pause_ends_with_its_connection(void **state)
     child_run(reconnected);
 }
 
+/* The service may not have heard of it. */
+static void ended(void)
+{
+    struct relay_rig *r = relay_rig_open();
+    int fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+
+    relay_rig_expect_pong(r, fd, 1);
+    CHECK(close(fd) == 0);
+    TURN_UNTIL(r, r->n_heard == 1);
+    CHECK(r->heard[0].op == RELAY_CLOSE && r->heard[0].client == 1);
+    relay_rig_turn(r); /* its handle is closed, too */
+    relay_resend(r->relay);
+    CHECK(r->n_heard == 2 && r->heard[1].op == RELAY_CLOSE && r->heard[1].client == 1);
+    relay_rig_close(r);
+}
+
+static void the_end_of_a_connection_is_told_again(void **state)
+{
+    (void)state;
+    child_run(ended);
+}
+
 /* Each has reached its own bound, but for those that came when all had reached theirs.
  */
 static void crowd_in(struct relay_rig *r, int fds[N_CROWD], struct buf out[N_CROWD])
@@ -354,6 +376,7 @@ int main(void)
         cmocka_unit_test(
             only_workers_that_hold_little_are_read_while_the_relay_is_paused),
         cmocka_unit_test(pause_ends_with_its_connection),
+        cmocka_unit_test(the_end_of_a_connection_is_told_again),
         cmocka_unit_test(worker_that_holds_little_is_read_when_all_hold_too_much),
     };
 

@@ -54,7 +54,7 @@ static void setup(struct rig *rig)
     *rig = (struct rig){0};
     buf_init(&rig->in, TCPSTORE_MAX_REQUEST);
     buf_init(&rig->sent, 65536);
-    buf_init(&rig->replied, 65536);
+    buf_init(&rig->replied, 2 * RELAY_FLOW_WHOLE);
     rig->flow = relay_flow_new(&(struct relay_flow_config){.generation = 3,
                                                            .client = 1,
                                                            .max_held = HELD,
@@ -201,7 +201,7 @@ static void unacknowledged_requests_are_sent_again_in_order(void **state)
     teardown(&rig);
 }
 
-static void half_a_reply_cannot_be_asked_again(void **state)
+static void a_reply_in_parts_can_be_asked_again(void **state)
 {
     struct rig rig;
 
@@ -209,7 +209,31 @@ static void half_a_reply_cannot_be_asked_again(void **state)
     setup(&rig);
     put_get(&rig);
     pump(&rig);
-    assert_int_equal(answer(&rig, 1, "half", true, false), 0);
+    assert_int_equal(answer(&rig, 1, "ol", true, false), 0);
+    expect_replied(&rig, "", 0); /* not before it is whole */
+    expect_sent(&rig, "3:1 ");
+    assert_int_equal(relay_flow_resend(rig.flow), 0);
+    expect_sent(&rig, "3:1 ");
+    assert_int_equal(answer(&rig, 1, "new", true, false), 0);
+    assert_int_equal(answer(&rig, 1, "er", false, false), 0);
+    expect_replied(&rig, "newer", 5);
+    assert_true(relay_flow_is_idle(rig.flow));
+    teardown(&rig);
+}
+
+static void half_a_large_reply_cannot_be_asked_again(void **state)
+{
+    static char part[RELAY_FLOW_WHOLE / 2];
+    struct rig rig;
+
+    (void)state;
+    setup(&rig);
+    memset(part, 'x', sizeof(part) - 1);
+    put_get(&rig);
+    pump(&rig);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(answer(&rig, 1, part, true, false), 0);
+    }
     put_set(&rig, 1);
     pump(&rig);
     expect_sent(&rig, "3:1 1:2 ");
@@ -390,7 +414,8 @@ int main(void)
         cmocka_unit_test(ping_is_answered_here),
         cmocka_unit_test(ping_behind_a_reply_that_is_due_keeps_the_order),
         cmocka_unit_test(unacknowledged_requests_are_sent_again_in_order),
-        cmocka_unit_test(half_a_reply_cannot_be_asked_again),
+        cmocka_unit_test(a_reply_in_parts_can_be_asked_again),
+        cmocka_unit_test(half_a_large_reply_cannot_be_asked_again),
         cmocka_unit_test(large_values_are_cut),
         cmocka_unit_test(cancelled_wait_is_answered_at_once_and_its_wake_up_dropped),
         cmocka_unit_test(cancel_without_a_wait_is_answered_too),
