@@ -96,7 +96,7 @@ static enum durable_space look_at_space(struct state *s, enum durable_space befo
     if (!s->dir.has_reserve) {
         return SPACE_SPENT;
     }
-    return free_bytes + state_db_free_bytes(s->db) < enough ? SPACE_LOW : SPACE_FINE;
+    return state_db_free_bytes(s->db, free_bytes) < enough ? SPACE_LOW : SPACE_FINE;
 }
 
 /* Returns when it is to be called again. */

@@ -536,7 +536,7 @@ int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
 {
     int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, how, NULL, NULL);
 
-    d->wal_pages = 0;
+    d->wal_pages = rc == SQLITE_OK ? 0 : d->wal_pages;
     return state_db_result(d, rc, "copying the log into the database", msg);
 }
 
@@ -561,13 +561,15 @@ bool state_db_is_untidy(const struct state_db *d)
     return d->wal_pages >= WAL_PAGES_MAX;
 }
 
-uint64_t state_db_free_bytes(const struct state_db *d)
+uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)
 {
+    uint64_t in_log = (uint64_t)d->wal_pages * STATE_PAGE_SIZE;
     uint64_t pages = 0;
 
     if (sqlite3_step(d->free_pages) == SQLITE_ROW) {
         pages = (uint64_t)sqlite3_column_int64(d->free_pages, 0);
     }
     (void)sqlite3_reset(d->free_pages); /* a count that is not there is none */
-    return pages * STATE_PAGE_SIZE;
+    on_disk += pages * STATE_PAGE_SIZE;
+    return on_disk - MIN(on_disk, in_log);
 }

@@ -64,7 +64,8 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, struct errmsg *msg) MUST_
 /* True when the log has grown so much that tidying should not wait. */
 bool state_db_is_untidy(const struct state_db *d);
 
-/* Bytes inside the database that can be used again. */
-uint64_t state_db_free_bytes(const struct state_db *d);
+/* How many bytes may be written where the file system has `on_disk` left: pages of the
+ * database can be used again, and what is in the log wants to be copied into it. */
+uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk);
 
 #endif

@@ -93,6 +93,7 @@ static int set_up(struct state_db *d, struct errmsg *msg)
     static const char *const pragmas[] = {
         "pragma locking_mode = exclusive",      "pragma synchronous = full",
         "pragma temp_store = memory",           "pragma cell_size_check = on",
+        "pragma secure_delete = off", /* a full disk is no time to write zeros */
         "pragma journal_size_limit = 16777216",
     };
     int rv = 0;
