@@ -94,7 +94,7 @@ static void who_asks_for_a_rank_is_answered_by_its_node(void **state)
 
     agent_rig_run(&rig, true);
     inspect_rank(&rig, 1, 1);
-    agent_rig_expect(&rig, "inspect 1 what=2");
+    agent_rig_expect(&rig, "inspect 1 what=3");
     agent_inspected(rig.agent, &found);
     agent_rig_expect(&rig, "send inspected rank=1 T");
     inspect_rank(&rig, 1, 2);
