@@ -193,7 +193,12 @@ static double committed_of(const struct job_figures *f)
 
 static double step_of(const struct job_figures *f)
 {
-    return (double)view_job_step(f->record);
+    return (double)view_job_step(f->job, f->record);
+}
+
+static double rate_of(const struct job_figures *f)
+{
+    return view_job_tok_s(f->job);
 }
 
 static double loss_of(const struct job_figures *f)
@@ -222,6 +227,8 @@ static const struct job_metric {
      committed_of, NULL},
     {"ctrun_job_step", "gauge", "The last step that was reported; 0: none.", step_of,
      NULL},
+    {"ctrun_job_tokens_per_second", "gauge",
+     "Throughput as last reported; 0: not known.", rate_of, NULL},
     {"ctrun_job_loss", "gauge", "The loss as last reported.", loss_of, has_loss},
 };
 

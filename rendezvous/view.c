@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TOK_S_RANKS = 64 }; /* of those that are asked for the throughput */
+
 /* ---- putting values in ---- */
 
 static void put_integer(json_t *json, const char *key, uint64_t value)
@@ -87,10 +89,33 @@ uint32_t view_job_ranks(const struct job *j)
     return n;
 }
 
-uint64_t view_job_step(const struct history_job *record)
+/* What the ranks of the generation say; NULL: nothing that is known. */
+static const struct progress *progress_of(const struct job *j)
 {
-    return record && record->curve.n > 0 ? record->curve.point[record->curve.n - 1].step
-                                         : 0;
+    return j->progress.generation == j->generation && j->progress.rank ? &j->progress
+                                                                       : NULL;
+}
+
+uint64_t view_job_step(const struct job *j, const struct history_job *record)
+{
+    const struct progress *p = progress_of(j);
+    const struct loss_curve *c = record ? &record->curve : NULL;
+
+    if (p && p->front_step > 0) {
+        return p->front_step;
+    }
+    return c && c->n > 0 ? c->point[c->n - 1].step : 0;
+}
+
+uint32_t view_job_tok_s(const struct job *j)
+{
+    const struct progress *p = progress_of(j);
+    uint32_t tok_s = 0;
+
+    for (uint32_t i = 0; p && i < MIN(p->world, TOK_S_RANKS) && tok_s == 0; i++) {
+        tok_s = p->rank[i].tok_s;
+    }
+    return tok_s;
 }
 
 static json_t *make_cause(const struct history_job *h)
@@ -110,7 +135,6 @@ static void put_last_loss(json_t *json, const struct loss_curve *c)
     if (c->n > 0) {
         const struct loss_point *last = &c->point[c->n - 1];
 
-        put_integer(json, "step", last->step);
         (void)json_object_set_new(json, "loss", make_real(last->loss));
         put_integer(json, "loss_ms", last->wall_ms);
     }
@@ -136,6 +160,21 @@ const struct history_job *view_record(const struct view *v, const char *id)
     return h && h->state == HISTORY_LIVES ? h : NULL;
 }
 
+static void put_progress(json_t *json, const struct view *v, const struct job *j,
+                         const struct history_job *h)
+{
+    const struct progress *p = progress_of(j);
+
+    put_some(json, "step", view_job_step(j, h));
+    put_some(json, "tok_s", view_job_tok_s(j));
+    if (p) {
+        put_some(json, "step_ms", p->median_ms);
+    }
+    if (p && p->moved_ms > 0) {
+        put_integer(json, "progress_age_ms", v->now_ms - MIN(p->moved_ms, v->now_ms));
+    }
+}
+
 static json_t *make_summary(const struct view *v, const struct job *j)
 {
     const struct history_job *h = view_record(v, j->id);
@@ -157,6 +196,7 @@ static json_t *make_summary(const struct view *v, const struct job *j)
     if (job_is_over(j)) {
         put_integer(json, "exit_code", j->exit_code);
     }
+    put_progress(json, v, j, h);
     if (h) {
         put_record(json, h);
     }
@@ -178,6 +218,7 @@ static json_t *make_past(const struct history_job *h)
         put_integer(json, "exit_code", h->exit_code);
     }
     put_some(json, "ended_ms", h->ended_ms);
+    put_some(json, "step", h->curve.n > 0 ? h->curve.point[h->curve.n - 1].step : 0);
     put_record(json, h);
     return json;
 }
@@ -303,6 +344,9 @@ static const struct job_node **sort_nodes(const struct job *j)
 
 static const char *node_state(const struct job_node *node)
 {
+    if (node->is_away) {
+        return "away"; /* not seen since the service began */
+    }
     switch (node->state) {
     case NODE_PRESENT:
         return "present";
@@ -377,15 +421,38 @@ json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t li
     return make_page("nodes", list, end, entry->job->n_nodes);
 }
 
-static json_t *make_rank(const struct job_node *node, uint32_t rank,
+static void put_report(json_t *json, const struct progress_rank *r, uint64_t now_ms)
+{
+    put_some(json, "pid", r->pid);
+    if (r->said_ms > 0) {
+        put_integer(json, "step", r->step);
+        put_some_text(json, "phase", r->phase);
+        put_some(json, "tok_s", r->tok_s);
+        put_some_text(json, "loss", r->loss); /* as it was said */
+        put_integer(json, "age_ms", now_ms - MIN(r->said_ms, now_ms));
+    }
+    if (r->waits_for >= 0) {
+        put_integer(json, "waits_for", (uint64_t)r->waits_for);
+    }
+    if (r->has_ended) {
+        (void)json_object_set_new(json, "ended", json_true());
+    }
+}
+
+static json_t *make_rank(const struct view *v, const struct job *j,
+                         const struct job_node *node, uint32_t rank,
                          uint32_t local_rank)
 {
+    const struct progress *p = progress_of(j);
     json_t *json = json_object();
 
     put_integer(json, "rank", rank);
     put_integer(json, "local_rank", local_rank);
     put_text(json, "host", node->hello.host);
     put_integer(json, "group_rank", (uint64_t)node->group_rank);
+    if (p && rank < p->world) {
+        put_report(json, &p->rank[rank], v->now_ms);
+    }
     return json;
 }
 
@@ -408,7 +475,8 @@ json_t *view_ranks(const struct view *v, const char *id, size_t first, size_t li
 
         for (size_t r = MAX(first, rank); r < MIN(rank + nproc, end); r++) {
             (void)json_array_append_new(
-                list, make_rank(sorted[i], (uint32_t)r, (uint32_t)(r - rank)));
+                list,
+                make_rank(v, entry->job, sorted[i], (uint32_t)r, (uint32_t)(r - rank)));
         }
         rank += nproc;
     }

@@ -75,7 +75,7 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
                    "> a DECISION g=1 #1 accepted\n"
                    "a progress step=1 loss=4.5\n"
                    "a progress step=2 loss=nan\n"
-                   "a progress step=3 loss=3.25\n"
+                   "a progress step=3 loss=3.25 tok=900 phase=save pid=77\n"
                    "a commit step=3\n"
                    "> a DECISION g=1 #2 accepted\n");
     v = view_of(st);
@@ -85,8 +85,12 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
         " 'min_nodes': 1, 'max_nodes': 1, 'ranks': 1, 'failures': 0,"
         " 'max_restarts': 3, 'committed_step': 3, 'committed_ms': 1000,"
         " 'began_ms': 1000, 'formed_ms': 1000, 'restarts': " NO_RESTARTS ","
-        " 'step': 3, 'loss': 3.25, 'loss_ms': 1000,"
-        " 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
+        " 'step': 3, 'loss': 3.25, 'loss_ms': 1000, 'tok_s': 900,"
+        " 'progress_age_ms': 0, 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
+    expect(view_ranks(&v, "job", 0, 1),
+           "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'a', 'group_rank': 0,"
+           " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': '3.25',"
+           " 'age_ms': 0}], 'total': 1}");
     stage_free(st);
 }
 
