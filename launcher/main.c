@@ -6,6 +6,7 @@
 #include "launcher/output/terminal.h"
 #include "launcher/path.h"
 #include "launcher/supervisor.h"
+#include "launcher/verbs/keygen.h"
 #include "launcher/verbs/verbs.h"
 
 #include "common/exit_code.h"
@@ -19,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The verbs that need the engine's code are the engine's. */
@@ -119,6 +121,9 @@ int main(int argc, char **argv)
     }
     if (set_up_log(&msg) == 0 && verb) {
         return verbs_run(verb, argc - 1, argv + 1);
+    }
+    if (msg.text[0] == '\0' && argc > 1 && strcmp(argv[1], "keygen") == 0) {
+        return keygen_run(argc - 1, argv + 1);
     }
     if (msg.text[0] != '\0' ||
         launch_options_parse(argc, argv, environ, &options, &msg) < 0 ||

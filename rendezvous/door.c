@@ -1,6 +1,8 @@
 #include "rendezvous/door.h"
 
 #include "rendezvous/connection.h"
+#include "rendezvous/permit.h"
+#include "rendezvous/stream.h"
 
 #include "common/log.h"
 #include "common/mem.h"
@@ -91,6 +93,13 @@ static bool is_ours(const struct connection *c)
 
 bool door_admits(const struct connection *c, bool is_insecure, const char **ret_why)
 {
+    const struct identity *key = stream_peer(c);
+
+    if (key) { /* wherever it comes from */
+        *ret_why =
+            "the key that was shown is not an operator's, and no secret of a job";
+        return permit_operator(key, NULL) == 0;
+    }
     *ret_why = c->is_local ? "this server belongs to another user"
                            : "operators may come from this server's own machine only "
                              "(unless it was started with --insecure): log in there, "

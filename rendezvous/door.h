@@ -2,8 +2,8 @@
 #define RENDEZVOUS_DOOR_H
 
 /* Where operators come in (`ctrun status` …), and who may: by the server's Unix socket
- * (common/sockdir.h) this user and root; by TCP who is on this machine, unless the
- * server is insecure. The loop's thread. */
+ * (common/sockdir.h) this user and root; by TCP who shows a key that allows it, and
+ * where none is asked for who is on this machine, or anybody if the server is insecure. The loop's thread. */
 
 #include "common/listener.h"
 

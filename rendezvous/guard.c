@@ -55,7 +55,7 @@ bool guard_admits_agent(struct guard *g, struct connection *c)
     const struct identity *who = stream_peer(c);
     struct errmsg msg = {""};
 
-    if (g->tls && !who) {
+    if (g->tls && !who && !c->is_local) {
         (void)errmsg_set(&msg, ERR_REFUSED,
                          "this rendezvous lets only those in that have its secret or a "
                          "certificate of its CA, and the node has shown none: put the "

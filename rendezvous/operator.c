@@ -6,6 +6,7 @@
 #include "rendezvous/event_json.h"
 #include "rendezvous/history.h"
 #include "rendezvous/operator_core.h"
+#include "rendezvous/permit.h"
 #include "rendezvous/service.h"
 #include "rendezvous/steering.h"
 #include "rendezvous/view.h"
@@ -100,6 +101,15 @@ bool operators_open(struct operators *o, uint64_t conn, const struct msg_operato
     o->n++;
     welcome(o, conn);
     return true;
+}
+
+void operators_identify(struct operators *o, uint64_t conn, const struct identity *key)
+{
+    struct asker *op = find(o, conn);
+
+    if (op) {
+        op->key = key;
+    }
 }
 
 static void forget(struct operators *o, struct asker *op)
@@ -395,6 +405,28 @@ static bool is_one_of(const char *verb, const char *const *verbs, size_t n)
     return false;
 }
 
+/* Who holds a secret sees and steers what belongs to it; all jobs only where all do. */
+static bool may_ask(const struct operators *o, const struct asker *op,
+                    const struct msg_ask *ask)
+{
+    const struct registry *jobs = service_jobs(o->config.service);
+    const struct job *own = operator_job(o, op->job);
+    bool is_summary = strcmp(ask->verb, "status") == 0 || strcmp(ask->verb, "ps") == 0;
+
+    if (!op->key || op->key->role == IDENTITY_OPERATOR) {
+        return true;
+    }
+    if (op->job[0] != '\0') {
+        return own && permit_job(op->key, own->id, own->owner);
+    }
+    for (size_t i = 0; i < jobs->n && is_summary; i++) {
+        const struct job *job = jobs->entry[i]->job;
+
+        is_summary = permit_job(op->key, job->id, job->owner);
+    }
+    return is_summary;
+}
+
 static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *ask,
                    uint64_t now_ms)
 {
@@ -404,6 +436,15 @@ static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *
     op->request = ask->request;
     op->follows = ask->follow != 0;
     memcpy(op->job, ask->job, sizeof(op->job));
+    if (!may_ask(o, op, ask)) {
+        operator_fail(o, op, EXIT_RENDEZVOUS,
+                      op->job[0] != '\0'
+                          ? "this secret has no job %s here"
+                          : "with a job's secret, name a job of it%s (an operator's "
+                            "secret or certificate sees all)",
+                      op->job);
+        return;
+    }
     if (is_one_of(ask->verb, views, ARRAY_LEN(views))) {
         on_view(o, op, ask, now_ms);
     } else if (strcmp(ask->verb, "events") == 0) {

@@ -21,6 +21,7 @@
 #define OPERATOR_REQUESTS (1ULL << 63)
 
 struct history;
+struct identity;
 struct operators;
 struct service;
 
@@ -45,6 +46,9 @@ void operators_free(struct operators *o); /* NULL allowed */
 
 /* A connection has begun with OPERATOR. False: it was refused, and told so. */
 bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m);
+
+/* … by this key, which says whose jobs it may see and steer; NULL: all. */
+void operators_identify(struct operators *o, uint64_t conn, const struct identity *key);
 
 /* The shell has reason to refuse it: says so, with EXIT_RENDEZVOUS. */
 void operators_refuse(const struct operators *o, uint64_t conn, const char *why);

@@ -24,6 +24,7 @@ struct log_stream {
 struct asker {
     uint64_t conn;
     char who[MSG_ID_MAX];
+    const struct identity *key; /* borrowed from the connection; NULL: shown none */
     enum asking asking;
     uint64_t request;
     bool follows;

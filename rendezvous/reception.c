@@ -3,6 +3,7 @@
 #include "rendezvous/operator.h"
 #include "rendezvous/output.h"
 #include "rendezvous/service.h"
+#include "rendezvous/stream.h"
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -120,6 +121,7 @@ static void begin(struct reception *r, struct connection *c,
         say_turned_away(r, c, why);
         operators_refuse(r->operators, c->id, why);
     } else if (operators_open(r->operators, c->id, m)) {
+        operators_identify(r->operators, c->id, stream_peer(c));
         connection_set_deadline(c, clock_ms() + ASK_MS);
     }
 }

@@ -12,7 +12,7 @@ enum { DEFAULT_SHUTDOWN_S = 30 };
 
 /* A first argument that is exactly one of these is the verb; the operator's are main.c's
  * (launcher/verbs). */
-static const char *const later_verbs[] = {"doctor", "plan", "data", "keygen"};
+static const char *const later_verbs[] = {"doctor", "plan", "data"};
 
 /* True when argv[1] is a verb that takes the whole line (or is refused: *ret_rv). */
 static bool take_verb(int argc, char *const *argv, struct launch_options *o,
@@ -119,7 +119,8 @@ char *launch_options_help(void)
         "       ctrun run [options] program [arguments …]\n"
         "       ctrun ckpt list|verify|show|prune …\n"
         "       ctrun status|ps|events|logs|cancel|history [JOB]\n"
-        "       ctrun drain NODE [JOB]\n\n"
+        "       ctrun drain NODE [JOB]\n"
+        "       ctrun keygen [FILE]\n\n"
         "Starts the same program on every node, watches it, and starts it again when one "
         "part fails.\n"
         "A Python script is run by python -u (PYTHON_EXEC names another interpreter); a "

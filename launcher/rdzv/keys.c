@@ -60,6 +60,20 @@ static bool find_in(const char *folder, const char *name, char ret[PATH_MAX])
     return true;
 }
 
+static void take_variable(const char *name, char ret[PATH_MAX])
+{
+    const char *value = variable(name);
+
+    (void)snprintf(ret, PATH_MAX, "%s", value ? value : "");
+}
+
+static void look_for_certificate(struct keys *k)
+{
+    take_variable("CTRUN_TLS_CA", k->files.ca);
+    take_variable("CTRUN_TLS_CERT", k->files.cert);
+    take_variable("CTRUN_TLS_KEY", k->files.key);
+}
+
 /* Where nobody has named one. */
 static void look_for_secret(struct keys *k)
 {
@@ -94,6 +108,10 @@ int keys_find(const struct keys_files *asked, struct keys *ret, struct errmsg *m
     struct secrets secrets;
     int rv = check_asked(asked, msg);
 
+    if (rv == 0 && !has_certificate(&k) && k.files.secret[0] == '\0') {
+        look_for_certificate(&k);
+        rv = check_asked(&k.files, msg);
+    }
     if (rv == 0 && !has_certificate(&k) && k.files.secret[0] == '\0') {
         look_for_secret(&k);
     }

@@ -2,8 +2,9 @@
 #define LAUNCHER_RDZV_KEYS_H
 
 /* What this side shows to the other of a connection to the rendezvous, and whom it lets
- * in where it serves: a secret, or a certificate of a CA, or nothing. A secret is looked
- * for at --rdzv-secret-file, $CTRUN_SECRET_FILE, $CREDENTIALS_DIRECTORY/ctrun-secret,
+ * in where it serves: a secret, or a certificate of a CA, or nothing. Certificates are
+ * named by --tls-ca, --tls-cert and --tls-key, or $CTRUN_TLS_CA …; a secret is looked for
+ * at --rdzv-secret-file, $CTRUN_SECRET_FILE, $CREDENTIALS_DIRECTORY/ctrun-secret,
  * ~/.config/ctrun/secret. Files are read again at each connection, so that a secret may
  * be replaced. Nothing of TLS is loaded where there are no keys. Loop thread only. */
 

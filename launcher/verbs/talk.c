@@ -5,6 +5,7 @@
 
 #include "launcher/verbs/talk.h"
 
+#include "launcher/rdzv/keys.h"
 #include "launcher/rdzv/link_conn.h"
 
 #include "common/exit_code.h"
@@ -25,6 +26,7 @@ struct talk {
     const struct place *place;
     const struct question *question;
     struct talk_result *result;
+    struct keys keys;       /* what is shown by TCP */
     struct addrinfo *addrs; /* owned */
     const struct addrinfo *next;
     bool is_over;
@@ -171,12 +173,26 @@ static void on_open(void *arg)
 
 static void try_next(struct talk *t, int status);
 
+/* One side does not let the other in. */
+static void say_refused(struct talk *t)
+{
+    char own[300];
+    char text[600];
+
+    keys_describe(&t->keys, own, sizeof(own));
+    (void)snprintf(text, sizeof(text), "%s (this side's: %s)",
+                   link_conn_trouble(t->conn), own);
+    end_with(t, TALK_REFUSED, text);
+}
+
 static void on_end(void *arg, int status)
 {
     struct talk *t = arg;
     bool was_open = link_conn_is_open(t->conn);
 
-    if (!was_open) {
+    if (status == ERR_REFUSED && !was_open) {
+        say_refused(t);
+    } else if (!was_open) {
         link_conn_close(t->conn);
         t->conn = NULL;
         try_next(t, status);
@@ -218,7 +234,12 @@ static struct link_conn_config make_config(struct talk *t)
 static void try_next(struct talk *t, int status)
 {
     struct link_conn_config config = make_config(t);
+    struct errmsg msg = {""};
 
+    if (keys_client(&t->keys, &config.tls, &msg) < 0) {
+        end_with(t, TALK_REFUSED, msg.text);
+        return;
+    }
     while (t->next && !t->conn && !t->is_over) {
         const struct addrinfo *ai = t->next;
 
@@ -235,9 +256,15 @@ static void try_next(struct talk *t, int status)
 static void begin_tcp(struct talk *t)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    const struct keys_files asked = {.secret = ""};
+    struct errmsg msg = {""};
     char port[16];
     int rv;
 
+    if (keys_find(&asked, &t->keys, &msg) < 0) {
+        end_with(t, TALK_REFUSED, msg.text);
+        return;
+    }
     (void)snprintf(port, sizeof(port), "%d", t->place->port);
     rv = getaddrinfo(t->place->host, port, &hints, &t->addrs);
     if (rv != 0) {
@@ -290,5 +317,6 @@ void talk_run(struct place *place, const struct question *q, struct talk_result 
     if (t->addrs) {
         freeaddrinfo(t->addrs);
     }
+    keys_release(&t->keys);
     mem_free(t);
 }
