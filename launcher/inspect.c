@@ -87,6 +87,21 @@ static bool is_stop(char state)
     return state == 'T' || state == 't';
 }
 
+/* Where a process sleeps that writes to a pipe or terminal that nobody reads, or reads
+ * from a terminal at which nobody types. */
+static bool is_held(const char *where)
+{
+    static const char *const places[] = {"pipe_write", "anon_pipe_write", "n_tty_write",
+                                         "n_tty_read"};
+
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        if (strcmp(where, places[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
 {
     struct look first = look_at(pid);
@@ -108,6 +123,7 @@ void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
     if (second.state == 'S' || second.state == 'D') {
         (void)read_file(pid, "wchan", where, sizeof(where) - 2);
     }
+    second.state = is_held(where) ? 'O' : second.state;
     (void)snprintf(ret, INSPECT_STATE_SIZE, "%c%s%.28s", second.state,
                    where[0] != '\0' && where[0] != '0' ? " " : "",
                    where[0] != '0' ? where : "");

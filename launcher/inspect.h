@@ -10,8 +10,9 @@
 enum { INSPECT_STATE_SIZE = 32, INSPECT_STACK_SIZE = 3072 };
 
 /* Looks twice, a moment apart: "T" and "t" only where it was so both times; "R" if it
- * computes, whichever thread does; else with the place in the kernel: "S futex_wait".
- * "": there is no such process. */
+ * computes, whichever thread does; else with the place in the kernel: "S futex_wait",
+ * or "O pipe_write" where that is an output nobody reads, or a terminal. "": there is no
+ * such process. */
 void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE]);
 
 /* Its main thread's, the inmost first, in lines; "": nobody may look, or nothing came

@@ -221,8 +221,9 @@ static enum hang_news judge(const struct hang *h, const struct progress *p,
         return is_heard(h, *ret) ? HANG_FOUND : HANG_QUIET;
     }
     *ret = find_state(h, 't');
+    *ret = *ret ? *ret : find_state(h, 'O');
     if (*ret) {
-        return HANG_TRACED;
+        return HANG_HELD;
     }
     *ret = are_all_stopped || !knows_steps ? NULL : find_busy(h);
     if (*ret) {

@@ -19,7 +19,8 @@
  *   they may wait, starts, loads, saves or evaluates.
  *
  * Where nobody says that he waits, only a stopped process is proof. One that a debugger
- * holds is told of, and left alone. An agent that does not answer at once was asleep,
+ * holds, or that waits for its output to be read or for somebody at a terminal, is told
+ * of, and left alone. An agent that does not answer at once was asleep,
  * maybe with all its workers: then everybody gets a fresh term. */
 
 #include "rendezvous/progress.h"
@@ -51,7 +52,7 @@ enum hang_news {
     HANG_QUIET,
     HANG_ASK,    /* the agents of hang.suspect[] */
     HANG_FOUND,  /* the verdict names a rank */
-    HANG_TRACED, /* … that a debugger holds */
+    HANG_HELD,   /* … that a person holds, by debugger or terminal */
     HANG_UNCLEAR /* ranks wait, and nobody knows for whom */
 };
 
@@ -76,11 +77,12 @@ void hang_begin(struct hang *h, uint64_t now_ms);
 /* The service, or a node, was asleep. */
 void hang_excuse(struct hang *h, uint64_t now_ms);
 
-/* What is to be done now; *ret is filled in for FOUND, TRACED and UNCLEAR. */
+/* What is to be done now; *ret is filled in for FOUND, HELD and UNCLEAR. */
 enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_ms,
                          struct hang_verdict *ret);
 
-/* What an agent says of a suspect's process: "T", "S futex_wait" … */
+/* What an agent says of a suspect's process: "T", "S futex_wait"; "O": at a terminal, or
+ * an output that is not read. */
 void hang_answer(struct hang *h, uint32_t rank, const char *state, uint64_t now_ms);
 
 /* When to look again; UINT64_MAX: after the next report. */

@@ -69,6 +69,13 @@ static void describe_process(const char *state, char *ret, size_t size)
     case 't':
         (void)snprintf(ret, size, "a debugger holds its process (t)");
         break;
+    case 'O':
+        (void)snprintf(
+            ret, size,
+            "its process waits for its output to be read, or for somebody at "
+            "its terminal (%.24s)",
+            more);
+        break;
     case 'R':
         (void)snprintf(ret, size, "its process computes (R)");
         break;
@@ -106,7 +113,7 @@ static void describe(const struct job *j, const struct hang_verdict *v, char *re
 {
     const struct progress_rank *r = &j->progress.rank[v->rank];
     const struct progress_node *node = progress_node_of(&j->progress, v->rank);
-    char process[96];
+    char process[160];
     char place[96];
     char waiting[64];
 
@@ -168,7 +175,7 @@ static void on_found(struct job *j, const struct hang_verdict *v)
     inspect(j, v->rank, INSPECT_STACK);
 }
 
-static void on_traced(struct job *j, const struct hang_verdict *v)
+static void on_held(struct job *j, const struct hang_verdict *v)
 {
     char text[MSG_TEXT_MAX];
 
@@ -256,8 +263,8 @@ void tracking_tick(struct job *j)
     case HANG_FOUND:
         on_found(j, &v);
         break;
-    case HANG_TRACED:
-        on_traced(j, &v);
+    case HANG_HELD:
+        on_held(j, &v);
         break;
     case HANG_UNCLEAR:
         on_unclear(j, &v);

@@ -27,6 +27,7 @@ struct sim_rank {
     bool is_stopped;   /* SIGSTOP: does nothing, says nothing */
     bool is_spinning;  /* never comes to the end of what it computes */
     bool is_traced;
+    bool is_unread; /* blocked by its output */
 };
 
 struct rig {
@@ -83,7 +84,7 @@ static void open_rig(struct rig *r, uint32_t n, uint64_t least_ms, uint64_t most
 
 static bool does_nothing(const struct sim_rank *rank)
 {
-    return rank->is_stopped || rank->is_spinning || rank->is_traced;
+    return rank->is_stopped || rank->is_spinning || rank->is_traced || rank->is_unread;
 }
 
 static void move_ranks(struct rig *r)
@@ -148,6 +149,9 @@ static const char *state_of(const struct sim_rank *rank)
 {
     if (rank->is_stopped || rank->is_traced) {
         return rank->is_stopped ? "T" : "t";
+    }
+    if (rank->is_unread) {
+        return "O pipe_write";
     }
     return rank->deed == WAITS ? "S futex_wait" : "R";
 }
@@ -346,7 +350,25 @@ static void a_process_that_a_debugger_holds_is_told_of(void **state)
     r.rank[1].is_traced = true;
     pass(&r, 60000);
     assert_int_equal(r.n_verdicts, 1);
-    assert_int_equal(r.news, HANG_TRACED);
+    assert_int_equal(r.news, HANG_HELD);
+    assert_int_equal(r.verdict.rank, 1);
+    close_rig(&r);
+}
+
+static void a_rank_whose_output_nobody_reads_is_told_of(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    open_rig(&r, 2, 50, 150);
+    pass(&r, 20000);
+    while (r.rank[1].deed != COMPUTES) {
+        pass(&r, TURN_MS);
+    }
+    r.rank[1].is_unread = true;
+    pass(&r, 60000);
+    assert_int_equal(r.n_verdicts, 1);
+    assert_int_equal(r.news, HANG_HELD);
     assert_int_equal(r.verdict.rank, 1);
     close_rig(&r);
 }
@@ -583,6 +605,7 @@ int main(void)
         cmocka_unit_test(without_a_word_of_waiting_only_a_stopped_process_is_proof),
         cmocka_unit_test(ranks_that_wait_for_each_other_are_told_of_without_blame),
         cmocka_unit_test(a_process_that_a_debugger_holds_is_told_of),
+        cmocka_unit_test(a_rank_whose_output_nobody_reads_is_told_of),
         cmocka_unit_test(an_hour_of_steps_that_vary_threefold_has_no_alarm),
         cmocka_unit_test(rare_long_steps_are_no_alarm),
         cmocka_unit_test(who_saves_for_minutes_is_not_waited_for_in_vain),

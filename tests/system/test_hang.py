@@ -1,0 +1,129 @@
+"""A rank that stops while the others wait is found, named, and handled as --on-hang says."""
+
+import os
+import pathlib
+import re
+import signal
+import sys
+
+import pytest
+import training
+from conftest import ROOT
+
+TIMES = 50 if training.SOAK else 5
+AT_ONCE = 5
+
+# Trains until somebody ends it; steps of a few ms.
+ENDLESS = ["train.steps=1000000", "checkpoint.every=200", "log.every=100000", "eval.every=400"]
+
+SCRIPT = f"""
+import os, sys, time
+sys.path.insert(0, {str(ROOT / "configs")!r})
+import ctrun_progress as progress
+
+rank, guilty, how = int(os.environ["RANK"]), int(sys.argv[1]), sys.argv[2]
+is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+for step in range(1, 31):
+    progress.step(step, "forward")
+    time.sleep(0.05)
+    progress.loss(1 / step, 1000)
+    if step == 30 and rank == guilty and is_first:
+        while how == "spin":
+            pass
+        time.sleep(1000)
+    if step == 30 and is_first:
+        progress.phase("wait")
+        time.sleep(1000)
+"""
+
+
+def pid_of(ctrun, rank):
+    for pid in training.workers(ctrun.pid):
+        env = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if b"RANK=%d" % rank in env:
+            return pid
+    return None
+
+
+def verdicts(ctrun):
+    return re.findall(r"rank (\d+) on \S+ \(local rank \d+, pid (\d+)\) hangs: (.*)", ctrun.err())
+
+
+def end(ctrun):
+    ctrun.signal(signal.SIGKILL)
+    ctrun.wait()
+
+
+@pytest.mark.parametrize("first", range(0, TIMES, AT_ONCE))
+def test_a_stopped_rank_is_named_and_the_job_goes_on(train, tmp_path, wait_for, first):
+    jobs = []
+    for i in range(first, first + AT_ONCE):
+        n = 2 + i % 3
+        ctrun = train(tmp_path / f"run{i}", *ENDLESS, nproc=n, options=["--max-restarts=1"])
+        jobs.append((ctrun, i % n, tmp_path / f"run{i}"))
+    for i, (ctrun, guilty, run) in enumerate(jobs):
+        # sooner or later in a step, a save, an evaluation
+        wait_for(lambda: training.last_step(run) > 300 + 37 * (first + i))
+        os.kill(pid_of(ctrun, guilty), signal.SIGSTOP)
+    for ctrun, guilty, _ in jobs:
+        wait_for(lambda: "restarting (1 of 1)" in ctrun.err())
+        assert [v[0] for v in verdicts(ctrun)] == [str(guilty)], ctrun.err()
+        assert "its process is stopped (T)" in ctrun.err()
+        assert f"rank {guilty} on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
+    for ctrun, _, run in jobs:
+        before = training.last_step(run)
+        wait_for(lambda: training.last_step(run) > before)
+        end(ctrun)
+
+
+@pytest.mark.parametrize("how", ["spin", "sleep"])
+def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
+    start, bin_dir, tmp_path, wait_for, how
+):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    env = {**os.environ, "PYTHON_EXEC": sys.executable}
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=3", "--max-restarts=1", script, "2", how,
+                  env=env)
+    assert ctrun.wait() == 0, ctrun.err()
+    [(rank, _, what)] = verdicts(ctrun)
+    assert rank == "2", ctrun.err()
+    assert what.startswith("at step 30, forward, for "), what
+    assert "and 2 ranks wait for it; its process " in what, what
+    assert ("computes (R)" if how == "spin" else "sleeps (S)") in what, what
+    assert "rank 2 on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
+
+
+def test_with_report_every_node_says_so_once_and_training_goes_on(
+    train, tmp_path, wait_for, free_port
+):
+    run = tmp_path / "run"
+    options = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port}", "--rdzv-id=hang",
+               "--on-hang=report", "--max-restarts=3"]
+    nodes = [train(run, "train.steps=1000000", "checkpoint.every=0", "log.every=100000",
+                   nproc=1, options=options) for _ in range(2)]
+    wait_for(lambda: training.last_step(run) > 300)
+    guilty = next(n for n in nodes if pid_of(n, 1))
+    pid = pid_of(guilty, 1)
+    os.kill(pid, signal.SIGSTOP)
+    for node in nodes:
+        wait_for(lambda: "where rank 1 is" in node.err())
+        assert [v[:2] for v in verdicts(node)] == [("1", str(pid))]
+    before = training.last_step(run)
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: training.last_step(run) > before + 100)
+    for node in nodes:
+        assert len(verdicts(node)) == 1
+        assert "generation 1 is over" not in node.err()
+        end(node)
+
+
+def test_nodes_must_say_the_same_of_hangs(launch, free_port):
+    options = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port}", "--max-restarts=1"]
+    first = launch("exit=0", options=[*options, "--on-hang=report"])
+    other = launch("exit=0", options=[*options, "--on-hang=restart"])
+    codes = {first.popen.poll(), other.popen.poll()}
+    while codes == {None}:
+        codes = {first.popen.poll(), other.popen.poll()}
+    assert 2 in codes
+    assert "give every node the same --on-hang" in first.err() + other.err()
