@@ -55,6 +55,9 @@ static int parse_error(const char *word)
     if (strcmp(word, "kill") == 0) {
         return FAULT_KILL;
     }
+    if (strcmp(word, "spin") == 0) {
+        return FAULT_SPIN;
+    }
     for (int e = 1; e < 134; e++) { /* the range of Linux' errno */
         const char *name = strerrorname_np(e);
 
@@ -121,6 +124,8 @@ int fault_at(const char *name)
     ASSERT(pthread_mutex_unlock(&lock) == 0);
     if (err == FAULT_KILL) {
         (void)raise(SIGKILL);
+    }
+    for (volatile unsigned n = 0; err == FAULT_SPIN; n++) {
     }
     return err;
 }

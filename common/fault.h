@@ -7,7 +7,8 @@
  *
  *   CTRUN_FAULT="ckpt.write:3:ENOSPC,ckpt.rename:1:kill"    (error word: default EIO)
  *
- * `kill` ends the process by SIGKILL there, as a crash would. Thread-safe. */
+ * `kill` ends the process by SIGKILL there, as a crash would; `spin` never returns.
+ * Thread-safe. */
 
 #ifdef FAULTS
 
@@ -15,11 +16,11 @@
 int fault_at(const char *name);
 
 /* The n-th passage from now on (1: the next) fails with `err` (negative errno, or
- * FAULT_KILL). */
+ * FAULT_KILL, FAULT_SPIN). */
 void fault_arm(const char *name, unsigned n, int err);
 void fault_disarm_all(void);
 
-enum { FAULT_KILL = 1 };
+enum { FAULT_KILL = 1, FAULT_SPIN };
 
 #else
 

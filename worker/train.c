@@ -27,6 +27,7 @@
 #include "worker/trainer.h"
 
 #include "common/clock.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -83,6 +84,7 @@ static int run_leaf(struct trainer *t, uint32_t index, struct errmsg *msg)
         return rv;
     }
     trainer_phase(t, "forward");
+    (void)fault_at("train.leaf");
     leaf.grads = t->strategy->turn(t->parallel, &leaf.grad_head);
     gpt2_forward_backward(t->model, &leaf);
     return 0;

@@ -76,6 +76,7 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on(train, tmp_path, wait_for, 
         end(ctrun)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["spin", "sleep"])
 def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
     start, bin_dir, tmp_path, wait_for, how
@@ -94,6 +95,27 @@ def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
     assert "rank 2 on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
 
 
+@pytest.mark.faults_only
+def test_an_engine_that_computes_for_ever_is_named_by_who_waits_for_it(
+    start, bin_dir, corpus, tmp_path, wait_for
+):
+    """Without a process that is stopped, by the words of the collectives alone."""
+    script = tmp_path / "worker"
+    script.write_text('#!/bin/sh\n[ "$RANK$TORCHELASTIC_RESTART_COUNT" = 20 ] && '
+                      'export CTRUN_FAULT=train.leaf:200:spin\nexec "$@"\n')
+    script.chmod(0o755)
+    run = tmp_path / "run"
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=4", "--max-restarts=1", script,
+                  bin_dir / "ctrun-worker", *training.overrides(corpus, run, *ENDLESS))
+    wait_for(lambda: "restarting (1 of 1)" in ctrun.err())
+    [(rank, _, what)] = verdicts(ctrun)
+    assert rank == "2", ctrun.err()
+    assert "forward, for" in what and "3 ranks wait for it; its process computes (R)" in what, what
+    wait_for(lambda: training.last_step(run) > 300)
+    end(ctrun)
+
+
+@pytest.mark.thorough
 def test_with_report_every_node_says_so_once_and_training_goes_on(
     train, tmp_path, wait_for, free_port
 ):
