@@ -95,6 +95,7 @@ static bool is_launchers(const char *arg)
         "--event-log-handler",
         "--signals-to-handle",
         "--shutdown-timeout",
+        "--on-hang",
         "--virtual-local-rank",
         "--numa-binding",
         "--print-completion",
