@@ -1,0 +1,99 @@
+/* Tables for terminals: widths, colours, and texts of others. */
+
+#include "launcher/verbs/table.h"
+#include "tests/lib/cmocka.h"
+
+#include <string.h>
+
+static const struct table_column columns[] = {{"JOB", TABLE_LEFT, true},
+                                              {"GEN", TABLE_RIGHT, false},
+                                              {"CAUSE", TABLE_LEFT, true}};
+
+static struct text_table *make(const char *job, const char *gen, const char *cause)
+{
+    struct text_table *t = table_new(columns, ARRAY_LEN(columns));
+
+    table_put(t, job);
+    table_put_coloured(t, gen, TABLE_GREEN);
+    table_put(t, cause);
+    return t;
+}
+
+static void expect(struct text_table *t, size_t width, bool has_colours,
+                   const char *wanted)
+{
+    struct buf out;
+
+    buf_init(&out, 1 << 20);
+    table_write(t, width, has_colours, &out);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    assert_string_equal((const char *)buf_bytes(&out), wanted);
+    buf_release(&out);
+    table_free(t);
+}
+
+static void columns_are_as_wide_as_what_is_in_them(void **state)
+{
+    (void)state;
+    expect(make("train", "7", "a node was lost"), 0, false,
+           "JOB    GEN  CAUSE\n"
+           "train    7  a node was lost\n");
+    expect(make("Größe", "12345", "x"), 0, false,
+           "JOB      GEN  CAUSE\n"
+           "Größe  12345  x\n");
+}
+
+static void what_is_not_known_is_a_dash(void **state)
+{
+    (void)state;
+    expect(make(NULL, "", "x"), 0, false,
+           "JOB  GEN  CAUSE\n"
+           "-      -  x\n");
+}
+
+static void last_column_that_may_shrink_is_cut_to_the_terminal(void **state)
+{
+    (void)state;
+    expect(make("train", "7", "a node was lost: silent for 3000 ms"), 30, false,
+           "JOB    GEN  CAUSE\n"
+           "train    7  a node was lost: …\n");
+    expect(make("a-job-of-a-very-long-name", "7", "a node was lost"), 30, false,
+           "JOB           GEN  CAUSE\n"
+           "a-job-of-a-…    7  a node was …\n"); /* none below 12 columns */
+}
+
+static void colours_are_added_where_they_are_wanted(void **state)
+{
+    (void)state;
+    expect(make("a", "7", "b"), 0, true,
+           "\033[2mJOB\033[0m  \033[2mGEN\033[0m  \033[2mCAUSE\033[0m\n"
+           "a      \033[32m7\033[0m  b\n");
+}
+
+static void escape_sequences_of_others_are_no_such_any_more(void **state)
+{
+    struct buf out;
+
+    (void)state;
+    expect(make("\033[2J\033]0;x\007", "7", "a\nb\tc"), 0, true,
+           "\033[2mJOB\033[0m         \033[2mGEN\033[0m  \033[2mCAUSE\033[0m\n"
+           "?[2J?]0;x?    \033[32m7\033[0m  a b c\n");
+    buf_init(&out, 100);
+    table_write_text(&out, "\033[31mred", TABLE_RED, false);
+    assert_int_equal(buf_len(&out), strlen("?[31mred"));
+    assert_memory_equal(buf_bytes(&out), "?[31mred", buf_len(&out));
+    buf_release(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_are_as_wide_as_what_is_in_them),
+        cmocka_unit_test(what_is_not_known_is_a_dash),
+        cmocka_unit_test(last_column_that_may_shrink_is_cut_to_the_terminal),
+        cmocka_unit_test(colours_are_added_where_they_are_wanted),
+        cmocka_unit_test(escape_sequences_of_others_are_no_such_any_more),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
