@@ -247,7 +247,8 @@ size_t sockdir_list(const struct sockdir *d, char (*names)[SOCKDIR_NAME_MAX],
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is ours */
     while (n < max && (entry = readdir(dir)) != NULL) {
         if (is_socket_name(entry->d_name)) {
-            (void)snprintf(names[n++], SOCKDIR_NAME_MAX, "%s", entry->d_name);
+            (void)snprintf(names[n++], SOCKDIR_NAME_MAX, "%.*s", SOCKDIR_NAME_MAX - 1,
+                           entry->d_name);
         }
     }
     (void)closedir(dir); /* it was only read */
