@@ -157,11 +157,11 @@ def test_prometheus_can_read_the_metrics(status, start_job, wait_for):
 
 
 def test_the_page_shows_a_job_and_its_curve(status, start_job, browser):
-    start_job(f"[ $RANK = 0 ] && {{ {REPORTS}; }} >&$CTRUN_PROGRESS_FD; sleep 600", name="run 1/2")
-    page = browser.open(status.url + "/#job=run%201%2F2")
+    start_job(f"[ $RANK = 0 ] && {{ {REPORTS}; }} >&$CTRUN_PROGRESS_FD; sleep 600", name="run 1+2")
+    page = browser.open(status.url + "/#job=run%201%2B2")
     page.until("document.querySelector('#jobs tbody tr')")
     row = page.eval("document.querySelector('#jobs tbody tr').innerText")
-    assert re.match(r"run 1/2\s+running\s", row)
+    assert re.match(r"run 1\+2\s+running\s", row)
     page.until("+(document.getElementById('curve') || {dataset: {}}).dataset.points >= 3")
     assert page.eval("document.querySelector('#curve path.curve').getAttribute('d').length") > 20
     text = page.eval("document.getElementById('job').innerText")
@@ -169,7 +169,7 @@ def test_the_page_shows_a_job_and_its_curve(status, start_job, browser):
     assert socket.gethostname() in text
     assert page.eval("document.querySelectorAll('#job table').length") == 2  # nodes, ranks
     assert "formed" in page.eval("document.getElementById('events').innerText")
-    assert page.eval("document.title") == "run 1/2 – ctrun"
+    assert page.eval("document.title") == "run 1+2 – ctrun"
     assert not browser.said
 
 

@@ -39,7 +39,6 @@ MIB = 1 << 20
         VALIDATE + request(SET, "/n", "x") + request(ADD, "/n", 1),
         VALIDATE + request(WAIT, ["/a"]) + request(WAIT, ["/b"]),
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"ctrun??\n",
         b"ctrunA1\n" + b"\xff" * 64,
@@ -51,6 +50,14 @@ def test_what_breaks_the_protocol_is_closed_at_once(server, data):
     with server.client(validate=False) as c:
         c.send(data)
         assert c.is_closed()
+
+
+def test_a_tls_client_where_nobody_has_keys_is_told_so_and_closed(server):
+    with server.client(validate=False) as c:
+        c.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        said = c.sock.recv(64)
+        assert said[:1] == b"\x15" or said == b"", said  # an alert, or nothing
+        assert said == b"" or c.is_closed()
 
 
 def test_an_agent_that_never_says_hello_is_closed(server):
