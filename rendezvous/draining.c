@@ -236,13 +236,18 @@ void draining_refuse(struct job *j, const struct msg_refuse *refuse)
     begin(j, STOP_ABORT, refuse->text);
 }
 
+void draining_describe_cancel(const struct job *j, char *ret, size_t size)
+{
+    (void)snprintf(ret, size, "job %s was %.500s", j->id, j->ending.text);
+}
+
 /* Nobody is left that runs: the end. */
 static void end_cancelled(struct job *j)
 {
-    char text[MSG_TEXT_MAX + sizeof(j->id) + 8];
+    char text[MSG_TEXT_MAX];
     uint32_t exit_code = EXIT_SIGNAL + SIGTERM;
 
-    (void)snprintf(text, sizeof(text), "job %s was %.500s", j->id, j->ending.text);
+    draining_describe_cancel(j, text, sizeof(text));
     job_note(j, (struct job_event){.kind = JOB_HAS_FAILED,
                                    .exit_code = exit_code,
                                    .why = j->ending.text});

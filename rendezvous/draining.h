@@ -48,6 +48,9 @@ void draining_cancel(struct job *j, const char *why);
 /* In JOB_DRAINING: moves on once no member is left. */
 void draining_settle(struct job *j);
 
+/* How an operator ended it, in words. */
+void draining_describe_cancel(const struct job *j, char *ret, size_t size);
+
 /* The end: CLOSED to all. */
 void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
                     const char *text);

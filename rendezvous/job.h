@@ -48,6 +48,7 @@ struct job_node {
     struct table_node by_node_rank; /* where --node-rank was given */
     size_t table_bytes;             /* its part of a round's node table */
     char peer_addr[MSG_ADDR_MAX];
+    char drained[RECORD_DRAINED_MAX]; /* it was told to go, so; "": it was not */
     struct saving_node saving;
     struct msg_hello hello;
     struct msg_join join; /* its last JOIN */

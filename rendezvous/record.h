@@ -35,7 +35,10 @@
 
 #include "common/msg.h"
 
-enum { RECORD_KEY_MAX = 8192 + 8 }; /* bytes: TCPStore's longest, and a number */
+enum {
+    RECORD_KEY_MAX = 8192 + 8, /* bytes: TCPStore's longest, and a number */
+    RECORD_DRAINED_MAX = 256,
+};
 
 enum record_kind {
     RECORD_JOB = 1,

@@ -86,6 +86,7 @@ enum {
     U(64, arrival)                            \
     U(64, agent_id)                           \
     T(MSG_ADDR_MAX, peer_addr)                \
+    T(RECORD_DRAINED_MAX, drained)            \
     T(MSG_ID_MAX, host)                       \
     U(32, nproc)                              \
     I(node_rank)                              \

@@ -140,6 +140,7 @@ static void take_node(const struct job *j, struct job_node *node,
     node->group_rank = f->group_rank;
     node->arrival = f->arrival;
     memcpy(node->peer_addr, f->peer_addr, sizeof(node->peer_addr));
+    memcpy(node->drained, f->drained, sizeof(node->drained));
     node->hello = j->shape;
     node->hello.agent_id = f->agent_id;
     node->hello.session = node->session;

@@ -1,5 +1,6 @@
 #include "rendezvous/resuming.h"
 
+#include "rendezvous/draining.h"
 #include "rendezvous/forming.h"
 
 #include "common/exit_code.h"
@@ -31,7 +32,9 @@ static void tell_closed(struct job *j, const struct job_node *node)
 {
     struct msg m = {.type = MSG_CLOSED, .u.closed = {.exit_code = j->exit_code}};
 
-    if (j->state == JOB_FAILED && j->ending.has_refused) {
+    if (j->state == JOB_FAILED && j->ending.is_cancelled) {
+        draining_describe_cancel(j, m.u.closed.text, sizeof(m.u.closed.text));
+    } else if (j->state == JOB_FAILED && j->ending.has_refused) {
         memcpy(m.u.closed.text, j->ending.text, sizeof(m.u.closed.text));
     }
     send(j, node, &m);
@@ -40,7 +43,9 @@ static void tell_closed(struct job *j, const struct job_node *node)
 static void tell_stop(struct job *j, const struct job_node *node)
 {
     struct msg m = {.type = MSG_STOP,
-                    .u.stop = {.generation = j->generation, .mode = STOP_LEAVE}};
+                    .u.stop = {.generation = j->generation,
+                               .mode = STOP_LEAVE,
+                               .hung = j->ending.hung}};
 
     if (j->ending.is_aborting) {
         m.u.stop.mode = STOP_ABORT;
@@ -49,6 +54,17 @@ static void tell_stop(struct job *j, const struct job_node *node)
     }
     memcpy(m.u.stop.text, j->ending.stop_text, sizeof(m.u.stop.text));
     send(j, node, &m);
+}
+
+/* By an operator, who was answered. */
+static void tell_drained(struct job *j, const struct job_node *node)
+{
+    struct msg m = {.type = MSG_DRAIN};
+
+    if (node->drained[0] != '\0' && !node->is_leaving) {
+        memcpy(m.u.drain.text, node->drained, sizeof(node->drained));
+        send(j, node, &m);
+    }
 }
 
 static void tell_turned_away(struct job *j, const struct job_node *node)
@@ -93,6 +109,7 @@ void resuming_tell(struct job *j, struct job_node *node, const struct msg_hello 
         tell_closed(j, node);
         return;
     }
+    tell_drained(j, node);
     switch (node->state) {
     case NODE_PRESENT:
         if (node->waits_done && hello->generation == j->generation) {

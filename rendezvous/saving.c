@@ -243,6 +243,7 @@ static void describe_node(const struct job_node *n, struct record_node *ret)
                                 .port = n->join.port,
                                 .max_world = n->join.max_world};
     memcpy(ret->peer_addr, n->peer_addr, sizeof(ret->peer_addr));
+    memcpy(ret->drained, n->drained, sizeof(ret->drained));
     memcpy(ret->host, n->hello.host, sizeof(ret->host));
     memcpy(ret->addr, n->join.addr, sizeof(ret->addr));
     memcpy(ret->role, n->join.role, sizeof(ret->role));

@@ -81,12 +81,14 @@ int steering_cancel(struct service *s, const char *job, const char *who,
 
 /* ---- drain ---- */
 
-static json_t *send_home(struct job *j, const struct job_node *node, const char *who)
+static json_t *send_home(struct job *j, struct job_node *node, const char *who)
 {
     struct msg m = {.type = MSG_DRAIN};
     char text[MSG_TEXT_MAX];
 
-    (void)snprintf(m.u.drain.text, sizeof(m.u.drain.text), "drained by %s", who);
+    (void)snprintf(node->drained, sizeof(node->drained), "drained by %s", who);
+    memcpy(m.u.drain.text, node->drained, sizeof(node->drained));
+    saving_touch(j, node);
     (void)snprintf(text, sizeof(text), "node %s is drained by %s", node->hello.host,
                    who);
     job_note(j, (struct job_event){
@@ -109,12 +111,13 @@ static void drain_in(struct job *j, const char *name, int64_t group_rank,
                      const char *who, json_t *list)
 {
     for (size_t i = 0; i < j->n_nodes && !job_is_over(j); i++) {
-        const struct job_node *node = j->node[i];
+        struct job_node *node = j->node[i];
 
         if (!node->is_leaving && is_meant(j, node, name, group_rank)) {
             (void)json_array_append_new(list, send_home(j, node, who));
         }
     }
+    saving_end_of_event(j);
 }
 
 /* On a host's name, in all jobs. */

@@ -211,7 +211,7 @@ static struct actor *take_actor(struct stage *st, const char *name)
 static void beat_all(struct stage *st)
 {
     for (size_t i = 0; i < st->n_actors; i++) {
-        if (st->actor[i].is_welcome && !st->actor[i].is_mute) {
+        if (st->actor[i].is_welcome && !st->actor[i].is_mute && !st->actor[i].is_away) {
             stage_beat(st, &st->actor[i]);
         }
     }
@@ -269,6 +269,14 @@ void stage_play_line(struct stage *st, const char *line)
     if (strcmp(first, "trace") == 0 || strcmp(first, "unkilled") == 0) {
         st->traces_all = st->traces_all || strcmp(first, "trace") == 0;
         st->is_timed = true;
+        return;
+    }
+    if (strcmp(first, "operator") == 0) {
+        stage_operate(st, second, line + used);
+        return;
+    }
+    if (strcmp(first, "service") == 0) {
+        stage_kill_for(st, second, line + used);
         return;
     }
     if (stage_act(st, take_actor(st, first), second, line + used)) {

@@ -28,6 +28,9 @@
  * Once somebody is mute or the service has slept it is not killed: then time matters,
  * and leases begin anew. Nor after a line `unkilled now`.
  *
+ * `operator cancels`, `operator drains a`: of job "job". `service dies MS`: it is killed,
+ * and starts anew after so long; nobody comes back but who `returns`.
+ *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
  * (agent id) again (on the same connection); join: after= world= addr= role=; ended: rank=

@@ -16,7 +16,7 @@ enum { STAGE_CLUSTER = 11 }; /* of the service */
 struct actor {
     char name[16];
     uint64_t conn; /* 0: none */
-    bool is_mute, is_welcome;
+    bool is_mute, is_welcome, is_away;
     bool is_standby;     /* heard so since its last ROUND */
     uint64_t generation; /* the last ROUND's */
     int32_t group_rank;
@@ -66,6 +66,10 @@ struct stage {
 void stage_hear(struct stage *st, const struct actor *a, const char *body);
 void stage_start(struct stage *st); /* the service, with what is on the shelf */
 void stage_play_line(struct stage *st, const char *line);
+
+void stage_return(struct stage *st, struct actor *a); /* as an agent does */
+void stage_operate(struct stage *st, const char *verb, const char *words);
+void stage_kill_for(struct stage *st, const char *verb, const char *words);
 
 /* The service is killed, and started anew; all agents come back. `line`: what was said
  * to it last, in vain (NULL: nothing). */

@@ -1,6 +1,9 @@
+#include "rendezvous/registry.h"
+#include "rendezvous/steering.h"
 #include "tests/lib/stage_core.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What an agent, or its worker, asks again when there was no answer. The rest is among
@@ -67,7 +70,7 @@ static void forget_known(struct stage *st, size_t n_past)
 }
 
 /* A new connection, the same session, and what was said last. */
-static void come_back(struct stage *st, struct actor *a)
+void stage_return(struct stage *st, struct actor *a)
 {
     struct msg m = {.type = MSG_HELLO, .u.hello = a->hello};
     struct msg said[MAX_SAID];
@@ -108,7 +111,7 @@ void stage_restart(struct stage *st, const char *line)
         if (a->conn == 0) {
             continue;
         }
-        come_back(st, a);
+        stage_return(st, a);
         if (a->is_welcome) {
             assert_int_equal(a->session, session);
         }
@@ -118,4 +121,39 @@ void stage_restart(struct stage *st, const char *line)
     }
     assert_int_equal(service_away(st->service), 0);
     forget_known(st, n_past);
+}
+
+void stage_operate(struct stage *st, const char *verb, const char *words)
+{
+    struct errmsg msg = {""};
+    json_t *answer = NULL;
+    char node[16] = "";
+    int rv;
+
+    (void)sscanf(words, "%15s", node);
+    if (strcmp(verb, "cancels") == 0) {
+        rv = steering_cancel(st->service, "job", "op", st->now_ms, &answer, &msg);
+    } else {
+        assert_string_equal(verb, "drains");
+        rv = steering_drain(st->service, "job", node, "op", &answer, &msg);
+    }
+    if (rv < 0) {
+        fail_msg("%s", msg.text);
+    }
+    json_decref(answer);
+}
+
+void stage_kill_for(struct stage *st, const char *verb, const char *words)
+{
+    assert_string_equal(verb, "dies");
+    service_free(st->service);
+    shelf_commit(&st->shelf);
+    st->now_ms += strtoull(words, NULL, 10);
+    st->beat_ms = st->now_ms;
+    st->is_timed = true;
+    for (size_t i = 0; i < st->n_actors; i++) {
+        st->actor[i].is_away = st->actor[i].conn != 0;
+        st->actor[i].conn = 0;
+    }
+    stage_start(st);
 }

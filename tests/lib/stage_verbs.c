@@ -322,6 +322,14 @@ static void act_gone(struct stage *st, struct actor *a, const char *words)
     service_closed(st->service, conn, st->now_ms);
 }
 
+static void act_returns(struct stage *st, struct actor *a, const char *words)
+{
+    (void)words;
+    assert_true(a->is_away && a->is_welcome);
+    a->is_away = false;
+    stage_return(st, a);
+}
+
 static void act_sends(struct stage *st, struct actor *a, const char *words)
 {
     struct msg m = {.type = (enum msg_type)number_of(words, "type", 0)};
@@ -333,13 +341,13 @@ static const struct verb {
     const char *name;
     void (*act)(struct stage *st, struct actor *a, const char *words);
 } verbs[] = {
-    {"opens", act_opens},         {"hello", act_hello},       {"enters", act_enters},
-    {"join", act_join},           {"ended", act_ended},       {"stopped", act_stopped},
-    {"done", act_done},           {"leave", act_leave},       {"refuse", act_refuse},
-    {"resumed", act_resumed},     {"commit", act_commit},     {"ping", act_ping},
-    {"beat", act_beat},           {"mute", act_mute},         {"gone", act_gone},
-    {"sends", act_sends},         {"progress", act_progress}, {"reports", act_progress},
-    {"inspected", act_inspected},
+    {"opens", act_opens},      {"hello", act_hello},         {"enters", act_enters},
+    {"join", act_join},        {"ended", act_ended},         {"stopped", act_stopped},
+    {"done", act_done},        {"leave", act_leave},         {"refuse", act_refuse},
+    {"resumed", act_resumed},  {"commit", act_commit},       {"ping", act_ping},
+    {"beat", act_beat},        {"mute", act_mute},           {"gone", act_gone},
+    {"sends", act_sends},      {"returns", act_returns},     {"progress", act_progress},
+    {"reports", act_progress}, {"inspected", act_inspected},
 };
 
 bool stage_act(struct stage *st, struct actor *a, const char *verb, const char *words)
