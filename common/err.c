@@ -56,6 +56,16 @@ const char *err_text(int err)
     return text ? text : "unknown error";
 }
 
+/* A user's value, or a peer's, may be in it: it is one line all the same. */
+static void flatten(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = ' ';
+        }
+    }
+}
+
 int errmsg_set(struct errmsg *msg, int err, const char *fmt, ...)
 {
     va_list args;
@@ -64,6 +74,7 @@ int errmsg_set(struct errmsg *msg, int err, const char *fmt, ...)
         va_start(args, fmt);
         (void)vsnprintf(msg->text, sizeof(msg->text), fmt, args); /* cut is fine */
         va_end(args);
+        flatten(msg->text);
     }
     return err;
 }
@@ -81,6 +92,7 @@ int errmsg_wrap(struct errmsg *msg, int err, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(msg->text, sizeof(msg->text), fmt, args); /* cut is fine */
     va_end(args);
+    flatten(msg->text);
     used = strlen(msg->text);
     (void)snprintf(msg->text + used, sizeof(msg->text) - used, ": %s", inner);
     return err;

@@ -14,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CONNS = 6 };
+enum { CONNS = 6 }; /* from 1 on: 0 is none */
 
 struct input {
     const uint8_t *data;
@@ -23,8 +23,8 @@ struct input {
 
 struct world {
     struct service *service;
-    bool is_open[CONNS];
-    uint64_t generation[CONNS]; /* the last ROUND's */
+    bool is_open[CONNS + 1];
+    uint64_t generation[CONNS + 1]; /* the last ROUND's */
     uint64_t now_ms;
 };
 
@@ -41,7 +41,7 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
 {
     struct world *w = arg;
 
-    ASSERT(conn < CONNS && w->is_open[conn]);
+    ASSERT(conn <= CONNS && w->is_open[conn]);
     if (m->type == MSG_ROUND) {
         ASSERT(m->u.round.generation > w->generation[conn]);
         ASSERT(m->u.round.group_rank < m->u.round.group_world);
@@ -53,7 +53,7 @@ static void on_close(void *arg, uint64_t conn)
 {
     struct world *w = arg;
 
-    ASSERT(conn < CONNS && w->is_open[conn]);
+    ASSERT(conn <= CONNS && w->is_open[conn]);
     w->is_open[conn] = false;
 }
 
@@ -213,7 +213,7 @@ static void play(struct world *w, struct input *in)
 {
     while (in->size > 0) {
         uint8_t command = take(in);
-        uint64_t conn = command % CONNS;
+        uint64_t conn = 1 + command % CONNS;
 
         if (command >= 248) {
             pass_time(w, take(in));
@@ -232,13 +232,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world w = {.now_ms = 5000};
     struct input in = {data, size};
 
-    w.service = service_new(
-        &(struct service_config){.cluster = 1,
-                                 .lease_ms = 3000,
-                                 .seed = 3,
-                                 .sink = {&w, on_send, on_close, NULL, NULL}});
+    w.service = service_new(&(struct service_config){
+        .cluster = 1,
+        .lease_ms = 3000,
+        .seed = 3,
+        .sink = {.arg = &w, .send = on_send, .close = on_close}});
     play(&w, &in);
-    for (uint64_t conn = 0; conn < CONNS; conn++) {
+    for (uint64_t conn = 1; conn <= CONNS; conn++) {
         if (w.is_open[conn]) {
             close_conn(&w, conn);
         }

@@ -56,6 +56,18 @@ static void codes_of_nobody_are_unknown(void **state)
     assert_string_equal(err_text(-5999), "unknown error");
 }
 
+static void text_is_one_line_whatever_it_quotes(void **state)
+{
+    struct errmsg msg;
+
+    (void)state;
+    assert_int_equal(errmsg_set(&msg, -EINVAL, "not '%s'", "a\nb\x1b[2J\x7f é"),
+                     -EINVAL);
+    assert_string_equal(msg.text, "not 'a b [2J  é'");
+    assert_int_equal(errmsg_wrap(&msg, -EINVAL, "%s", "x\r\ny"), -EINVAL);
+    assert_string_equal(msg.text, "x  y: not 'a b [2J  é'");
+}
+
 static void context_comes_before_the_text(void **state)
 {
     struct errmsg msg = {""};
@@ -86,6 +98,7 @@ int main(void)
         cmocka_unit_test(the_systems_errors_have_its_texts),
         cmocka_unit_test(our_errors_have_names_and_texts),
         cmocka_unit_test(codes_of_nobody_are_unknown),
+        cmocka_unit_test(text_is_one_line_whatever_it_quotes),
         cmocka_unit_test(context_comes_before_the_text),
         cmocka_unit_test(a_thread_that_does_not_start_names_the_limits),
     };
