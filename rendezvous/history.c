@@ -1,12 +1,14 @@
 #include "rendezvous/history.h"
 
 #include "rendezvous/event_json.h"
+#include "rendezvous/record_fields.h"
 
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { REFUSALS_EVERY_MS = 1000 };
@@ -48,39 +50,20 @@ static void release_ring(struct history_ring *r)
     mem_free(r->event);
 }
 
-static void put_u64(uint8_t *bytes, uint64_t value)
-{
-    for (int i = 0; i < 8; i++) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static uint64_t get_u64(const uint8_t *bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = 7; i >= 0; i--) {
-        value = value << 8 | bytes[i];
-    }
-    return value;
-}
-
 static void save(const struct history *h, enum record_act act,
                  const struct history_event *e)
 {
-    uint8_t key[8];
-    struct record r = {.act = act,
-                       .kind = RECORD_EVENT,
-                       .job = e->job,
-                       .generation = e->generation,
-                       .key = {key, sizeof(key)}};
+    struct record_key key = {.size = 0};
+    struct record r = {
+        .act = act, .kind = RECORD_EVENT, .job = e->job, .generation = e->generation};
     json_t *json = NULL;
     char *text = NULL;
 
     if (!h->config.save) {
         return;
     }
-    put_u64(key, e->number);
+    record_key_u64(&key, e->number);
+    r.key = record_key_bytes(&key);
     if (act == RECORD_PUT) {
         json = event_json_make(e);
         text = json_dumps(json, JSON_COMPACT);
@@ -381,32 +364,72 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
     return true;
 }
 
+/* ---- over a restart ---- */
+
 bool history_restore(struct history *h, const struct record *r)
 {
     struct history_event *made = mem_zalloc(sizeof(*made));
-    struct history_job *job;
+    struct bytes key = r->key;
+    uint64_t number = 0;
 
-    if (r->kind != RECORD_EVENT || r->key.size != 8 ||
-        get_u64(r->key.data) <= h->last_number ||
+    if (r->kind != RECORD_EVENT || r->key.size != sizeof(uint64_t) ||
+        record_take_number(&key, sizeof(uint64_t), &number) < 0 ||
         !event_json_parse(r->value.data, r->value.size, made)) {
         mem_free(made);
         return false;
     }
     mem_free(made->job);
     made->job = copy_text(r->job); /* as it was said */
-    made->number = get_u64(r->key.data);
-    h->last_number = made->number;
-    if (is_of_job(h, made->kind, made->job)) {
-        job = take_job(h, made->job, made->wall_ms);
-        job->generation = MAX(job->generation, made->generation);
-        if (made->kind != JOB_HAS_FORMED && made->kind != JOB_HAS_COMMITTED &&
-            made->kind != NODE_HAS_JOINED) {
-            memcpy(job->restarts, made->restarts, sizeof(job->restarts));
-        }
-        apply(h, job, made);
+    made->number = number;
+    if ((h->n_restored & (h->n_restored - 1)) == 0) { /* full: 0, 1, 2, 4 … */
+        h->restored = mem_grow(h->restored, MAX(2 * h->n_restored, 1),
+                               sizeof(struct history_event *));
     }
-    push(h, made);
+    h->restored[h->n_restored++] = made;
     return true;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    uint64_t left = (*(struct history_event *const *)a)->number;
+    uint64_t right = (*(struct history_event *const *)b)->number;
+
+    return (left > right) - (left < right);
+}
+
+/* Those of a job's end carry how often it was restarted. */
+static void apply_restored(struct history *h, const struct history_event *e)
+{
+    struct history_job *job;
+
+    if (!is_of_job(h, e->kind, e->job)) {
+        return;
+    }
+    job = take_job(h, e->job, e->wall_ms);
+    job->generation = MAX(job->generation, e->generation);
+    if (e->kind == JOB_RESTARTS || e->kind == JOB_HAS_FAILED ||
+        e->kind == JOB_IS_DONE || e->kind == JOB_IS_STOPPED) {
+        memcpy(job->restarts, e->restarts, sizeof(job->restarts));
+    }
+    apply(h, job, e);
+}
+
+void history_restored(struct history *h)
+{
+    if (h->n_restored > 0) {
+        qsort(h->restored, h->n_restored, sizeof(struct history_event *),
+              compare_numbers);
+    }
+    for (size_t i = 0; i < h->n_restored; i++) {
+        struct history_event *e = h->restored[i];
+
+        h->last_number = e->number;
+        apply_restored(h, e);
+        push(h, e);
+    }
+    mem_free(h->restored);
+    h->restored = NULL;
+    h->n_restored = 0;
 }
 
 void history_release(struct history *h)
@@ -423,4 +446,8 @@ void history_release(struct history *h)
     table_release(&h->jobs);
     release_ring(&h->vital);
     release_ring(&h->crowd);
+    for (size_t i = 0; i < h->n_restored; i++) {
+        free_event(h->restored[i]); /* the start was given up */
+    }
+    mem_free(h->restored);
 }

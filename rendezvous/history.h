@@ -79,6 +79,8 @@ struct history {
     size_t n_ended;
     uint64_t last_number;
     uint64_t n_touches;
+    struct history_event **restored; /* owned; until history_restored */
+    size_t n_restored;
     uint64_t refused_ms;              /* when a refusal was kept … */
     uint64_t n_kind[JOB_EVENT_COUNT]; /* since this process began: for the metrics */
     uint64_t n_restarts[RESTART_CAUSE_COUNT];
@@ -90,9 +92,10 @@ void history_release(struct history *h);
 /* Something has happened. False when it is not kept: one refusal of many. */
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms);
 
-/* RECORD_EVENT of an earlier process, in the order of the numbers; what cannot be read
- * is left out (false). Before the first history_note. */
+/* RECORD_EVENTs of an earlier process, in any order, then history_restored; what cannot
+ * be read is left out (false). Before the first history_note. */
 bool history_restore(struct history *h, const struct record *r);
+void history_restored(struct history *h);
 
 /* The first event with a larger number; NULL: there is none. Valid until the next
  * history_note. */

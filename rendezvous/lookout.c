@@ -11,10 +11,16 @@
 #include <sys/resource.h>
 #include <time.h>
 
-void lookout_init(struct lookout *l, uint64_t seed)
+void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable)
 {
+    struct history_config config = {.seed = seed};
+
+    if (durable) {
+        config.save = durable->save;
+        config.arg = durable->arg;
+    }
     *l = (struct lookout){.is_ready = true, .started_ms = clock_wall_ms()};
-    history_init(&l->history, &(struct history_config){.seed = seed});
+    history_init(&l->history, &config);
 }
 
 void lookout_release(struct lookout *l)
@@ -90,12 +96,16 @@ static void on_request(void *arg, const struct http_request *q, int status,
                        struct buf *out)
 {
     const struct lookout *l = arg;
+    const struct durable *durable = l->config.durable;
     char nonce[33];
     char date[64];
     struct routes r = {
-        .view = {l->config.service, &l->history, clock_ms()},
+        .view = {l->config.service, &l->history,
+                 clock_ms() + (durable ? durable->clock_offset_ms : 0)},
         .tally = &l->tally,
         .shell = {.is_ready = l->is_ready,
+                  .is_durable = durable != NULL,
+                  .refusals = l->config.refusals,
                   .lease_ms = l->config.lease_ms,
                   .http_requests = http_server_requests(l->http),
                   .store_used = service_store_used(l->config.service),

@@ -5,6 +5,7 @@
  * the HTTP port where both are shown (routes.h). Part of the server; its loop's thread. */
 
 #include "rendezvous/connection.h"
+#include "rendezvous/durable.h"
 #include "rendezvous/history.h"
 #include "rendezvous/server.h"
 #include "rendezvous/service.h"
@@ -16,6 +17,8 @@ struct lookout_config {
     uv_loop_t *loop;               /* these are borrowed: they outlive it */
     const struct service *service; /* … */
     const struct connection_pool *pool;
+    const struct refusals *refusals;
+    const struct durable *durable; /* NULL: nothing is */
     uint32_t lease_ms;
     size_t store_max_bytes;
 };
@@ -30,7 +33,8 @@ struct lookout {
     uint64_t started_ms; /* wall clock */
 };
 
-void lookout_init(struct lookout *l, uint64_t seed);
+/* Events are saved by `durable`; NULL: nowhere. */
+void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable);
 void lookout_release(struct lookout *l);
 
 /* True for what is an event; the rest is for the curves. */

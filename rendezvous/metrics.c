@@ -302,6 +302,12 @@ static void put_tally(struct buf *out, const struct tally *t,
                "How much of its lease an agent had left at each heartbeat.");
     put_spread(out, "ctrun_lease_margin_ratio", "", &t->lease_left, tally_lease_bounds,
                1e3);
+    if (shell->is_durable) {
+        put_family(out, "ctrun_state_commit_seconds", "histogram",
+                   "Until what a turn of the loop has decided was on the disk.");
+        put_spread(out, "ctrun_state_commit_seconds", "", &t->commits,
+                   tally_time_bounds, 1e9);
+    }
     put_family(out, "ctrun_store_operation_seconds", "histogram",
                "The key-value store's operations, by what they took to carry out.");
     for (int i = 0; i < TCPSTORE_OP_COUNT; i++) {
@@ -319,6 +325,10 @@ static void put_tally(struct buf *out, const struct tally *t,
         put(out, "ctrun_refusals_total{reason=\"%s\"} %" PRIu64 "\n",
             tally_refusal_name((enum tally_refusal)i), t->refused[i]);
     }
+    for (int i = 0; i < REFUSAL_COUNT && shell->refusals; i++) {
+        put(out, "ctrun_refusals_total{reason=\"key_%s\"} %" PRIu64 "\n",
+            refusal_name((enum refusal)i), shell->refusals->count[i]);
+    }
 }
 
 static void put_shell(struct buf *out, const struct metrics_shell *s,
@@ -327,6 +337,8 @@ static void put_shell(struct buf *out, const struct metrics_shell *s,
     put_family(out, "ctrun_build_info", "gauge", "Always 1; which version runs.");
     put(out, "ctrun_build_info{version=\"%s\"} 1\n", CTRUN_VERSION);
     put_gauge(out, "ctrun_ready", "1 where /readyz is fine.", s->is_ready);
+    put_gauge(out, "ctrun_durable", "1 where state outlives the service.",
+              s->is_durable);
     put_counter(out, "ctrun_connections_accepted_total", "Connections that came.",
                 t->accepted);
     put_family(out, "ctrun_connections", "gauge", "Open connections, by whose.");

@@ -5,6 +5,7 @@
  * and its unit in it, as their guidelines have it; jobs are a label, of so many jobs at
  * most that nobody fills a Prometheus by making up names. */
 
+#include "rendezvous/refusals.h"
 #include "rendezvous/tally.h"
 #include "rendezvous/view.h"
 
@@ -19,8 +20,9 @@ enum {
 
 /* What the shell knows beside. */
 struct metrics_shell {
-    bool is_ready;
+    bool is_ready, is_durable;
     uint32_t lease_ms;
+    const struct refusals *refusals; /* NULL: nobody was asked for a key */
     uint64_t connections, agents, store_clients, http_requests;
     uint64_t store_used, store_max; /* bytes of the jobs' key spaces */
     uint64_t started_ms;            /* wall clock */

@@ -122,8 +122,9 @@ static void on_turn(void *arg)
 
 static void on_space(void *arg, enum durable_space space)
 {
-    const struct server *s = arg;
+    struct server *s = arg;
 
+    s->lookout.is_ready = space == SPACE_FINE;
     service_set_space(s->service, space);
 }
 
@@ -465,6 +466,7 @@ static void on_accept(void *arg, int fd, const struct sockaddr *peer)
         (void)close(fd); /* nothing was said on it */
     } else if (!gate_admits(&s->gate, peer, clock_ms())) {
         (void)close(fd);
+        tally_end(&s->lookout.tally, ERR_BUSY);
         log_peer(s, "any", "turned a connection away: too many of one network at once");
     } else if (connection_accept(&s->pool, fd, peer) < 0) {
         tally_end(&s->lookout.tally, ERR_BUSY);
@@ -496,10 +498,11 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     };
     int rv = 0;
 
-    lookout_init(&s->lookout, seeds[1]);
+    lookout_init(&s->lookout, seeds[1], durable);
     s->service = service_new(&config);
     if (durable) {
-        rv = turn_restore(durable, s->service, service_now(s), msg);
+        rv =
+            turn_restore(durable, s->service, &s->lookout.history, service_now(s), msg);
     }
     if (rv < 0) {
         service_free(s->service);
@@ -574,11 +577,13 @@ int server_new(const struct server_config *config, struct server **ret,
         turn_begin(&s->turn, &(struct turn_config){.loop = config->loop,
                                                    .durable = config->durable,
                                                    .pool = &s->pool,
+                                                   .tally = &s->lookout.tally,
                                                    .arg = s,
                                                    .on_turn = on_turn,
                                                    .on_space = on_space});
         arm_timer(s); /* nodes of before the start are waited for */
     }
+    on_service_note(s, &(struct job_event){.kind = SERVICE_HAS_STARTED});
     *ret = s;
     return 0;
 }
@@ -616,9 +621,13 @@ void server_receive_operators(struct server *s)
 int server_listen_http(struct server *s, const struct server_http *http, int *ret_port,
                        struct errmsg *msg)
 {
-    const struct lookout_config config = {s->config.loop, s->service, &s->pool,
-                                          s->config.lease_ms,
-                                          s->config.store_max_bytes};
+    const struct lookout_config config = {.loop = s->config.loop,
+                                          .service = s->service,
+                                          .pool = &s->pool,
+                                          .refusals = &s->guard.refusals,
+                                          .durable = s->config.durable,
+                                          .lease_ms = s->config.lease_ms,
+                                          .store_max_bytes = s->config.store_max_bytes};
     int rv = lookout_listen(&s->lookout, &config, http, ret_port, msg);
 
     if (rv == 0) {

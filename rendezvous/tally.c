@@ -10,7 +10,7 @@ const uint64_t tally_time_bounds[TALLY_BUCKETS] = {
 static const char *const refusal_names[TALLY_REFUSAL_COUNT] = {
     [TALLY_PROTOCOL] = "protocol", [TALLY_LIMIT] = "limit",
     [TALLY_CROWD] = "crowd",       [TALLY_STORE_CLIENT] = "store_client",
-    [TALLY_SILENCE] = "silence",   [TALLY_SECRET] = "secret",
+    [TALLY_SILENCE] = "silence",
 };
 
 static const char *const op_names[TCPSTORE_OP_COUNT] = {
@@ -69,6 +69,11 @@ void tally_store(struct tally *t, uint8_t op, uint64_t ns)
     if (op < TCPSTORE_OP_COUNT) {
         count(&t->store[op], tally_time_bounds, ns);
     }
+}
+
+void tally_commit(struct tally *t, uint64_t ns)
+{
+    count(&t->commits, tally_time_bounds, ns);
 }
 
 const char *tally_refusal_name(enum tally_refusal reason)

@@ -20,13 +20,13 @@ enum tally_refusal {
     TALLY_CROWD,        /* there were too many */
     TALLY_STORE_CLIENT, /* a store client from where none may be */
     TALLY_SILENCE,      /* it did not say in time who it is */
-    TALLY_SECRET,       /* it could not prove who it is */
     TALLY_REFUSAL_COUNT,
 };
 
 struct tally {
     struct tally_spread lease_left; /* at each heartbeat, in thousandths */
     struct tally_spread store[TCPSTORE_OP_COUNT]; /* nanoseconds to carry one out */
+    struct tally_spread commits;                  /* nanoseconds to the disk */
     uint64_t refused[TALLY_REFUSAL_COUNT];
     uint64_t accepted; /* connections */
 };
@@ -41,6 +41,8 @@ void tally_end(struct tally *t, int why);
 void tally_lease(struct tally *t, uint64_t lease_ms, uint64_t silent_ms);
 
 void tally_store(struct tally *t, uint8_t op, uint64_t ns); /* no op of ours: ignored */
+
+void tally_commit(struct tally *t, uint64_t ns); /* of a turn's records */
 
 const char *tally_refusal_name(enum tally_refusal reason);
 

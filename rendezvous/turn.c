@@ -1,7 +1,9 @@
 #include "rendezvous/turn.h"
 
+#include "rendezvous/history.h"
 #include "rendezvous/record.h"
 #include "rendezvous/service.h"
+#include "rendezvous/tally.h"
 
 #include "common/err.h"
 
@@ -16,6 +18,7 @@ static void end_turn(struct turn *t)
         goes_on = pool_go_on(t->config.pool);
     }
     if (goes_on) {
+        t->begun_ns = uv_hrtime();
         pool_set_hold(t->config.pool, HOLD_ALL);
     } else {
         t->config.on_turn(t->config.arg);
@@ -50,7 +53,10 @@ static void on_check(uv_check_t *check)
 
 static void on_committed(void *arg)
 {
-    end_turn(arg);
+    struct turn *t = arg;
+
+    tally_commit(t->config.tally, uv_hrtime() - t->begun_ns);
+    end_turn(t);
 }
 
 static void on_space(void *arg, enum durable_space space)
@@ -102,15 +108,32 @@ void turn_end(struct turn *t, void (*on_ended)(void *arg))
 
 /* ---- at the start ---- */
 
+struct takers {
+    struct service *service;
+    struct history *history;
+};
+
+/* An event that cannot be read is no reason not to serve: it is for people. */
 static int take(void *taker, const struct record *r, struct errmsg *msg)
 {
-    return service_restore(taker, r, msg);
+    const struct takers *takers = taker;
+
+    if (r->kind == RECORD_EVENT) {
+        (void)history_restore(takers->history, r);
+        return 0;
+    }
+    return service_restore(takers->service, r, msg);
 }
 
 int turn_restore(const struct durable *durable, struct service *service,
-                 uint64_t now_ms, struct errmsg *msg)
+                 struct history *history, uint64_t now_ms, struct errmsg *msg)
 {
-    int rv = durable->load(durable->arg, take, service, msg);
+    struct takers takers = {service, history};
+    int rv = durable->load(durable->arg, take, &takers, msg);
+
+    if (rv == 0) {
+        history_restored(history);
+    }
 
     if (rv == 0) {
         rv = service_restored(service, now_ms, msg);

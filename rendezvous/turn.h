@@ -14,12 +14,15 @@
 #include "rendezvous/connection.h"
 #include "rendezvous/durable.h"
 
+struct history;
 struct service;
+struct tally;
 
 struct turn_config {
     uv_loop_t *loop;               /* borrowed: outlives the turn */
     const struct durable *durable; /* borrowed, too */
     struct connection_pool *pool;  /* borrowed, too */
+    struct tally *tally;           /* borrowed, too */
     void *arg;
     void (*on_turn)(void *arg); /* all was sent */
     void (*on_space)(void *arg, enum durable_space space);
@@ -29,6 +32,7 @@ struct turn {
     struct turn_config config; /* `durable` NULL: it was not begun */
     uv_prepare_t prepare;      /* behind the timers … */
     uv_check_t check;          /* … and behind the sockets of the same turn */
+    uint64_t begun_ns;         /* when the commit that is waited for was */
     unsigned n_open;
     void (*on_ended)(void *arg);
 };
@@ -42,9 +46,10 @@ bool turn_is_waiting(const struct turn *t);
 /* When no connection is left. Calls back once. */
 void turn_end(struct turn *t, void (*on_ended)(void *arg));
 
-/* Gives a new service the records that are kept. Negative, with the reason, and what to
+/* Gives a new service and the history of its jobs the records that are kept. Negative, with the reason, and what to
  * do about it: they cannot be taken up. */
 int turn_restore(const struct durable *durable, struct service *service,
-                 uint64_t now_ms, struct errmsg *msg) MUST_CHECK;
+                 struct history *history, uint64_t now_ms,
+                 struct errmsg *msg) MUST_CHECK;
 
 #endif

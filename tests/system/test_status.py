@@ -126,6 +126,28 @@ def test_a_failure_is_in_the_history_with_its_first_cause(status, start_job, wai
     assert metrics["ctrun_jobs_ended_total", (("state", "failed"),)] == 1
 
 
+def test_the_history_survives_the_service(start_status, start, bin_dir, tmp_path, wait_for):
+    status = start_status(f"--state-dir={tmp_path}/state")
+    job = start(
+        bin_dir / "ctrun", "--nproc-per-node=1", "--rdzv-id=j7", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{status.server.port}", "--no-python", "/bin/sh", "-c", "exit 7",
+    )
+    assert job.wait() == 7, job.err()
+    wait_for(lambda: status.json("/api/v1/history")["jobs"])
+    events = status.json("/api/v1/events")["events"]
+    assert status.metrics()["ctrun_state_commit_seconds_count", ()] > 0
+    status.server.process.popen.kill()
+    status.server.process.wait()
+    status = start_status(f"--state-dir={tmp_path}/state")
+    again = status.json("/api/v1/events")["events"]
+    assert again[: len(events)] == events
+    (begun,) = again[len(events) :]
+    assert (begun["kind"], begun["number"]) == ("service_started", len(events) + 1)
+    (past,) = status.json("/api/v1/history?job=j7")["jobs"]
+    assert (past["exit_code"], past["cause"]["rank"]) == (7, 0)
+    assert status.get("/readyz").status == 200
+
+
 def test_health_and_readiness(status):
     assert status.get("/healthz").text == "ok\n"
     assert status.get("/readyz").text == "ready\n"
@@ -156,12 +178,13 @@ def test_prometheus_can_read_the_metrics(status, start_job, wait_for):
 # ---- people ----
 
 
-def test_the_page_shows_a_job_and_its_curve(status, start_job, browser):
-    start_job(f"[ $RANK = 0 ] && {{ {REPORTS}; }} >&$CTRUN_PROGRESS_FD; sleep 600", name="run 1+2")
-    page = browser.open(status.url + "/#job=run%201%2B2")
+def test_the_page_shows_a_job_and_its_curve(status, start_job, browser, wait_for):
+    start_job(f"[ $RANK = 0 ] && {{ {REPORTS}; }} >&$CTRUN_PROGRESS_FD; sleep 600", name="run #1")
+    job_in(status, wait_for, "running", "run #1")
+    page = browser.open(status.url + "/#job=run%20%231")
     page.until("document.querySelector('#jobs tbody tr')")
     row = page.eval("document.querySelector('#jobs tbody tr').innerText")
-    assert re.match(r"run 1\+2\s+running\s", row)
+    assert re.match(r"run #1\s+running\s", row)
     page.until("+(document.getElementById('curve') || {dataset: {}}).dataset.points >= 3")
     assert page.eval("document.querySelector('#curve path.curve').getAttribute('d').length") > 20
     text = page.eval("document.getElementById('job').innerText")
@@ -169,7 +192,7 @@ def test_the_page_shows_a_job_and_its_curve(status, start_job, browser):
     assert socket.gethostname() in text
     assert page.eval("document.querySelectorAll('#job table').length") == 2  # nodes, ranks
     assert "formed" in page.eval("document.getElementById('events').innerText")
-    assert page.eval("document.title") == "run 1+2 – ctrun"
+    assert page.eval("document.title") == "run #1 – ctrun"
     assert not browser.said
 
 

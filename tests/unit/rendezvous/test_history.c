@@ -297,10 +297,10 @@ static void events_survive_a_restart_and_numbers_go_on(void **state)
     free_history(h);
 
     h = new_history(NULL);
-    for (size_t i = 0; i < shelf->n; i++) {
-        assert_true(history_restore(h, &shelf->record[i]));
+    for (size_t i = shelf->n; i > 0; i--) { /* in any order */
+        assert_true(history_restore(h, &shelf->record[i - 1]));
     }
-    assert_false(history_restore(h, &shelf->record[0])); /* its number was there */
+    history_restored(h);
     assert_int_equal(count_after(h, 0), 5);
     assert_int_equal(h->last_number, 5);
     e = history_after(h, 1);
@@ -335,7 +335,7 @@ static void a_record_that_is_no_event_is_left_out(void **state)
 {
     static const char *const texts[] = {
         "", "[]", "{}", "{\"kind\":\"no such\"}", "{", "{\"kind\":7}"};
-    uint8_t key[8] = {1};
+    uint8_t key[8] = {[7] = 1};
     struct history *h = new_history(NULL);
 
     (void)state;
@@ -349,6 +349,7 @@ static void a_record_that_is_no_event_is_left_out(void **state)
         r.key.size = 7;
         assert_false(history_restore(h, &r));
     }
+    history_restored(h);
     assert_null(history_after(h, 0));
     free_history(h);
 }
