@@ -5,7 +5,6 @@
 #include "tests/lib/cmocka.h"
 #include "tests/lib/fixture.h"
 #include "tests/lib/gpt2_rig.h"
-#include "worker/model/generate.h"
 #include "worker/model/gpt2_internal.h"
 #include "worker/model/init.h"
 
@@ -38,17 +37,6 @@ static const struct gpt2_config ragged = {
               .vocab = 101},
     .batch = 2,
     .seq_len = 67,
-};
-
-static const struct gpt2_config small = {
-    .model = {.family = "gpt2",
-              .layers = 3,
-              .heads = 2,
-              .dim = 12,
-              .context = 9,
-              .vocab = 31},
-    .batch = 2,
-    .seq_len = 8,
 };
 
 struct result {
@@ -238,7 +226,7 @@ static double loss_at(struct gpt2_rig *r, const struct gpt2_rig *all, int first)
 static void dropout_follows_the_sample_into_whatever_leaf_it_is_put(void **state)
 {
     (void)state;
-    struct gpt2_config config = dropped(small);
+    struct gpt2_config config = dropped(gpt2_rig_small);
     struct gpt2_rig two;
     struct gpt2_rig one;
     assert_true(gpt2_rig_open(&two, &config, NULL, 1));
@@ -263,12 +251,12 @@ static void dropout_follows_the_sample_into_whatever_leaf_it_is_put(void **state
 static void nothing_is_dropped_in_evaluation_and_sampling(void **state)
 {
     (void)state;
-    struct gpt2_config config = dropped(small);
+    struct gpt2_config config = dropped(gpt2_rig_small);
     size_t bytes = (size_t)config.model.vocab * sizeof(float);
     struct gpt2_rig with;
     struct gpt2_rig without;
     assert_true(gpt2_rig_open(&with, &config, NULL, 1));
-    assert_true(gpt2_rig_open(&without, &small, NULL, 1));
+    assert_true(gpt2_rig_open(&without, &gpt2_rig_small, NULL, 1));
     gpt2_rig_fill(&with, 12);
     gpt2_rig_fill(&without, 12);
     assert_true(gpt2_rig_run(&with) != gpt2_rig_run(&without)); /* training does */
@@ -309,7 +297,7 @@ static void recomputing_asks_for_a_units_parameters_no_more_often(void **state)
 {
     (void)state;
     for (size_t j = 0; j < ARRAY_LEN(recomputes); j++) {
-        struct gpt2_config config = small;
+        struct gpt2_config config = gpt2_rig_small;
         struct gpt2_rig r;
         config.recompute = recomputes[j];
         assert_true(gpt2_rig_open(&r, &config, NULL, 1));
@@ -351,7 +339,7 @@ static void units_are_told_from_the_last_to_the_first_when_written(void **state)
 {
     (void)state;
     struct gpt2_rig r;
-    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
+    assert_true(gpt2_rig_open(&r, &gpt2_rig_small, NULL, 1));
     gpt2_rig_fill(&r, 4);
     memset(r.grads, 0xFF, r.layout.size * sizeof(float)); /* NaN */
     memset(r.grad_head, 0xFF, gpt2_rig_head_size(&r) * sizeof(float));
@@ -387,7 +375,7 @@ static void first_loss_is_the_logarithm_of_the_vocabulary(void **state)
 static void a_chunked_head_gives_the_gradient_of_small_leaves(void **state)
 {
     (void)state;
-    struct gpt2_config config = small;
+    struct gpt2_config config = gpt2_rig_small;
     config.model.vocab = 300007;
     config.model.dim = 4;
     config.model.layers = 1;
@@ -431,113 +419,23 @@ static void a_chunked_head_gives_the_gradient_of_small_leaves(void **state)
     gpt2_rig_close(&part);
 }
 
-static void inference_needs_less_memory_and_gives_the_same_logits(void **state)
-{
-    (void)state;
-    struct gpt2_config config = small;
-    config.inference_only = true;
-    assert_true(gpt2_arena_bytes(&config) < gpt2_arena_bytes(&small) / 2);
-    struct gpt2_rig train;
-    struct gpt2_rig infer;
-    assert_true(gpt2_rig_open(&train, &small, NULL, 1));
-    assert_true(gpt2_rig_open(&infer, &config, NULL, 1));
-    gpt2_rig_fill(&train, 7);
-    size_t bytes = (size_t)config.model.vocab * sizeof(float);
-    for (int pos = 0; pos < config.seq_len; pos++) {
-        gpt2_logits(train.model, &(struct unit_params){.flat = train.params},
-                    train.tokens, pos, train.logits);
-        gpt2_logits(infer.model, &(struct unit_params){.flat = train.params},
-                    train.tokens, pos, infer.logits);
-        assert_memory_equal(train.logits, infer.logits, bytes);
-    }
-    gpt2_rig_close(&train);
-    gpt2_rig_close(&infer);
-}
-
-static void later_tokens_do_not_change_earlier_logits(void **state)
-{
-    (void)state;
-    struct gpt2_rig r;
-    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
-    gpt2_rig_fill(&r, 8);
-    struct gpt2_leaf leaf = gpt2_rig_leaf(&r);
-    gpt2_forward_loss(r.model, &leaf);
-    double before = *r.loss_sum;
-    gpt2_logits(r.model, &(struct unit_params){.flat = r.params}, r.tokens, 3,
-                r.logits);
-    float *logits = mem_dup(r.logits, (size_t)r.config.model.vocab * sizeof(float));
-    r.tokens[4] = (r.tokens[4] + 1) % r.config.model.vocab;
-    gpt2_logits(r.model, &(struct unit_params){.flat = r.params}, r.tokens, 3,
-                r.logits);
-    assert_memory_equal(logits, r.logits, (size_t)r.config.model.vocab * sizeof(float));
-    gpt2_forward_loss(r.model, &leaf);
-    assert_true(*r.loss_sum != before);
-    mem_free(logits);
-    gpt2_rig_close(&r);
-}
-
 static void unfit_shapes_are_refused_by_key(void **state)
 {
     (void)state;
     struct gpt2_rig r;
     struct gpt2 *model;
     struct errmsg msg;
-    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
-    struct gpt2_config config = small;
+    assert_true(gpt2_rig_open(&r, &gpt2_rig_small, NULL, 1));
+    struct gpt2_config config = gpt2_rig_small;
     config.seq_len = config.model.context + 1;
     assert_int_equal(gpt2_new(&config, &r.layout, r.device, &model, &msg), ERR_INVALID);
     assert_non_null(strstr(msg.text, "train.seq_len=10"));
     assert_non_null(strstr(msg.text, "model.context=9"));
-    config = small;
+    config = gpt2_rig_small;
     config.batch = 0;
     assert_int_equal(gpt2_new(&config, &r.layout, r.device, &model, &msg), ERR_INVALID);
     assert_non_null(strstr(msg.text, "train.micro_batch=0"));
     gpt2_rig_close(&r);
-}
-
-static struct unit_params flat_pass(void *arg)
-{
-    return (struct unit_params){.flat = arg};
-}
-
-/* At temperature 0 each new token is the likeliest after the last `window` tokens, of
- * those that may be chosen. */
-static void check_generation(int n_tokens)
-{
-    struct gpt2_rig r;
-    assert_true(gpt2_rig_open(&r, &small, NULL, 1));
-    gpt2_rig_fill(&r, 9);
-    struct generate_config config = {
-        .model = r.model,
-        .device = r.device,
-        .pass = flat_pass,
-        .arg = r.params,
-        .sample = {.temperature = 0.0},
-        .vocab = small.model.vocab,
-        .n_tokens = n_tokens,
-        .window = small.seq_len,
-        .timeout_ms = 60000,
-    };
-    int32_t tokens[20] = {1, 2, 3};
-    struct errmsg msg;
-    assert_int_equal(generate(&config, tokens, 3, ARRAY_LEN(tokens), &msg), 0);
-    for (size_t n = 3; n < ARRAY_LEN(tokens); n++) {
-        int used = (int)MIN(n, (size_t)small.seq_len);
-        gpt2_logits(r.model, &(struct unit_params){.flat = r.params},
-                    tokens + n - (size_t)used, used - 1, r.logits);
-        assert_in_range(tokens[n], 0, n_tokens - 1);
-        for (int i = 0; i < n_tokens; i++) {
-            assert_true(r.logits[tokens[n]] >= r.logits[i]);
-        }
-    }
-    gpt2_rig_close(&r);
-}
-
-static void generation_continues_a_prompt_past_its_window(void **state)
-{
-    (void)state;
-    check_generation(small.model.vocab);
-    check_generation(4);
 }
 
 /* The rest's gradients have the bits that they have without. */
@@ -545,7 +443,7 @@ static void check_frozen(const char *const *patterns, size_t n, bool is_head)
 {
     struct gpt2_rig r;
     struct errmsg msg;
-    assert_true(gpt2_rig_open(&r, &small, NULL, 2));
+    assert_true(gpt2_rig_open(&r, &gpt2_rig_small, NULL, 2));
     gpt2_rig_fill(&r, 5);
     struct result all = result_of(&r);
     memset(r.grads, 0, all.n * sizeof(float)); /* padding is written by nobody */
@@ -628,10 +526,7 @@ int main(void)
         cmocka_unit_test(units_are_told_from_the_last_to_the_first_when_written),
         cmocka_unit_test(first_loss_is_the_logarithm_of_the_vocabulary),
         cmocka_unit_test(a_chunked_head_gives_the_gradient_of_small_leaves),
-        cmocka_unit_test(inference_needs_less_memory_and_gives_the_same_logits),
-        cmocka_unit_test(later_tokens_do_not_change_earlier_logits),
         cmocka_unit_test(unfit_shapes_are_refused_by_key),
-        cmocka_unit_test(generation_continues_a_prompt_past_its_window),
         cmocka_unit_test(flops_are_those_of_palms_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

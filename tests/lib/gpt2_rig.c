@@ -5,6 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const struct gpt2_config gpt2_rig_small = {
+    .model = {.family = "gpt2",
+              .layers = 3,
+              .heads = 2,
+              .dim = 12,
+              .context = 9,
+              .vocab = 31},
+    .batch = 2,
+    .seq_len = 8,
+};
+
 static void must(int rc, const struct errmsg *msg)
 {
     if (rc != 0) {

@@ -6,6 +6,8 @@
 
 #include "worker/model/gpt2.h"
 
+extern const struct gpt2_config gpt2_rig_small;
+
 struct gpt2_rig {
     struct gpt2_config config;
     struct layout layout;
