@@ -1,5 +1,8 @@
 #include "tests/lib/saver_rig.h"
 
+#include "tests/lib/cmocka.h"
+#include "tests/lib/scratch.h"
+
 #include "common/mem.h"
 
 #include <string.h>
@@ -290,5 +293,87 @@ void saver_rig_check(struct saver_rig *r, uint64_t step)
     mem_free(cuts);
     for (size_t k = 0; k < SAVER_RIG_STATES; k++) {
         mem_free(loaded[k]);
+    }
+}
+
+/* ---- many ranks ---- */
+
+struct saver_shape saver_rig_shape = {1, 1};
+
+void saver_rig_run_in(const char *dir, const struct saver_shape *how, rank_body body)
+{
+    int n = how->n_shards * how->n_replicas;
+    int status[RANKS_MAX];
+
+    saver_rig_shape = *how;
+    assert_true(ranks_run(n, body, dir, status));
+    for (int rank = 0; rank < n; rank++) {
+        assert_int_equal(status[rank], 0);
+    }
+}
+
+void saver_rig_run(int n_shards, int n_replicas, rank_body body)
+{
+    struct scratch scratch;
+
+    scratch_open(&scratch);
+    saver_rig_run_in(scratch.dir, &(struct saver_shape){n_shards, n_replicas}, body);
+    scratch_close(&scratch);
+}
+
+void saver_rig_run_on_all_shapes(rank_body body)
+{
+    static const struct saver_shape shapes[] = {{1, 1}, {1, 2}, {1, 3},
+                                                {2, 1}, {3, 1}, {2, 2}};
+
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        saver_rig_run(shapes[i].n_shards, shapes[i].n_replicas, body);
+    }
+}
+
+void saver_rig_run_in_place(int n_shards, int n_replicas, rank_body body)
+{
+    saver_rig_in_place = true;
+    saver_rig_run(n_shards, n_replicas, body);
+    saver_rig_in_place = false;
+}
+
+void saver_rig_open_shaped(struct saver_rig *r, const struct rank *self,
+                           enum saver_answer answer)
+{
+    if (saver_rig_shape.n_shards > 1) {
+        saver_rig_open_sharded(r, self, answer, saver_rig_shape.n_shards);
+    } else {
+        saver_rig_open(r, self, answer);
+    }
+}
+
+bool saver_rig_leads(const struct saver_rig *r)
+{
+    return r->launch.rank == 0;
+}
+
+void saver_rig_say(struct saver_rig *r, const char *key)
+{
+    RANK_CHECK(store_client_set(r->store, key, "x", 1, &r->msg) == 0);
+}
+
+void saver_rig_hear(struct saver_rig *r, const char *key)
+{
+    size_t size;
+    char byte;
+
+    RANK_CHECK(store_client_get(r->store, key, &byte, 1, &size, &r->msg) == 0);
+}
+
+void saver_rig_meet(struct saver_rig *r, unsigned where)
+{
+    char key[32];
+
+    (void)snprintf(key, sizeof(key), "here/%u/%d", where, r->launch.rank);
+    saver_rig_say(r, key);
+    for (int rank = 0; rank < r->launch.world_size; rank++) {
+        (void)snprintf(key, sizeof(key), "here/%u/%d", where, rank);
+        saver_rig_hear(r, key);
     }
 }

@@ -75,4 +75,27 @@ bool saver_rig_has(const struct saver_rig *r, uint64_t step, bool tmp);
 /* That checkpoint is whole, and has the state in it that the rig has now. */
 void saver_rig_check(struct saver_rig *r, uint64_t step);
 
+/* How the ranks at hand hold the state. */
+extern struct saver_shape {
+    int n_shards, n_replicas;
+} saver_rig_shape;
+
+/* Runs `body` on n_shards * n_replicas ranks, which all have to end with 0: in this
+ * folder, in one of its own, on all shapes that differ, saving the state where it lies. */
+void saver_rig_run_in(const char *dir, const struct saver_shape *how, rank_body body);
+void saver_rig_run(int n_shards, int n_replicas, rank_body body);
+void saver_rig_run_on_all_shapes(rank_body body);
+void saver_rig_run_in_place(int n_shards, int n_replicas, rank_body body);
+
+/* In such a body: saver_rig_open, as the shape has it. */
+void saver_rig_open_shaped(struct saver_rig *r, const struct rank *self,
+                           enum saver_answer answer);
+bool saver_rig_leads(const struct saver_rig *r);
+
+/* A key of the store that says that somebody is somewhere; `meet`: nobody goes on before
+ * all are here. */
+void saver_rig_say(struct saver_rig *r, const char *key);
+void saver_rig_hear(struct saver_rig *r, const char *key);
+void saver_rig_meet(struct saver_rig *r, unsigned where);
+
 #endif
