@@ -74,11 +74,18 @@ static void note_certificate(struct tls_pump *p, long result)
     }
 }
 
+/* A server may have both: then the peer's words are about what it was shown. */
+static bool is_about_secrets(const struct tls_pump *p)
+{
+    return p->context->n_secrets > 0 &&
+           (!p->context->has_certificate || p->psk_identity[0] != '\0');
+}
+
 void tls_note_failure(struct tls_pump *p)
 {
     unsigned long code = ERR_peek_error();
     int reason = ERR_GET_REASON(code);
-    bool has_secret = p->context->n_secrets > 0;
+    bool has_secret = is_about_secrets(p);
     long result = SSL_get_verify_result(p->ssl);
     const char *known = NULL;
 

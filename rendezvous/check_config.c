@@ -1,5 +1,7 @@
 #include "rendezvous/check_config.h"
 
+#include "rendezvous/keyring.h"
+
 #include "common/listener.h"
 #include "common/options.h"
 #include "common/str.h"
@@ -62,15 +64,22 @@ int check_config(const struct rendezvous_options *o, struct errmsg *msg)
 {
     const struct options *table = rendezvous_options_table();
     struct server_limits limits = rendezvous_options_limits(o);
+    struct keyring keyring = {NULL};
     bool is_taken[RENDEZVOUS_MAX_LISTEN];
+    int rv;
 
     for (size_t i = 0; i < o->n_listen; i++) {
-        int rv = listener_try(o->listen[i].host, o->listen[i].port, msg);
+        rv = listener_try(o->listen[i].host, o->listen[i].port, msg);
 
         is_taken[i] = rv == -EADDRINUSE;
         if (rv < 0 && !is_taken[i]) {
             return rv;
         }
+    }
+    rv = keyring_open(&keyring, o, msg);
+    keyring_close(&keyring);
+    if (rv < 0) {
+        return rv;
     }
     (void)printf("ctrun-rendezvous: the options are fine\n");
     print_listen(o, is_taken);

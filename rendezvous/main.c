@@ -103,6 +103,7 @@ static void take_changes(struct daemon *d, const struct rendezvous_options *read
     limits = rendezvous_options_limits(&d->options);
     log_set_level(d->options.log_level);
     server_set_limits(d->server, &limits);
+    keyring_reload(&d->keyring, &d->options);
     log_info("the configuration was read again", "changed=%s",
              reload.changed[0] != '\0' ? reload.changed : "none");
     if (reload.fixed[0] != '\0') {

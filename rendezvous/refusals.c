@@ -48,8 +48,8 @@ bool refusals_note(struct refusals *r, const char *peer, enum refusal why,
 const char *refusal_name(enum refusal why)
 {
     static const char *const names[] = {
-        [REFUSAL_PLAIN] = "plain",   [REFUSAL_NO_SECRET] = "no_secret",
-        [REFUSAL_KEY] = "key",       [REFUSAL_ROLE] = "role",
+        [REFUSAL_PLAIN] = "no_key",  [REFUSAL_NO_SECRET] = "unasked_key",
+        [REFUSAL_KEY] = "wrong_key", [REFUSAL_ROLE] = "role",
         [REFUSAL_REPLAY] = "replay",
     };
 

@@ -36,7 +36,7 @@ struct refusals {
 bool refusals_note(struct refusals *r, const char *peer, enum refusal why,
                    uint64_t now_ms, uint64_t *ret_hidden);
 
-/* For metrics: "plain", "key" … */
+/* For metrics: "no_key", "wrong_key" … */
 const char *refusal_name(enum refusal why);
 
 #endif
