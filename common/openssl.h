@@ -52,7 +52,7 @@
     X(X509_set_version) X(X509_sign) X(X509_verify_cert_error_string)
 
 struct openssl {
-#define OPENSSL_MEMBER(f) __typeof__(&(f)) f;
+#define OPENSSL_MEMBER(f) __typeof__(&(f)) f; /* NOLINT(bugprone-macro-parentheses) */
     OPENSSL_MAP(OPENSSL_MEMBER)
 #undef OPENSSL_MEMBER
 };

@@ -74,21 +74,33 @@ static int copy_secrets(struct tls_context *c, const struct secrets *from,
     return 0;
 }
 
-/* Secrets alone are told apart by their ids: two alike would be a mistake of somebody. */
+/* Another one's with the same id: NULL, there is none. */
+static const struct tls_secret *find_twin(const struct tls_context *c, size_t of)
+{
+    const struct tls_secret *one = &c->secrets[of];
+
+    for (size_t i = 0; i < of; i++) {
+        const struct tls_secret *other = &c->secrets[i];
+
+        if (strcmp(one->key_id, other->key_id) == 0 &&
+            strcmp(one->secret.name, other->secret.name) != 0) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* Owners are told apart by their secrets. */
 static int check_secrets(const struct tls_context *c, struct errmsg *msg)
 {
     for (size_t i = 1; i < c->n_secrets && c->is_server; i++) {
-        for (size_t j = 0; j < i; j++) {
-            const struct tls_secret *a = &c->secrets[i];
-            const struct tls_secret *b = &c->secrets[j];
+        const struct tls_secret *twin = find_twin(c, i);
 
-            if (strcmp(a->key_id, b->key_id) == 0 &&
-                strcmp(a->secret.name, b->secret.name) != 0) {
-                return errmsg_set(msg, ERR_INVALID,
-                                  "the secrets %s and %s are the same: nobody could "
-                                  "tell whose a job is",
-                                  a->secret.name, b->secret.name);
-            }
+        if (twin) {
+            return errmsg_set(msg, ERR_INVALID,
+                              "the secrets %s and %s are the same: nobody could tell "
+                              "whose a job is",
+                              c->secrets[i].secret.name, twin->secret.name);
         }
     }
     return 0;

@@ -189,7 +189,9 @@ static void make_file_name(const struct keygen_options *o, char *ret, size_t siz
     (void)snprintf(ret, size, "agent-%.60s-%.60s", o->job[0] != '\0' ? o->job : "any",
                    o->node[0] != '\0' ? o->node : "any");
     for (char *c = ret; *c != '\0'; c++) {
-        *c = strchr(letters, *c) ? *c : '_';
+        if (!strchr(letters, *c)) {
+            *c = '_';
+        }
     }
 }
 
