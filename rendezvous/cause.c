@@ -52,6 +52,11 @@ bool cause_is_consequence(const struct cause *c)
     return !c->has_rank || guilt_of(&c->first) != GUILT_OWN;
 }
 
+bool cause_is_hang(const struct cause *c)
+{
+    return c->has_rank && c->is_hang && c->first.rank == c->hung_rank;
+}
+
 bool cause_is_reaction(const struct cause *c)
 {
     return c->has_rank && guilt_of(&c->first) == GUILT_REACTED;

@@ -41,6 +41,8 @@ void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *ho
 /* A rank is about to be ended, since it hangs; an earlier failure remains the cause. */
 void cause_hang(struct cause *c, const struct msg_rank_ended *end, const char *host);
 
+bool cause_is_hang(const struct cause *c);
+
 /* True when all that is known is a consequence: nobody ended by itself. */
 bool cause_is_consequence(const struct cause *c);
 

@@ -47,8 +47,10 @@ static void send_all(struct job *j, const struct msg *m)
 static enum restart_cause restart_cause(const struct job *j)
 {
     const struct ending *e = &j->ending;
+    bool is_hang = cause_is_hang(&j->cause);
 
     return e->has_refused                       ? RESTART_REFUSAL
+           : e->has_failed && is_hang           ? RESTART_HANG
            : e->has_failed && j->cause.has_rank ? RESTART_FAILURE
            : e->has_lost                        ? RESTART_NODE_LOST
            : e->has_failed                      ? RESTART_FAILURE

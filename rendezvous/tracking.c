@@ -155,10 +155,17 @@ static void inspect(struct job *j, uint32_t rank, enum inspect_what what)
     j->sink.send(j->sink.arg, node->session, &m);
 }
 
-static void tell(struct job *j, const char *text)
+/* `rank` -1: nobody knows which. */
+static void tell(struct job *j, int64_t rank, const char *text)
 {
+    struct job_event e = {.kind = JOB_HANGS, .why = text, .has_rank = rank >= 0};
+
     notify(j, text, "");
-    job_note(j, (struct job_event){.kind = JOB_HANGS, .why = text});
+    if (rank >= 0) {
+        e.rank = (uint32_t)rank;
+        e.node = progress_node_of(&j->progress, e.rank)->host;
+    }
+    job_note(j, e);
 }
 
 /* --- verdicts --- */
@@ -168,7 +175,7 @@ static void on_found(struct job *j, const struct hang_verdict *v)
     struct hung *hung = &j->hung;
 
     describe(j, v, hung->text, sizeof(hung->text));
-    tell(j, hung->text);
+    tell(j, v->rank, hung->text);
     hung->rank = v->rank;
     hung->moved_ms = j->progress.moved_ms;
     hung->due_ms = j->now_ms + STACK_MS;
@@ -180,7 +187,7 @@ static void on_held(struct job *j, const struct hang_verdict *v)
     char text[MSG_TEXT_MAX];
 
     describe(j, v, text, sizeof(text));
-    tell(j, text);
+    tell(j, v->rank, text);
 }
 
 static void on_unclear(struct job *j, const struct hang_verdict *v)
@@ -192,7 +199,7 @@ static void on_unclear(struct job *j, const struct hang_verdict *v)
                    "clear for whom",
                    (unsigned long long)v->for_ms / 1000, v->n_waiting,
                    j->progress.world);
-    tell(j, text);
+    tell(j, -1, text);
 }
 
 /* The rank has ended, as it were, when the others went on without it. */

@@ -1,5 +1,6 @@
 /* What becomes of a job with a rank that hangs: who hears what, by which policy. */
 
+#include "rendezvous/history.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/stage.h"
 
@@ -137,12 +138,48 @@ static const struct scene scenes[] = {
      "> a,b CLOSED 137\n"},
 };
 
+static const char by_a_hang[] = HANG ANSWERS
+    "wait 1000\n" VERDICT "b inspected stack=#0_spin\n"
+    "> a,b NOTICE where rank 1 is (#0 spin)\n"
+    "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"
+    "a stopped\n"
+    "b stopped\n"
+    "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=0 signal=9: rank "
+    "1 on b hangs; restarting (1 of 3)\n";
+
+static void a_hang_is_told_from_other_failures(void **state)
+{
+    struct stage *st = stage_new();
+    const struct history_job *job;
+    const struct history_event *event = NULL;
+
+    (void)state;
+    stage_play(st, two_nodes);
+    stage_play(st, by_a_hang);
+    job = history_find(stage_history(st), "job");
+    assert_int_equal(job->restarts[RESTART_HANG], 1);
+    assert_int_equal(job->restarts[RESTART_FAILURE], 0);
+    for (uint64_t after = 0; (event = history_after(stage_history(st), after)) != NULL;
+         after = event->number) {
+        if (event->kind == JOB_HANGS) {
+            break;
+        }
+    }
+    assert_non_null(event);
+    assert_true(event->has_rank);
+    assert_int_equal(event->rank, 1);
+    assert_string_equal(event->node, "b");
+    stage_free(st);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ARRAY_LEN(scenes)];
+    struct CMUnitTest tests[ARRAY_LEN(scenes) + 1];
 
     for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
         tests[i] = stage_scene(&scenes[i]);
     }
+    tests[ARRAY_LEN(scenes)] =
+        (struct CMUnitTest)cmocka_unit_test(a_hang_is_told_from_other_failures);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
