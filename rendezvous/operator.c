@@ -52,11 +52,23 @@ static struct asker *find(const struct operators *o, uint64_t conn)
     return NULL;
 }
 
-struct job *operator_job(const struct operators *o, const char *id)
+static bool may_see(const struct asker *op, const struct job *j)
+{
+    return permit_job(op->key, j->id, j->owner);
+}
+
+/* Of jobs that are gone nobody knows any more whose they were. */
+static bool may_see_all(const struct asker *op)
+{
+    return permit_job(op->key, "", "");
+}
+
+struct job *operator_job(const struct operators *o, const struct asker *op,
+                         const char *id)
 {
     const struct entry *entry = registry_find(service_jobs(o->config.service), id);
 
-    return entry ? entry->job : NULL;
+    return entry && may_see(op, entry->job) ? entry->job : NULL;
 }
 
 /* ---- coming and going ---- */
@@ -77,7 +89,8 @@ static void welcome(const struct operators *o, uint64_t conn)
     o->config.send(o->config.arg, conn, &m);
 }
 
-bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m)
+bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m,
+                    const struct identity *who)
 {
     struct errmsg msg = {""};
 
@@ -98,18 +111,10 @@ bool operators_open(struct operators *o, uint64_t conn, const struct msg_operato
     }
     o->list[o->n] = (struct asker){.conn = conn, .due_ms = UINT64_MAX};
     memcpy(o->list[o->n].who, m->who, sizeof(m->who));
+    o->list[o->n].key = who;
     o->n++;
     welcome(o, conn);
     return true;
-}
-
-void operators_identify(struct operators *o, uint64_t conn, const struct identity *key)
-{
-    struct asker *op = find(o, conn);
-
-    if (op) {
-        op->key = key;
-    }
 }
 
 static void forget(struct operators *o, struct asker *op)
@@ -211,10 +216,10 @@ static void put_json(const struct operators *o, const struct asker *op, json_t *
 
 /* ---- what there is ---- */
 
-static bool is_known(const struct operators *o, const char *job)
+static bool is_known(const struct operators *o, const struct asker *op)
 {
-    return job[0] == '\0' || operator_job(o, job) ||
-           history_find(o->config.history, job);
+    return op->job[0] == '\0' || operator_job(o, op, op->job) ||
+           (may_see_all(op) && history_find(o->config.history, op->job));
 }
 
 static void fail_unknown(const struct operators *o, struct asker *op)
@@ -272,19 +277,46 @@ static void add_ranks(const struct view *v, const struct job *j, json_t *list)
     }
 }
 
-static json_t *make_ranks(const struct view *v, const struct registry *jobs,
-                          const char *id)
+static json_t *make_ranks(const struct view *v, const struct asker *op)
 {
+    const struct registry *jobs = service_jobs(v->service);
     json_t *list = json_array();
 
     for (size_t i = 0; i < jobs->n; i++) {
         const struct job *j = jobs->entry[i]->job;
 
-        if (id[0] == '\0' || strcmp(id, j->id) == 0) {
+        if (may_see(op, j) && (op->job[0] == '\0' || strcmp(op->job, j->id) == 0)) {
             add_ranks(v, j, list);
         }
     }
     return json_pack("{s:o}", "ranks", list);
+}
+
+/* The jobs that it may see. */
+static json_t *make_list(const struct view *v, const struct asker *op)
+{
+    const struct registry *jobs = service_jobs(v->service);
+    json_t *root = view_jobs(v, NULL);
+    json_t *list = json_object_get(root, "jobs");
+
+    for (size_t i = json_array_size(list); i > 0; i--) {
+        const char *id =
+            json_string_value(json_object_get(json_array_get(list, i - 1), "id"));
+        const struct entry *entry = id ? registry_find(jobs, id) : NULL;
+
+        if (!may_see_all(op) && (!entry || !may_see(op, entry->job))) {
+            (void)json_array_remove(list, i - 1); /* it is there */
+        }
+    }
+    return root;
+}
+
+static void fail_for_want_of_rights(const struct operators *o, struct asker *op)
+{
+    operator_fail(o, op, EXIT_RENDEZVOUS,
+                  "the key that was shown is a job's: what has become of jobs that are "
+                  "over is for an operator's (ctrun keygen), or for the server's user "
+                  "on its own host");
 }
 
 static void on_view(struct operators *o, struct asker *op, const struct msg_ask *ask,
@@ -293,16 +325,20 @@ static void on_view(struct operators *o, struct asker *op, const struct msg_ask 
     const struct view v = {o->config.service, o->config.history, now_ms};
     json_t *json;
 
-    if (!is_known(o, op->job)) {
+    if (!is_known(o, op)) {
         fail_unknown(o, op);
         return;
     }
+    if (strcmp(ask->verb, "history") == 0 && !may_see_all(op)) {
+        fail_for_want_of_rights(o, op);
+        return;
+    }
     if (strcmp(ask->verb, "ps") == 0) {
-        json = make_ranks(&v, service_jobs(o->config.service), op->job);
+        json = make_ranks(&v, op);
     } else if (strcmp(ask->verb, "history") == 0) {
         json = view_history(&v, op->job);
     } else {
-        json = op->job[0] != '\0' ? make_status(&v, op->job) : view_jobs(&v, NULL);
+        json = op->job[0] != '\0' ? make_status(&v, op->job) : make_list(&v, op);
     }
     put_json(o, op, json);
     operator_finish(o, op);
@@ -316,23 +352,24 @@ static void tell_events(const struct operators *o, struct asker *op)
 
     while ((e = history_after(o->config.history, op->after)) != NULL) {
         op->after = e->number;
-        if (op->job[0] == '\0' || strcmp(op->job, e->job) == 0) {
+        if ((op->job[0] == '\0' || strcmp(op->job, e->job) == 0) &&
+            (may_see_all(op) || operator_job(o, op, e->job))) {
             put_json(o, op, event_json_make(e));
         }
     }
 }
 
 /* Its end was told: nothing more will come. */
-static bool is_over(const struct operators *o, const char *id)
+static bool is_over(const struct operators *o, const struct asker *op)
 {
-    const struct job *j = operator_job(o, id);
+    const struct job *j = operator_job(o, op, op->job);
 
-    return id[0] != '\0' && (!j || job_is_over(j));
+    return op->job[0] != '\0' && (!j || job_is_over(j));
 }
 
 static void go_on_with_events(const struct operators *o, struct asker *op)
 {
-    bool ends = !op->follows || is_over(o, op->job);
+    bool ends = !op->follows || is_over(o, op);
 
     tell_events(o, op);
     if (ends) {
@@ -342,7 +379,7 @@ static void go_on_with_events(const struct operators *o, struct asker *op)
 
 static void on_events(struct operators *o, struct asker *op, const struct msg_ask *ask)
 {
-    if (!is_known(o, op->job)) {
+    if (!is_known(o, op)) {
         fail_unknown(o, op);
         return;
     }
@@ -356,9 +393,9 @@ static void on_events(struct operators *o, struct asker *op, const struct msg_as
 static void on_logs(struct operators *o, struct asker *op, const struct msg_ask *ask,
                     uint64_t now_ms)
 {
-    const struct job *j = operator_job(o, op->job);
+    const struct job *j = operator_job(o, op, op->job);
 
-    if (!is_known(o, op->job)) {
+    if (!is_known(o, op)) {
         fail_unknown(o, op);
     } else if (!j || job_is_over(j)) {
         operator_fail(o, op, EXIT_NO_SUCH,
@@ -377,14 +414,15 @@ static void on_logs(struct operators *o, struct asker *op, const struct msg_ask 
 static void on_steering(struct operators *o, struct asker *op,
                         const struct msg_ask *ask, uint64_t now_ms)
 {
+    const struct steering by = {o->config.service, op->who, op->key};
     struct errmsg msg = {""};
     json_t *done = NULL;
     int rv;
 
     if (strcmp(ask->verb, "cancel") == 0) {
-        rv = steering_cancel(o->config.service, op->job, op->who, now_ms, &done, &msg);
+        rv = steering_cancel(&by, op->job, now_ms, &done, &msg);
     } else {
-        rv = steering_drain(o->config.service, op->job, ask->arg, op->who, &done, &msg);
+        rv = steering_drain(&by, op->job, ask->arg, &done, &msg);
     }
     if (rv < 0) {
         operator_fail(o, op, rv == ERR_MISSING ? EXIT_NO_SUCH : EXIT_MISTAKE, "%s",
@@ -405,28 +443,6 @@ static bool is_one_of(const char *verb, const char *const *verbs, size_t n)
     return false;
 }
 
-/* Who holds a secret sees and steers what belongs to it; all jobs only where all do. */
-static bool may_ask(const struct operators *o, const struct asker *op,
-                    const struct msg_ask *ask)
-{
-    const struct registry *jobs = service_jobs(o->config.service);
-    const struct job *own = operator_job(o, op->job);
-    bool is_summary = strcmp(ask->verb, "status") == 0 || strcmp(ask->verb, "ps") == 0;
-
-    if (!op->key || op->key->role == IDENTITY_OPERATOR) {
-        return true;
-    }
-    if (op->job[0] != '\0') {
-        return own && permit_job(op->key, own->id, own->owner);
-    }
-    for (size_t i = 0; i < jobs->n && is_summary; i++) {
-        const struct job *job = jobs->entry[i]->job;
-
-        is_summary = permit_job(op->key, job->id, job->owner);
-    }
-    return is_summary;
-}
-
 static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *ask,
                    uint64_t now_ms)
 {
@@ -436,15 +452,6 @@ static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *
     op->request = ask->request;
     op->follows = ask->follow != 0;
     memcpy(op->job, ask->job, sizeof(op->job));
-    if (!may_ask(o, op, ask)) {
-        operator_fail(o, op, EXIT_RENDEZVOUS,
-                      op->job[0] != '\0'
-                          ? "this secret has no job %s here"
-                          : "with a job's secret, name a job of it%s (an operator's "
-                            "secret or certificate sees all)",
-                      op->job);
-        return;
-    }
     if (is_one_of(ask->verb, views, ARRAY_LEN(views))) {
         on_view(o, op, ask, now_ms);
     } else if (strcmp(ask->verb, "events") == 0) {

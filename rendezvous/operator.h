@@ -44,11 +44,11 @@ struct operators_config {
 struct operators *operators_new(const struct operators_config *config);
 void operators_free(struct operators *o); /* NULL allowed */
 
-/* A connection has begun with OPERATOR. False: it was refused, and told so. */
-bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m);
-
-/* … by this key, which says whose jobs it may see and steer; NULL: all. */
-void operators_identify(struct operators *o, uint64_t conn, const struct identity *key);
+/* A connection has begun with OPERATOR, of somebody who has shown that key (NULL: none
+ * is asked for here). Who has a job's secret sees and steers the jobs that were begun
+ * with it, and no others. False: it was refused, and told so. */
+bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m,
+                    const struct identity *who);
 
 /* The shell has reason to refuse it: says so, with EXIT_RENDEZVOUS. */
 void operators_refuse(const struct operators *o, uint64_t conn, const char *why);

@@ -5,6 +5,8 @@
 
 #include "rendezvous/operator.h"
 
+#include "common/identity.h"
+
 struct job;
 
 enum asking { ASKING_NOTHING, ASKING_EVENTS, ASKING_LOGS };
@@ -57,8 +59,9 @@ void operator_finish(const struct operators *o, struct asker *op);
 PRINTF_LIKE(4, 5)
 void operator_fail(const struct operators *o, struct asker *op, uint32_t exit_code,
                    const char *fmt, ...);
-/* NULL: there is none (any more). */
-struct job *operator_job(const struct operators *o, const char *id);
+/* NULL: there is none (any more), or it is not for this operator. */
+struct job *operator_job(const struct operators *o, const struct asker *op,
+                         const char *id);
 
 /* operator_logs.c */
 void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms);

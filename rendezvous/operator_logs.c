@@ -259,7 +259,7 @@ static void fail_without_ranks(const struct operators *o, struct asker *op,
 
 void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms)
 {
-    const struct job *j = operator_job(o, op->job);
+    const struct job *j = operator_job(o, op, op->job);
 
     op->asking = ASKING_LOGS;
     op->has_begun = false;
@@ -281,7 +281,7 @@ void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms)
 
 void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
 {
-    struct job *j = operator_job(o, op->job);
+    struct job *j = operator_job(o, op, op->job);
     bool is_next;
 
     if (!j || job_is_over(j) || (!op->follows && has_ended(op))) {

@@ -24,6 +24,11 @@ struct reception {
     uint64_t logged_ms;
 };
 
+static uint64_t service_ms(const struct reception *r)
+{
+    return clock_ms() + r->config.clock_offset_ms;
+}
+
 /* ---- what the core wants done ---- */
 
 static void on_send(void *arg, uint64_t conn, const struct msg *m)
@@ -62,7 +67,7 @@ static void on_timer(uv_timer_t *timer);
 static void arm(struct reception *r)
 {
     uint64_t deadline = operators_deadline(r->operators);
-    uint64_t now_ms = clock_ms();
+    uint64_t now_ms = service_ms(r);
     int rv;
 
     if (r->is_stopping || deadline == UINT64_MAX) {
@@ -77,7 +82,7 @@ static void arm(struct reception *r)
 
 void reception_go_on(struct reception *r)
 {
-    operators_go_on(r->operators, clock_ms());
+    operators_go_on(r->operators, service_ms(r));
     arm(r);
 }
 
@@ -113,15 +118,14 @@ static void begin(struct reception *r, struct connection *c,
 {
     const char *why;
 
-    service_closed(r->config.service, c->id, clock_ms());
+    service_closed(r->config.service, c->id, service_ms(r));
     connection_set_limits(c, CHOKED_AT, OPERATOR_MAX_OUT);
     connection_set_max_later(c, 0);
     c->is_operator = true;
     if (!door_admits(c, r->config.insecure, &why)) {
         say_turned_away(r, c, why);
         operators_refuse(r->operators, c->id, why);
-    } else if (operators_open(r->operators, c->id, m)) {
-        operators_identify(r->operators, c->id, stream_peer(c));
+    } else if (operators_open(r->operators, c->id, m, stream_peer(c))) {
         connection_set_deadline(c, clock_ms() + ASK_MS);
     }
 }
@@ -138,7 +142,7 @@ int reception_message(struct reception *r, struct connection *c, const struct ms
         rv = ERR_PROTOCOL;
     } else {
         connection_set_deadline(c, 0);
-        rv = operators_message(r->operators, c->id, m, clock_ms());
+        rv = operators_message(r->operators, c->id, m, service_ms(r));
     }
     arm(r);
     return rv;
@@ -152,7 +156,7 @@ void reception_gone(struct reception *r, const struct connection *c)
 void reception_inspected(struct reception *r, uint64_t session,
                          const struct msg_inspected *m)
 {
-    operators_inspected(r->operators, session, m, clock_ms());
+    operators_inspected(r->operators, session, m, service_ms(r));
     arm(r);
 }
 

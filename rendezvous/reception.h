@@ -23,6 +23,7 @@ struct reception_config {
     struct service *service;
     const struct history *history;
     struct msg_welcome welcome; /* which server this is */
+    uint64_t clock_offset_ms;   /* the service's clock to ours */
     bool insecure;
 };
 

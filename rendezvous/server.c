@@ -560,6 +560,7 @@ int server_new(const struct server_config *config, struct server **ret,
         .welcome = {.cluster = config->durable ? config->durable->cluster : seeds[0],
                     .boot = config->durable ? config->durable->boot : 1,
                     .ephemeral = !config->durable},
+        .clock_offset_ms = config->durable ? config->durable->clock_offset_ms : 0,
         .insecure = config->insecure,
     });
     s->budget.max = s->config.store_max_bytes;

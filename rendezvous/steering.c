@@ -2,6 +2,7 @@
 
 #include "rendezvous/event_json.h"
 #include "rendezvous/job.h"
+#include "rendezvous/permit.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/service.h"
 
@@ -12,18 +13,21 @@
 
 /* ---- which job ---- */
 
-static bool is_live(const struct job *j)
+/* … and its to steer. */
+static bool is_live(const struct steering *by, const struct job *j)
 {
-    return !job_is_over(j) && !job_is_stopped(j);
+    return !job_is_over(j) && !job_is_stopped(j) &&
+           permit_job(by->key, j->id, j->owner);
 }
 
-static int find_only(const struct registry *r, struct job **ret, struct errmsg *msg)
+static int find_only(const struct steering *by, struct job **ret, struct errmsg *msg)
 {
+    const struct registry *r = service_jobs(by->service);
     struct job *found = NULL;
     size_t n = 0;
 
     for (size_t i = 0; i < r->n; i++) {
-        if (is_live(r->entry[i]->job)) {
+        if (is_live(by, r->entry[i]->job)) {
             found = r->entry[i]->job;
             n++;
         }
@@ -38,17 +42,17 @@ static int find_only(const struct registry *r, struct job **ret, struct errmsg *
     return 0;
 }
 
-static int find_job(struct service *s, const char *id, struct job **ret,
+static int find_job(const struct steering *by, const char *id, struct job **ret,
                     struct errmsg *msg)
 {
-    const struct registry *r = service_jobs(s);
+    const struct registry *r = service_jobs(by->service);
     const struct entry *entry;
 
     if (id[0] == '\0') {
-        return find_only(r, ret, msg);
+        return find_only(by, ret, msg);
     }
     entry = registry_find(r, id);
-    if (!entry || !is_live(entry->job)) {
+    if (!entry || !is_live(by, entry->job)) {
         return errmsg_set(msg, ERR_MISSING,
                           entry ? "job %s is over"
                                 : "this server "
@@ -61,20 +65,20 @@ static int find_job(struct service *s, const char *id, struct job **ret,
 
 /* ---- cancel ---- */
 
-int steering_cancel(struct service *s, const char *job, const char *who,
-                    uint64_t now_ms, json_t **ret, struct errmsg *msg)
+int steering_cancel(const struct steering *by, const char *job, uint64_t now_ms,
+                    json_t **ret, struct errmsg *msg)
 {
     char text[MSG_TEXT_MAX];
     struct job *j = NULL;
     json_t *id;
-    int rv = find_job(s, job, &j, msg);
+    int rv = find_job(by, job, &j, msg);
 
     if (rv < 0) {
         return rv;
     }
     id = event_json_text(j->id);
-    (void)snprintf(text, sizeof(text), "cancelled by %s", who);
-    service_cancel(s, j, text, now_ms);
+    (void)snprintf(text, sizeof(text), "cancelled by %s", by->who);
+    service_cancel(by->service, j, text, now_ms);
     *ret = json_pack("{s:o, s:s}", "job", id, "state", "cancelled");
     return 0;
 }
@@ -121,18 +125,19 @@ static void drain_in(struct job *j, const char *name, int64_t group_rank,
 }
 
 /* On a host's name, in all jobs. */
-static void drain_everywhere(struct service *s, const char *node, const char *who,
-                             json_t *list)
+static void drain_everywhere(const struct steering *by, const char *node, json_t *list)
 {
-    const struct registry *r = service_jobs(s);
+    const struct registry *r = service_jobs(by->service);
 
     for (size_t i = 0; i < r->n; i++) {
-        drain_in(r->entry[i]->job, node, -1, who, list);
+        if (is_live(by, r->entry[i]->job)) {
+            drain_in(r->entry[i]->job, node, -1, by->who, list);
+        }
     }
 }
 
-int steering_drain(struct service *s, const char *job, const char *node,
-                   const char *who, json_t **ret, struct errmsg *msg)
+int steering_drain(const struct steering *by, const char *job, const char *node,
+                   json_t **ret, struct errmsg *msg)
 {
     json_t *list = json_array();
     int64_t group_rank = -1;
@@ -141,12 +146,12 @@ int steering_drain(struct service *s, const char *job, const char *node,
     int rv = 0;
 
     if (job[0] != '\0' || is_number) {
-        rv = find_job(s, job, &j, msg);
+        rv = find_job(by, job, &j, msg);
     }
     if (rv == 0 && j) {
-        drain_in(j, node, group_rank, who, list);
+        drain_in(j, node, group_rank, by->who, list);
     } else if (rv == 0) {
-        drain_everywhere(s, node, who, list);
+        drain_everywhere(by, node, list);
     }
     if (rv == 0 && json_array_size(list) == 0) {
         rv = errmsg_set(msg, ERR_MISSING,

@@ -105,32 +105,37 @@ static json_t *parse(enum verb_kind kind, const struct place *place,
     return root;
 }
 
-void asking_all(const struct verb_options *o, struct places *places,
+void asking_all(struct inquiry *q,
                 void (*on_answer)(void *arg, const struct place *place, json_t *root),
                 void *arg, struct asked *ret)
 {
-    uint64_t *seen = mem_array(places->n, sizeof(*seen));
+    uint64_t *seen = mem_array(q->places.n, sizeof(*seen));
     struct talk_result result;
     struct gathering g;
-    struct question q = {
-        .ask = asking_question(o), .seen = seen, .on_body = on_body, .arg = &g};
+    struct question question = {.ask = asking_question(&q->options),
+                                .keys = &q->keys,
+                                .seen = seen,
+                                .on_body = on_body,
+                                .arg = &g};
 
     *ret = (struct asked){0};
-    for (size_t i = 0; i < places->n; i++) {
+    for (size_t i = 0; i < q->places.n; i++) {
+        struct place *place = &q->places.place[i];
+
         g = (struct gathering){0};
         buf_init(&g.text, MAX_ANSWER);
-        talk_run(&places->place[i], &q, &result);
-        note_end(ret, &places->place[i], &result);
+        talk_run(place, &question, &result);
+        note_end(ret, place, &result);
         if (result.end == TALK_ANSWERED) {
-            json_t *root = parse(o->kind, &places->place[i], &g);
+            json_t *root = parse(q->options.kind, place, &g);
 
             if (root) {
-                on_answer(arg, &places->place[i], root);
+                on_answer(arg, place, root);
             }
         }
         buf_release(&g.text);
         if (result.cluster != 0) {
-            seen[q.n_seen++] = result.cluster;
+            seen[question.n_seen++] = result.cluster;
         }
     }
     mem_free(seen);
@@ -198,42 +203,53 @@ static void on_status(void *arg, const struct place *place, json_t *root)
 }
 
 /* Its socket was used up by the question. */
-static int connect_again(struct place *place, struct errmsg *msg)
+static int connect_again(struct place *place)
 {
-    if (place->host[0] != '\0') {
-        return 0;
+    if (place->host[0] == '\0') {
+        place->fd = sockdir_connect_path(place->name);
     }
-    place->fd = sockdir_connect_path(place->name);
-    return place->fd < 0
-               ? errmsg_set(msg, place->fd, "%s: %s", place->name, err_text(place->fd))
-               : 0;
+    if (place->host[0] == '\0' && place->fd < 0) {
+        log_error(err_text(place->fd), "server=%s", place->name);
+        return EXIT_RENDEZVOUS;
+    }
+    return 0;
 }
 
-int asking_find(struct verb_options *o, struct places *places, struct place **ret,
-                struct errmsg *msg)
+static int refuse_choice(const struct inquiry *q, const struct search *s)
 {
-    struct verb_options status = {.kind = VERB_STATUS, .rank = -1};
-    struct search s = {.options = o};
+    if (s->n == 0) {
+        log_error("no job runs: nothing to do", "%s", "");
+        return EXIT_NO_SUCH;
+    }
+    log_error(
+        q->options.job[0] == '\0'
+            ? "several jobs run (ctrun status lists them): name one"
+            : "several servers have a job of that name (ctrun status --json tells "
+              "which): name one by --endpoint",
+        "%s", "");
+    return EXIT_MISTAKE;
+}
+
+int asking_find(struct inquiry *q)
+{
+    const struct verb_options before = q->options;
+    struct search s = {.options = &before};
     struct asked asked;
     int exit_code;
 
-    memcpy(status.job, o->job, sizeof(status.job));
-    memcpy(status.endpoint, o->endpoint, sizeof(status.endpoint));
-    asking_all(&status, places, on_status, &s, &asked);
+    q->options.kind = VERB_STATUS;
+    q->options.follow = false;
+    asking_all(q, on_status, &s, &asked);
+    q->options = before;
     exit_code = asking_judge(&asked);
+    if (exit_code == 0 && s.n != 1) {
+        exit_code = refuse_choice(q, &s);
+    }
     if (exit_code != 0) {
         return exit_code;
     }
-    if (s.n != 1) {
-        (void)errmsg_set(msg, ERR_INVALID,
-                         s.n == 0 ? "no job runs: nothing to do"
-                         : o->job[0] == '\0'
-                             ? "several jobs run (ctrun status lists them): name one"
-                             : "several servers have a job of that name (ctrun status "
-                               "--json tells which): name one by --endpoint");
-        return s.n == 0 ? EXIT_NO_SUCH : EXIT_MISTAKE;
-    }
-    memcpy(o->job, s.job, sizeof(o->job));
-    *ret = &places->place[s.place - places->place];
-    return connect_again(*ret, msg) < 0 ? EXIT_RENDEZVOUS : 0;
+    memcpy(q->options.job, s.job, sizeof(s.job));
+    q->places.place[0] = *s.place; /* the others' sockets are used up, too */
+    q->places.n = 1;
+    return connect_again(&q->places.place[0]);
 }

@@ -5,7 +5,6 @@
 
 #include "launcher/verbs/talk.h"
 
-#include "launcher/rdzv/keys.h"
 #include "launcher/rdzv/link_conn.h"
 
 #include "common/exit_code.h"
@@ -26,7 +25,6 @@ struct talk {
     const struct place *place;
     const struct question *question;
     struct talk_result *result;
-    struct keys keys;       /* what is shown by TCP */
     struct addrinfo *addrs; /* owned */
     const struct addrinfo *next;
     bool is_over;
@@ -179,7 +177,7 @@ static void say_refused(struct talk *t)
     char own[300];
     char text[600];
 
-    keys_describe(&t->keys, own, sizeof(own));
+    keys_describe(t->question->keys, own, sizeof(own));
     (void)snprintf(text, sizeof(text), "%s (this side's: %s)",
                    link_conn_trouble(t->conn), own);
     end_with(t, TALK_REFUSED, text);
@@ -236,7 +234,7 @@ static void try_next(struct talk *t, int status)
     struct link_conn_config config = make_config(t);
     struct errmsg msg = {""};
 
-    if (keys_client(&t->keys, &config.tls, &msg) < 0) {
+    if (t->next && keys_client(t->question->keys, &config.tls, &msg) < 0) {
         end_with(t, TALK_REFUSED, msg.text);
         return;
     }
@@ -256,15 +254,9 @@ static void try_next(struct talk *t, int status)
 static void begin_tcp(struct talk *t)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    const struct keys_files asked = {.secret = ""};
-    struct errmsg msg = {""};
     char port[16];
     int rv;
 
-    if (keys_find(&asked, &t->keys, &msg) < 0) {
-        end_with(t, TALK_REFUSED, msg.text);
-        return;
-    }
     (void)snprintf(port, sizeof(port), "%d", t->place->port);
     rv = getaddrinfo(t->place->host, port, &hints, &t->addrs);
     if (rv != 0) {
@@ -317,6 +309,5 @@ void talk_run(struct place *place, const struct question *q, struct talk_result 
     if (t->addrs) {
         freeaddrinfo(t->addrs);
     }
-    keys_release(&t->keys);
     mem_free(t);
 }

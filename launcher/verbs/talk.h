@@ -3,12 +3,14 @@
 
 /* One question to one server, on a loop of its own, until it is answered. */
 
+#include "launcher/rdzv/keys.h"
 #include "launcher/verbs/places.h"
 
 #include "common/msg.h"
 
 struct question {
     struct msg_ask ask;
+    struct keys *keys;    /* borrowed: what is shown by TCP */
     const uint64_t *seen; /* clusters that need not be asked … */
     size_t n_seen;
     /* A piece of the answer. False: no more is wanted. */

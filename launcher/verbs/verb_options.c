@@ -39,14 +39,26 @@ static int on_after(void *target, const struct option_spec *spec, const char *va
 }
 
 /* clang-format off */
-#define ENDPOINT_OPTION                                                                 \
+#define SERVER_OPTIONS                                                                  \
     {.name = "endpoint",                                                                \
      .value = "HOST[:PORT]|SOCKET",                                                     \
      .set = option_set_text,                                                            \
      FIELD(endpoint),                                                                   \
      .help = "The server to ask: its rendezvous endpoint, or the path of its socket "   \
              "(default: CTRUN_ENDPOINT, else all servers of this user on this host and "\
-             "one at 127.0.0.1:29400)."}
+             "one at 127.0.0.1:29400)."},                                               \
+    {.name = "rdzv-secret-file",                                                        \
+     .value = "FILE",                                                                   \
+     .set = option_set_text,                                                            \
+     FIELD(keys.secret),                                                                \
+     .help = "The job's secret, or an operator's, for a server that asks for one "      \
+             "(default: $CTRUN_SECRET_FILE, else ~/.config/ctrun/secret)."},            \
+    {.name = "tls-ca", .value = "FILE", .set = option_set_text, FIELD(keys.ca),         \
+     .help = "An operator's certificate in the secret's place: its CA, …"},             \
+    {.name = "tls-cert", .value = "FILE", .set = option_set_text, FIELD(keys.cert),     \
+     .help = "… itself, …"},                                                            \
+    {.name = "tls-key", .value = "FILE", .set = option_set_text, FIELD(keys.key),       \
+     .help = "… and its key, which nobody else may read."}
 #define JSON_OPTION                                                                     \
     {.name = "json",                                                                    \
      .set = option_set_true,                                                            \
@@ -60,7 +72,7 @@ static int on_after(void *target, const struct option_spec *spec, const char *va
      .help = (text)}
 /* clang-format on */
 
-static const struct option_spec plain_specs[] = {ENDPOINT_OPTION, JSON_OPTION,
+static const struct option_spec plain_specs[] = {JSON_OPTION, SERVER_OPTIONS,
                                                  HELP_OPTION};
 
 static const struct option_spec events_specs[] = {
@@ -69,8 +81,8 @@ static const struct option_spec events_specs[] = {
      .value = "NUMBER",
      .set = on_after,
      .help = "Only events with a larger number (--json shows them)."},
-    ENDPOINT_OPTION,
     JSON_OPTION,
+    SERVER_OPTIONS,
     HELP_OPTION};
 
 static const struct option_spec logs_specs[] = {
@@ -84,8 +96,8 @@ static const struct option_spec logs_specs[] = {
      .set = option_set_true,
      FIELD(last),
      .help = "Begin with the last lines (8 KiB) of each, not with the first."},
-    ENDPOINT_OPTION,
     JSON_OPTION,
+    SERVER_OPTIONS,
     HELP_OPTION};
 
 #define PLAIN_OPTIONS(program)                         \

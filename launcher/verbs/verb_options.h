@@ -4,6 +4,8 @@
 /* PURE. The operator's verbs and their command lines: `ctrun status [options] [JOB]`.
  * One table each makes parsing, --help, completion and the man page's sections. */
 
+#include "launcher/rdzv/keys.h"
+
 #include "common/err.h"
 #include "common/msg.h"
 #include "common/options.h"
@@ -27,9 +29,10 @@ struct verb_options {
     bool help;
     bool json;
     bool follow;
-    bool last;            /* logs: the last lines only */
-    int32_t rank;         /* -1: all */
-    uint64_t after;       /* events */
+    bool last;      /* logs: the last lines only */
+    int32_t rank;   /* -1: all */
+    uint64_t after; /* events */
+    struct keys_files keys;
     char endpoint[512];   /* "": not given */
     char job[MSG_ID_MAX]; /* "": not given */
     char node[MSG_ID_MAX];

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum { MAX_TEXT = 256 * 1024 * 1024, MAX_LINE = 4 * 1024 * 1024 };
 
@@ -73,15 +74,16 @@ static int exit_code_of(const struct verb_options *o, const json_t *list)
                : EXIT_SUCCESS;
 }
 
-static int run_view(struct verb_options *o, struct places *places)
+static int run_view(struct inquiry *q)
 {
+    const struct verb_options *o = &q->options;
     const char *key = o->kind == VERB_PS ? "ranks" : "jobs";
     struct merging m = {key, json_array()};
     json_t *root = json_pack("{s:o}", key, m.list);
     struct asked asked;
     int exit_code;
 
-    asking_all(o, places, merge, &m, &asked);
+    asking_all(q, merge, &m, &asked);
     exit_code = asking_judge(&asked);
     if (exit_code == 0) {
         exit_code = print_view(o, root) ? exit_code_of(o, m.list) : EXIT_VERB_FAILED;
@@ -175,34 +177,28 @@ static int judge_lines(const struct verb_options *o, const struct lines *l,
     return result->exit_code;
 }
 
-static int ask_for_lines(const struct verb_options *o, struct place *place,
-                         struct talk_result *result)
+static int ask_for_lines(struct inquiry *q)
 {
-    struct lines l = {.options = o, .style = printing_style(o)};
-    struct question q = {.ask = asking_question(o), .on_body = on_lines, .arg = &l};
+    struct lines l = {.options = &q->options, .style = printing_style(&q->options)};
+    struct question question = {.ask = asking_question(&q->options),
+                                .keys = &q->keys,
+                                .on_body = on_lines,
+                                .arg = &l};
+    struct talk_result result;
     int exit_code;
 
     buf_init(&l.rest, MAX_LINE);
-    talk_run(place, &q, result);
-    exit_code = judge_lines(o, &l, result);
+    talk_run(&q->places.place[0], &question, &result);
+    exit_code = judge_lines(&q->options, &l, &result);
     buf_release(&l.rest);
     return exit_code;
 }
 
-static int run_lines(struct verb_options *o, struct places *places)
+static int run_lines(struct inquiry *q)
 {
-    struct talk_result result;
-    struct place *place = NULL;
-    struct errmsg msg = {""};
-    int exit_code = asking_find(o, places, &place, &msg);
+    int exit_code = asking_find(q);
 
-    if (exit_code != 0) {
-        if (msg.text[0] != '\0') {
-            log_error(msg.text, "%s", "");
-        }
-        return exit_code;
-    }
-    return ask_for_lines(o, place, &result);
+    return exit_code == 0 ? ask_for_lines(q) : exit_code;
 }
 
 /* ---- events of all servers ---- */
@@ -236,20 +232,20 @@ static void take_events(void *arg, const struct place *place, json_t *root)
     json_decref(root);
 }
 
-static int run_events(struct verb_options *o, struct places *places)
+static int run_events(struct inquiry *q)
 {
-    struct lines l = {.options = o, .style = printing_style(o)};
+    struct lines l = {.options = &q->options, .style = printing_style(&q->options)};
     struct event_list list = {0};
     struct asked asked;
     int exit_code;
     bool is_put = true;
 
-    if (o->follow) {
-        return o->job[0] != '\0' || o->endpoint[0] == '\0'
-                   ? run_lines(o, places)
-                   : ask_for_lines(o, &places->place[0], &(struct talk_result){0});
+    if (q->options.follow) { /* of all jobs only where it is said which server's */
+        bool is_one = q->options.job[0] == '\0' && q->options.endpoint[0] != '\0';
+
+        return is_one ? ask_for_lines(q) : run_lines(q);
     }
-    asking_all(o, places, take_events, &list, &asked);
+    asking_all(q, take_events, &list, &asked);
     exit_code = asking_judge(&asked);
     qsort(list.event, list.n, sizeof(*list.event), compare_events);
     for (size_t i = 0; i < list.n; i++) {
@@ -309,26 +305,20 @@ static bool print_done(const struct verb_options *o, json_t *list)
 }
 
 /* A node is drained wherever it is; a job is one server's. */
-static int run_steering(struct verb_options *o, struct places *places)
+static int run_steering(struct inquiry *q)
 {
-    struct done d = {o, json_array()};
-    struct place *place = NULL;
-    struct errmsg msg = {""};
+    struct done d = {&q->options, json_array()};
     struct asked asked = {0};
     int exit_code = 0;
 
-    if (o->kind == VERB_CANCEL || o->job[0] != '\0') {
-        exit_code = asking_find(o, places, &place, &msg);
+    if (q->options.kind == VERB_CANCEL || q->options.job[0] != '\0') {
+        exit_code = asking_find(q);
     }
     if (exit_code == 0) {
-        struct places one = {place, 1};
-
-        asking_all(o, place ? &one : places, take_done, &d, &asked);
+        asking_all(q, take_done, &d, &asked);
         exit_code = asking_judge(&asked);
-    } else if (msg.text[0] != '\0') {
-        log_error(msg.text, "%s", "");
     }
-    if (exit_code == 0 && !print_done(o, d.list)) {
+    if (exit_code == 0 && !print_done(&q->options, d.list)) {
         exit_code = EXIT_VERB_FAILED;
     }
     json_decref(d.list);
@@ -337,20 +327,20 @@ static int run_steering(struct verb_options *o, struct places *places)
 
 /* ---- the verb ---- */
 
-static int run(struct verb_options *o, struct places *places)
+static int run(struct inquiry *q)
 {
-    switch (o->kind) {
+    switch (q->options.kind) {
     case VERB_STATUS:
     case VERB_PS:
     case VERB_HISTORY:
-        return run_view(o, places);
+        return run_view(q);
     case VERB_EVENTS:
-        return run_events(o, places);
+        return run_events(q);
     case VERB_LOGS:
-        return run_lines(o, places);
+        return run_lines(q);
     case VERB_CANCEL:
     case VERB_DRAIN:
-        return run_steering(o, places);
+        return run_steering(q);
     case VERB_COUNT:
         break;
     }
@@ -380,28 +370,49 @@ static int print_help(const struct verb *verb)
     return is_put ? EXIT_SUCCESS : EXIT_VERB_FAILED;
 }
 
-int verbs_run(const struct verb *verb, int argc, char *const *argv)
+/* 0, or an exit code: it was told. */
+static int prepare(struct inquiry *q, struct errmsg *msg)
 {
-    struct places places = {0};
-    struct verb_options o;
-    struct errmsg msg = {""};
-    int exit_code;
+    uint64_t agent_id;
     int rv;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* write tells */
-    rv = verb_options_parse(verb, argc, argv, &o, &msg);
-    if (rv == 0 && o.help) {
-        return print_help(verb);
-    }
-    if (rv == 0) {
-        take_environment(&o);
-        rv = places_find(o.endpoint, &places, &msg);
-    }
+    take_environment(&q->options);
+    rv = keys_find(&q->options.keys, &q->keys, msg);
     if (rv < 0) {
-        log_error(msg.text, "%s", "");
+        log_error(msg->text, "%s", "");
+        return EXIT_MISTAKE;
+    }
+    if (getrandom(&agent_id, sizeof(agent_id), 0) != (ssize_t)sizeof(agent_id)) {
+        UNREACHABLE(); /* so few bytes always come, once the kernel is up */
+    }
+    keys_set_agent(&q->keys, agent_id, "");
+    rv = places_find(q->options.endpoint, &q->places, msg);
+    if (rv < 0) {
+        log_error(msg->text, "%s", "");
         return rv == ERR_INVALID ? EXIT_MISTAKE : EXIT_RENDEZVOUS;
     }
-    exit_code = run(&o, &places);
-    places_release(&places);
+    return 0;
+}
+
+int verbs_run(const struct verb *verb, int argc, char *const *argv)
+{
+    struct inquiry q = {0};
+    struct errmsg msg = {""};
+    int exit_code;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* write tells */
+    if (verb_options_parse(verb, argc, argv, &q.options, &msg) < 0) {
+        log_error(msg.text, "%s", "");
+        return EXIT_MISTAKE;
+    }
+    if (q.options.help) {
+        return print_help(verb);
+    }
+    exit_code = prepare(&q, &msg);
+    if (exit_code == 0) {
+        exit_code = run(&q);
+        places_release(&q.places);
+        keys_release(&q.keys);
+    }
     return exit_code;
 }

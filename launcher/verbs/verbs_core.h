@@ -24,18 +24,24 @@ struct asked {
     char trouble[MSG_TEXT_MAX + 600]; /* the last that did not answer, or refused */
 };
 
+/* The verb at work. */
+struct inquiry {
+    struct verb_options options;
+    struct places places;
+    struct keys keys;
+};
+
 struct msg_ask asking_question(const struct verb_options *o);
 
 /* Asks each server once. `on_answer` gets the whole answer of one, parsed; takes it
  * over. */
-void asking_all(const struct verb_options *o, struct places *places,
+void asking_all(struct inquiry *q,
                 void (*on_answer)(void *arg, const struct place *place, json_t *root),
                 void *arg, struct asked *ret);
 
-/* The server that has the job (or the only job), and the job's name into o->job. Else an
- * exit code other than 0, and the errmsg. */
-int asking_find(struct verb_options *o, struct places *places, struct place **ret,
-                struct errmsg *msg) MUST_CHECK;
+/* Leaves of the places the one server that has the job (or the only job), and puts the
+ * job's name into the options. Else an exit code other than 0: it was told. */
+int asking_find(struct inquiry *q) MUST_CHECK;
 
 /* The exit code where no server had anything to say, 0: some had; told on stderr. */
 int asking_judge(const struct asked *asked);

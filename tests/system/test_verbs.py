@@ -319,3 +319,37 @@ def test_colours_are_for_terminals_that_want_them(run_jobs, bin_dir, env, ask):
                               env={**env, "TERM": "xterm", "NO_COLOR": no_color},
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
         assert (b"\033[32mrunning\033[0m" in done.stdout) == wanted, done
+
+
+def test_who_has_a_secret_sees_the_jobs_that_were_begun_with_it(start_server, launch, ask, env,
+                                                               wait_for, tmp_path):
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("one", "two", "operator", "stranger"):
+        folder = tmp_path if name == "stranger" else secrets
+        (folder / name).write_text(f"{name}-" + "x" * 40)
+        (folder / name).chmod(0o600)
+    port = start_server(f"--secrets={secrets}", env=env).ports[0]
+    jobs = [launch(name, "print=up", "hang", nproc=1, options=[
+        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--nnodes=1:2",
+        "--rdzv-conf=last_call_timeout=1", f"--rdzv-secret-file={secrets / name}"])
+        for name in ("one", "two")]
+    wait_for(lambda: all("up" in j.out() for j in jobs))
+    there = f"--endpoint=127.0.0.1:{port}"
+
+    def seen(name, **kwargs):
+        text = ask("status", "--json", there, f"--rdzv-secret-file={secrets / name}", **kwargs)
+        return [j["id"] for j in json.loads(text)["jobs"]]
+
+    assert seen("one") == ["one"] and seen("two") == ["two"]
+    assert seen("operator") == ["one", "two"]
+    for args in ([], [f"--rdzv-secret-file={tmp_path / 'stranger'}"]):
+        assert ask("status", there, *args, code=94)
+    key = f"--rdzv-secret-file={secrets / 'one'}"
+    assert "no job two" in ask("cancel", "two", there, key, code=3)
+    assert "is for an operator's" in ask("history", there, key, code=94)
+    assert [j["id"] for j in json.loads(ask("status", "--json"))["jobs"]] == ["one", "two"]
+    ask("cancel", "one", there, key)
+    assert jobs[0].wait() == 143
+    ask("cancel")  # by the socket, where this user needs no key
+    assert jobs[1].wait() == 143
