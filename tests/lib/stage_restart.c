@@ -125,6 +125,7 @@ void stage_restart(struct stage *st, const char *line)
 
 void stage_operate(struct stage *st, const char *verb, const char *words)
 {
+    const struct steering by = {.service = st->service, .who = "op"};
     struct errmsg msg = {""};
     json_t *answer = NULL;
     char node[16] = "";
@@ -132,10 +133,10 @@ void stage_operate(struct stage *st, const char *verb, const char *words)
 
     (void)sscanf(words, "%15s", node);
     if (strcmp(verb, "cancels") == 0) {
-        rv = steering_cancel(st->service, "job", "op", st->now_ms, &answer, &msg);
+        rv = steering_cancel(&by, "job", st->now_ms, &answer, &msg);
     } else {
         assert_string_equal(verb, "drains");
-        rv = steering_drain(st->service, "job", node, "op", &answer, &msg);
+        rv = steering_drain(&by, "job", node, &answer, &msg);
     }
     if (rv < 0) {
         fail_msg("%s", msg.text);
