@@ -394,23 +394,23 @@ static void refuse_late(struct service *s, struct session *session,
 }
 
 /* The agent is back after our restart: its session lives on on this connection. */
-static void resume(struct service *s, struct session *fresh, struct session *session,
+static void resume(struct service *s, struct session *session, struct session *away,
                    const struct msg_hello *hello, uint64_t now_ms)
 {
-    struct entry *entry = session->entry;
+    struct entry *entry = away->entry;
 
-    session->conn = fresh->conn;
-    session->who = fresh->who;
-    memcpy(session->peer_addr, fresh->peer_addr, sizeof(session->peer_addr));
-    service_unlink(&s->away, session);
+    away->conn = session->conn;
+    away->who = session->who;
+    memcpy(away->peer_addr, session->peer_addr, sizeof(away->peer_addr));
+    service_unlink(&s->away, away);
     s->n_away--;
-    service_unlink(&s->here, fresh);
-    table_remove(&s->conns, &fresh->by_conn);
-    mem_free(fresh);
-    table_insert(&s->conns, &session->by_conn, service_hash(s, session->conn));
-    service_link(&s->here, session, now_ms);
-    welcome(s, session, entry->job->highest);
-    job_return(entry->job, session->node, hello, now_ms);
+    service_unlink(&s->here, session);
+    table_remove(&s->conns, &session->by_conn);
+    mem_free(session);
+    table_insert(&s->conns, &away->by_conn, service_hash(s, away->conn));
+    service_link(&s->here, away, now_ms);
+    welcome(s, away, entry->job->highest);
+    job_return(entry->job, away->node, hello, now_ms);
     service_note_deadline(s, entry);
 }
 
@@ -543,6 +543,7 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     if ((m->type == MSG_HELLO) != (session->number == 0)) {
         return ERR_PROTOCOL; /* hello comes first, and once */
     }
+    ASSERT(session->number == 0 || session->entry);
     if (m->type == MSG_HELLO) {
         on_hello(s, session, &m->u.hello, now_ms);
     } else if (m->type == MSG_INSPECTED &&

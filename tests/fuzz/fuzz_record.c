@@ -98,13 +98,13 @@ static void on_save(void *arg, const struct record *r)
 
 static struct service *new_service(struct world *w, uint64_t boot)
 {
-    return service_new(
-        &(struct service_config){.cluster = CLUSTER,
-                                 .boot = boot,
-                                 .lease_ms = 3000,
-                                 .store_max_bytes = 1 << 20,
-                                 .seed = boot,
-                                 .sink = {w, on_send, on_close, NULL, on_save}});
+    return service_new(&(struct service_config){
+        .cluster = CLUSTER,
+        .boot = boot,
+        .lease_ms = 3000,
+        .store_max_bytes = 1 << 20,
+        .seed = boot,
+        .sink = {.arg = w, .send = on_send, .close = on_close, .save = on_save}});
 }
 
 static void say(struct world *w, uint64_t node, const struct msg *m, uint64_t now_ms)

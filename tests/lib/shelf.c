@@ -52,7 +52,7 @@ void shelf_save(void *arg, const struct record *r)
     ASSERT(r->job[0] != '\0' && r->key.size <= RECORD_KEY_MAX);
     if (s->n_turn == s->turn_capacity) {
         s->turn_capacity = MAX(2 * s->turn_capacity, 64);
-        s->turn = mem_grow(s->turn, s->turn_capacity, sizeof(*s->turn));
+        s->turn = mem_grow(s->turn, s->turn_capacity, sizeof(struct shelf_record *));
     }
     s->turn[s->n_turn++] = copy(r);
     s->n_saved++;
@@ -99,9 +99,10 @@ static void put(struct shelf *s, struct shelf_record *c)
     }
     if (s->n == s->capacity) {
         s->capacity = MAX(2 * s->capacity, 64);
-        s->record = mem_grow(s->record, s->capacity, sizeof(*s->record));
+        s->record = mem_grow(s->record, s->capacity, sizeof(struct shelf_record *));
     }
-    memmove(&s->record[i + 1], &s->record[i], (s->n - i) * sizeof(*s->record));
+    memmove(&s->record[i + 1], &s->record[i],
+            (s->n - i) * sizeof(struct shelf_record *));
     s->record[i] = c;
     s->n++;
 }
@@ -130,7 +131,8 @@ static void drop_one(struct shelf *s, const struct record *r)
     if (is_there) {
         mem_free(s->record[i]);
         s->n--;
-        memmove(&s->record[i], &s->record[i + 1], (s->n - i) * sizeof(*s->record));
+        memmove(&s->record[i], &s->record[i + 1],
+                (s->n - i) * sizeof(struct shelf_record *));
     }
 }
 

@@ -78,11 +78,27 @@ static int describe_report(const struct msg_report *m, char *ret, size_t size)
     return n + snprintf(ret + n, size - (size_t)n, ": %s", m->text);
 }
 
+static void describe_rest(const struct msg *m, char *ret, size_t size)
+{
+    if (m->type == MSG_NOTICE) {
+        (void)snprintf(ret, size, "NOTICE %s%s%.900s%s", m->u.notice.text,
+                       m->u.notice.detail[0] != '\0' ? " (" : "", m->u.notice.detail,
+                       m->u.notice.detail[0] != '\0' ? ")" : "");
+    } else if (m->type == MSG_INSPECT) {
+        (void)snprintf(ret, size, "INSPECT g=%" PRIu64 " rank=%u%s",
+                       m->u.inspect.generation, m->u.inspect.rank,
+                       m->u.inspect.what == INSPECT_STACK ? " stack" : "");
+    } else if (m->type == MSG_PONG && m->u.pong.n_joined > 0) {
+        (void)snprintf(ret, size, "PONG joined=%u also=%s", m->u.pong.n_joined,
+                       m->u.pong.also_waiting);
+    } else {
+        (void)snprintf(ret, size, "%s", msg_name(m->type));
+    }
+}
+
 static void describe(const struct stage *st, const struct msg *m, char *ret,
                      size_t size)
 {
-    const char *name = msg_name(m->type);
-
     if (m->type == MSG_ROUND) {
         (void)describe_round(st, &m->u.round, ret, size);
     } else if (m->type == MSG_REPORT) {
@@ -107,19 +123,8 @@ static void describe(const struct stage *st, const struct msg *m, char *ret,
     } else if (m->type == MSG_STORE_REPLY) {
         (void)snprintf(ret, size, "STORE_REPLY g=%" PRIu64,
                        m->u.store_reply.generation);
-    } else if (m->type == MSG_NOTICE) {
-        (void)snprintf(ret, size, "NOTICE %s%s%.900s%s", m->u.notice.text,
-                       m->u.notice.detail[0] != '\0' ? " (" : "", m->u.notice.detail,
-                       m->u.notice.detail[0] != '\0' ? ")" : "");
-    } else if (m->type == MSG_INSPECT) {
-        (void)snprintf(ret, size, "INSPECT g=%" PRIu64 " rank=%u%s",
-                       m->u.inspect.generation, m->u.inspect.rank,
-                       m->u.inspect.what == INSPECT_STACK ? " stack" : "");
-    } else if (m->type == MSG_PONG && m->u.pong.n_joined > 0) {
-        (void)snprintf(ret, size, "PONG joined=%u also=%s", m->u.pong.n_joined,
-                       m->u.pong.also_waiting);
     } else {
-        (void)snprintf(ret, size, "%s", name);
+        describe_rest(m, ret, size);
     }
 }
 
@@ -326,31 +331,37 @@ static bool next_heard(struct stage *st, char *ret, size_t size)
     return true;
 }
 
+/* One of those heard; NULL: `name` (up to a comma or blank) has not heard it. */
+static struct heard *find_one(struct stage *st, const char *name, const char *body)
+{
+    size_t size = strcspn(name, ", ");
+
+    for (size_t i = 0; i < st->n_heard; i++) {
+        struct heard *h = &st->heard[i];
+        const char *whose = st->actor[h->actor].name;
+
+        if (strcmp(h->body, body) == 0 && strlen(whose) == size &&
+            strncmp(whose, name, size) == 0) {
+            return h;
+        }
+    }
+    return NULL;
+}
+
 /* "a,b BODY", in whatever order they came; marks them as read. */
 static bool find_heard(struct stage *st, const char *line)
 {
     const char *body = strchr(line, ' ') + 1;
-    size_t n_names = 1;
-    size_t n_found = 0;
 
-    for (const char *at = line; at < body; at++) {
-        n_names += *at == ',';
-    }
     for (const char *name = line; name < body; name += strcspn(name, ", ") + 1) {
-        for (size_t i = 0; i < st->n_heard; i++) {
-            struct heard *h = &st->heard[i];
-            const char *whose = st->actor[h->actor].name;
+        struct heard *h = find_one(st, name, body);
 
-            if (strcmp(h->body, body) == 0 &&
-                strncmp(whose, name, strlen(whose)) == 0 &&
-                strlen(whose) == strcspn(name, ", ")) {
-                h->body[0] = '\0';
-                n_found++;
-                break;
-            }
+        if (!h) {
+            return false;
         }
+        h->body[0] = '\0';
     }
-    return n_found == n_names;
+    return true;
 }
 
 static const char *describe_kill(const struct stage *st)

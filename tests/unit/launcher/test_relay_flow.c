@@ -54,7 +54,7 @@ static void setup(struct rig *rig)
     *rig = (struct rig){0};
     buf_init(&rig->in, TCPSTORE_MAX_REQUEST);
     buf_init(&rig->sent, 65536);
-    buf_init(&rig->replied, 2 * RELAY_FLOW_WHOLE);
+    buf_init(&rig->replied, (size_t)2 * RELAY_FLOW_WHOLE);
     rig->flow = relay_flow_new(&(struct relay_flow_config){.generation = 3,
                                                            .client = 1,
                                                            .max_held = HELD,
