@@ -1,5 +1,7 @@
 #include "launcher/options/completion.h"
 
+#include "launcher/verbs/verb_options.h"
+
 #include "common/buf.h"
 
 #include <ctype.h>
@@ -65,6 +67,14 @@ static bool has_words(const char *value)
 
 /* A word of the line is the program if no option before it takes it. bash takes the '='
  * of --x=v for a word of its own. */
+static const char bash_verbs[] =
+    "    if ((COMP_CWORD > 1)) && _ctrun_verb \"${COMP_WORDS[1]}\"; then\n"
+    "        COMPREPLY=()\n"
+    "        [[ $cur == -* ]] && mapfile -t COMPREPLY < <(compgen -W \"$options\" -- "
+    "\"$cur\")\n"
+    "        return\n"
+    "    fi\n";
+
 static const char bash_tail[] =
     "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
     "        if [[ ${COMP_WORDS[i]} != -* ]]; then\n"
@@ -91,7 +101,9 @@ static const char bash_tail[] =
     "    elif [[ $cur == -* ]]; then\n"
     "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$cur\")\n"
     "    else\n"
-    "        mapfile -t COMPREPLY < <(compgen -A command -A file -- \"$cur\")\n"
+    "        ((COMP_CWORD > 1)) && verbs=\n"
+    "        mapfile -t COMPREPLY < <(compgen -W \"$verbs\" -- \"$cur\"\n"
+    "            compgen -A command -A file -- \"$cur\")\n"
     "    fi\n"
     "}\n"
     "complete -o default -F _ctrun ctrun\n";
@@ -134,7 +146,26 @@ static void put_names(struct buf *out, const struct options *options, bool value
     }
 }
 
-char *completion_bash(const struct options *options)
+static void put_verb_names(struct buf *out, struct verb_list verbs)
+{
+    for (size_t i = 0; i < verbs.n; i++) {
+        put(out, "%s%s", i > 0 ? " " : "", verbs.verb[i].name);
+    }
+}
+
+/* Sets `options` of a verb; fails for other words. */
+static void put_bash_verbs(struct buf *out, struct verb_list verbs)
+{
+    put(out, "_ctrun_verb() {\n    case $1 in\n");
+    for (size_t i = 0; i < verbs.n; i++) {
+        put(out, "    %s) options='", verbs.verb[i].name);
+        put_names(out, &verbs.verb[i].options, false);
+        put(out, "' ;;\n");
+    }
+    put(out, "    *) return 1 ;;\n    esac\n}\n");
+}
+
+char *completion_bash(const struct options *options, struct verb_list verbs)
 {
     struct buf out;
 
@@ -145,15 +176,19 @@ char *completion_bash(const struct options *options)
     for (size_t i = 0; i < options->n; i++) {
         put_bash_value(&out, &options->specs[i]);
     }
+    put(&out, "    esac\n}\n");
+    put_bash_verbs(&out, verbs);
     put(&out,
-        "    esac\n}\n_ctrun() {\n"
+        "_ctrun() {\n"
         "    local i words folders\n"
         "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
         "    local options='");
     put_names(&out, options, false);
     put(&out, "'\n    local valued='");
     put_names(&out, options, true);
-    put(&out, "'\n%s", bash_tail);
+    put(&out, "'\n    local verbs='");
+    put_verb_names(&out, verbs);
+    put(&out, "'\n%s%s", bash_verbs, bash_tail);
     return finish(&out);
 }
 
@@ -213,20 +248,42 @@ static void put_zsh_option(struct buf *out, const struct option_spec *spec)
     put(out, "' \\\n");
 }
 
-char *completion_zsh(const struct options *options)
+static void put_zsh_options(struct buf *out, const struct options *options)
+{
+    put(out, "_arguments -s -S \\\n");
+    for (size_t i = 0; i < options->n; i++) {
+        if (options->specs[i].set) {
+            put_zsh_option(out, &options->specs[i]);
+        }
+    }
+}
+
+/* A verb is a command of its own. */
+static void put_zsh_verbs(struct buf *out, struct verb_list verbs)
+{
+    put(out, "if (( CURRENT > 2 )); then\ncase $words[2] in\n");
+    for (size_t i = 0; i < verbs.n; i++) {
+        put(out, "%s)\nwords=(\"${(@)words[2,-1]}\"); (( CURRENT-- ))\n",
+            verbs.verb[i].name);
+        put_zsh_options(out, &verbs.verb[i].options);
+        put(out, "  '*:: :'\nreturn ;;\n");
+    }
+    put(out, "esac\nfi\n");
+}
+
+char *completion_zsh(const struct options *options, struct verb_list verbs)
 {
     struct buf out;
 
     buf_init(&out, SCRIPT_MAX);
     put(&out,
         "#compdef ctrun\n# zsh completion for ctrun: put it as _ctrun into a folder "
-        "of $fpath\n_arguments -s -S \\\n");
-    for (size_t i = 0; i < options->n; i++) {
-        if (options->specs[i].set) {
-            put_zsh_option(&out, &options->specs[i]);
-        }
-    }
-    put(&out, "  '(-):program:{ _command_names -e; _files }' \\\n"
+        "of $fpath\n");
+    put_zsh_verbs(&out, verbs);
+    put_zsh_options(&out, options);
+    put(&out, "  '(-):program:{ (( CURRENT == 2 )) && compadd -- ");
+    put_verb_names(&out, verbs);
+    put(&out, "; _command_names -e; _files }' \\\n"
               "  '*::arguments:_files'\n");
     return finish(&out);
 }
@@ -285,32 +342,87 @@ static void put_man_text(struct buf *out, const char *text)
     }
 }
 
-char *completion_man(const struct options *options)
+static void put_man_option(struct buf *out, const struct option_spec *spec)
+{
+    if (spec->letter != 0) {
+        put(out, "*-%c*, ", spec->letter);
+    }
+    put(out, "*--%s*", spec->name);
+    if (spec->value) {
+        put(out, " ");
+        put_man_value(out, spec->value);
+    }
+    put(out, "\n\t");
+    put_man_text(out, spec->help);
+    if (spec->more) {
+        put(out, " ");
+        put_man_text(out, spec->more);
+    }
+    put(out, "\n\n");
+}
+
+static bool has_option(const struct options *options, const struct option_spec *spec)
+{
+    for (size_t i = 0; i < options->n; i++) {
+        if (strcmp(options->specs[i].name, spec->name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool have_all(struct verb_list verbs, const struct option_spec *spec)
+{
+    for (size_t i = 0; i < verbs.n; i++) {
+        if (!has_option(&verbs.verb[i].options, spec)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Those that all verbs have, or that only some have. */
+static void put_man_options(struct buf *out, struct verb_list verbs,
+                            const struct options *options, bool are_everybodys)
+{
+    for (size_t i = 0; i < options->n; i++) {
+        if (have_all(verbs, &options->specs[i]) == are_everybodys) {
+            put_man_option(out, &options->specs[i]);
+        }
+    }
+}
+
+static void put_man_verbs(struct buf *out, struct verb_list verbs)
+{
+    for (size_t i = 0; i < verbs.n; i++) {
+        const struct verb *v = &verbs.verb[i];
+
+        put(out, "## %s %s\n\n", v->options.program, v->operands);
+        put_man_text(out, v->summary);
+        if (v->more) {
+            put(out, " ");
+            put_man_text(out, v->more);
+        }
+        put(out, "\n\n");
+        put_man_options(out, verbs, &v->options, false);
+    }
+    put(out, "## Options of these verbs\n\n");
+    put_man_options(out, verbs, &verbs.verb[0].options, true);
+}
+
+char *completion_man(const struct options *options, struct verb_list verbs)
 {
     struct buf out;
 
     buf_init(&out, SCRIPT_MAX);
     for (size_t i = 0; i < options->n; i++) {
-        const struct option_spec *spec = &options->specs[i];
-
-        if (!spec->set) {
-            continue;
+        if (options->specs[i].set) {
+            put_man_option(&out, &options->specs[i]);
         }
-        if (spec->letter != 0) {
-            put(&out, "*-%c*, ", spec->letter);
-        }
-        put(&out, "*--%s*", spec->name);
-        if (spec->value) {
-            put(&out, " ");
-            put_man_value(&out, spec->value);
-        }
-        put(&out, "\n\t");
-        put_man_text(&out, spec->help);
-        if (spec->more) {
-            put(&out, " ");
-            put_man_text(&out, spec->more);
-        }
-        put(&out, "\n\n");
+    }
+    if (verbs.n > 0) {
+        put(&out, "# VERBS\n\n");
+        put_man_verbs(&out, verbs);
     }
     return finish(&out);
 }

@@ -1,5 +1,6 @@
 #include "launcher/options/completion.h"
 #include "launcher/options/options_core.h"
+#include "launcher/verbs/verb_options.h"
 
 #include "common/mem.h"
 #include "common/msg.h"
@@ -151,13 +152,15 @@ char *launch_options_help(void)
 
 char *launch_options_print(enum table_print print)
 {
+    const struct verb_list verbs = {verb_table, VERB_COUNT};
+
     switch (print) {
     case TABLE_BASH:
-        return completion_bash(&launch_options_table);
+        return completion_bash(&launch_options_table, verbs);
     case TABLE_ZSH:
-        return completion_zsh(&launch_options_table);
+        return completion_zsh(&launch_options_table, verbs);
     case TABLE_MAN:
-        return completion_man(&launch_options_table);
+        return completion_man(&launch_options_table, verbs);
     case TABLE_NOT:
         break;
     }

@@ -238,6 +238,7 @@ void show_jobs(const json_t *root, const struct show_style *style, struct buf *o
         put_number(t, job, "ranks");
         put_number(t, job, "step");
         table_put(t, format_loss(job, text, sizeof(text)));
+        put_number(t, job, "tok_s");
         put_number(t, job, "committed_step");
         table_put(t, format_restarts(job, text, sizeof(text)));
         put_age(t, job, "began_ms", style);
@@ -293,6 +294,7 @@ static void put_facts(struct buf *out, const json_t *job,
              format_time((uint64_t)number_of(job, "began_ms"), text, sizeof(text)));
     put_fact(out, style, "step", format_number(job, "step", text, sizeof(text)));
     put_fact(out, style, "loss", format_loss(job, text, sizeof(text)));
+    put_fact(out, style, "tokens/s", format_number(job, "tok_s", text, sizeof(text)));
     put_fact(out, style, "saved step",
              format_number(job, "committed_step", text, sizeof(text)));
     put_fact(out, style, "last cause", cause_of(job));
@@ -348,6 +350,23 @@ static const char *format_report_age(const json_t *rank, char *text, size_t size
     return text;
 }
 
+/* "backward", "reduce, waits for 3", "ended". */
+static const char *format_phase(const json_t *rank, char *text, size_t size)
+{
+    const char *phase = text_of(rank, "phase");
+
+    if (json_is_true(json_object_get(rank, "ended"))) {
+        (void)snprintf(text, size, "ended");
+    } else if (has_number(rank, "waits_for")) {
+        (void)snprintf(text, size, "%.40s%swaits for %lld", phase,
+                       phase[0] != '\0' ? ", " : "",
+                       (long long)number_of(rank, "waits_for"));
+    } else {
+        (void)snprintf(text, size, "%.60s", phase);
+    }
+    return text;
+}
+
 static bool has_several_jobs(const json_t *ranks)
 {
     const char *first = text_of(json_array_get(ranks, 0), "job");
@@ -395,7 +414,7 @@ void show_ranks(const json_t *root, const struct show_style *style, struct buf *
         put_number(t, rank, "step");
         put_number(t, rank, "tok_s");
         table_put(t, format_loss(rank, text, sizeof(text)));
-        table_put(t, text_of(rank, "phase"));
+        table_put(t, format_phase(rank, text, sizeof(text)));
         table_put(t, format_report_age(rank, text, sizeof(text)));
     }
     finish(t, style, out);
