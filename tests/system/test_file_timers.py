@@ -133,6 +133,7 @@ def test_timers_of_children_that_have_ended_make_room(run):
     assert "more file timers at once" not in ctrun.err()
 
 
+@pytest.mark.release_only  # a sanitizer wants descriptors of its own
 def test_path_that_is_given_is_left_by_a_start_that_fails(run, tmp_path):
     """For want of descriptors."""
     path = tmp_path / "given"
