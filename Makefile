@@ -193,7 +193,7 @@ headers: ## every header compiles alone
 symbols: all ## global symbols are unique in the tree
 	$(Q)tests/lint/symbols $(O)
 words: ## spelling; shell scripts; tests that READMEs name
-	$(Q)codespell -q 3 -L ans,nd,te,numer,fo,hist,dout,inout,ore,ba,clen,wit -S '*.safetensors,build,.git' . && \
+	$(Q)codespell -q 3 -L ans,nd,te,numer,fo,hist,dout,inout,ore,ba,clen,wit -S '*.safetensors,build,.git,corpus' . && \
 	  shellcheck .ci/run tests/run-units tests/demo/demo.sh tests/lint/layers tests/lint/symbols tests/lint/named-tests && \
 	  tests/lint/named-tests
 # clang's path-sensitive analysis: nodes of its graph, for each function; its own default is 225000

@@ -100,22 +100,34 @@ static struct addrinfo *parse_address(const char *addr, int port)
                : NULL;
 }
 
-/* Returns the socket, or an error with its text. "::" is 0.0.0.0 where there is no IPv6.
- */
-static int bind_on(const char *addr, int port, bool listens, struct errmsg *msg)
+/* The socket, or an error. */
+static int try_address(const char *addr, int port, bool listens)
 {
     struct addrinfo *info = parse_address(addr, port);
     int fd;
 
     if (!info) {
+        return ERR_INVALID;
+    }
+    fd = open_socket(info, listens);
+    freeaddrinfo(info);
+    return fd;
+}
+
+/* Returns the socket, or an error with its text. "::" is 0.0.0.0 where there is no IPv6.
+ */
+static int bind_on(const char *addr, int port, bool listens, struct errmsg *msg)
+{
+    int fd = try_address(addr, port, listens);
+
+    if (fd == ERR_INVALID) {
         return errmsg_set(
             msg, ERR_INVALID,
             "'%s' is no numeric address: give one such as 127.0.0.1 or ::", addr);
     }
-    fd = open_socket(info, listens);
-    freeaddrinfo(info);
     if ((fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) && strcmp(addr, "::") == 0) {
-        return bind_on("0.0.0.0", port, listens, msg);
+        addr = "0.0.0.0";
+        fd = try_address(addr, port, listens);
     }
     return fd < 0 ? bind_error(addr, port, fd, msg) : fd;
 }
