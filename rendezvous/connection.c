@@ -527,6 +527,16 @@ void connection_know(struct connection *c)
     }
 }
 
+/* Flushing may wait (pool_set_hold), this may not. */
+static void close_at_once(struct connection *c, int why)
+{
+    connection_fail(c, why);
+    pool_flush(c->pool);
+    if (c->state != CONN_CLOSING) {
+        connection_close_now(c);
+    }
+}
+
 /* A connection that says nothing may be the second one of a store client (PyTorch 1.13
  * opens such), which must live: it is not closed for its silence alone, only to make
  * room. Ids are given in order, so that each is passed over once. */
@@ -537,11 +547,7 @@ static bool make_room(struct connection_pool *p)
 
         ASSERT(p->heard_id <= p->last_id);
         if (c && !c->is_known) {
-            connection_fail(c, ERR_BUSY);
-            pool_flush(p);
-            if (c->state != CONN_CLOSING) {
-                connection_close_now(c); /* flushing waits, this may not */
-            }
+            close_at_once(c, ERR_BUSY);
         }
     }
     return p->connections.count < p->config.max_connections;

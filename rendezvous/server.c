@@ -511,6 +511,89 @@ static int start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     return rv;
 }
 
+static void take_config(struct server *s, const struct server_config *config,
+                        uint64_t seed)
+{
+    s->config = *config;
+    s->guard.tls = config->tls;
+    s->config.lease_ms = config->lease_ms ? config->lease_ms : LIMIT_LEASE_MS;
+    s->config.store_max_bytes =
+        config->store_max_bytes ? config->store_max_bytes : LIMIT_STORE_BYTES;
+    s->config.accept_per_s =
+        config->accept_per_s ? config->accept_per_s : (uint32_t)LIMIT_ACCEPT_PER_S;
+    gate_init(&s->gate, seed, s->config.accept_per_s);
+}
+
+static void start_pool(struct server *s, uint64_t seed)
+{
+    closer_init(&s->closer);
+    pool_init(&s->pool,
+              &(struct pool_config){
+                  .loop = s->config.loop,
+                  .closer = &s->closer,
+                  .max_connections = s->config.max_connections
+                                         ? s->config.max_connections
+                                         : LIMIT_CONNECTIONS,
+                  .max_buffered = limits_max_buffered(s->config.store_max_bytes),
+                  .seed = seed,
+                  .on_opened = on_opened,
+                  .on_tls = on_tls,
+                  .on_refused = on_refused,
+                  .on_input = on_input,
+                  .on_gone = on_gone,
+                  .arg = s,
+              });
+}
+
+static void start_reception(struct server *s, uint64_t cluster)
+{
+    const struct durable *durable = s->config.durable;
+
+    s->reception = reception_new(&(struct reception_config){
+        .listener = {s->config.loop, on_accept, s},
+        .pool = &s->pool,
+        .closer = &s->closer,
+        .service = s->service,
+        .history = &s->lookout.history,
+        .welcome = {.cluster = durable ? durable->cluster : cluster,
+                    .boot = durable ? durable->boot : 1,
+                    .ephemeral = !durable},
+        .clock_offset_ms = durable ? durable->clock_offset_ms : 0,
+        .insecure = s->config.insecure,
+    });
+}
+
+/* Of clients that belong to no job. */
+static void start_store(struct server *s, uint64_t seed)
+{
+    s->budget.max = s->config.store_max_bytes;
+    s->store = store_new(&(struct store_config){
+        .budget = &s->budget,
+        .max_waiters = LIMIT_WAITERS,
+        .seed = seed,
+        .reply = on_store_reply,
+    });
+}
+
+static void start_clock(struct server *s)
+{
+    int rv = uv_timer_init(s->config.loop, &s->timer);
+
+    ASSERT(rv == 0); /* documented never to fail */
+    s->timer.data = s;
+    closer_opened(&s->closer);
+    if (s->config.durable) {
+        turn_begin(&s->turn, &(struct turn_config){.loop = s->config.loop,
+                                                   .durable = s->config.durable,
+                                                   .pool = &s->pool,
+                                                   .tally = &s->lookout.tally,
+                                                   .arg = s,
+                                                   .on_turn = on_turn,
+                                                   .on_space = on_space});
+        arm_timer(s); /* nodes of before the start are waited for */
+    }
+}
+
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg)
 {
@@ -522,68 +605,16 @@ int server_new(const struct server_config *config, struct server **ret,
         return errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
     }
     s = mem_zalloc(sizeof(*s));
-    s->config = *config;
-    s->guard.tls = config->tls;
-    s->config.lease_ms = config->lease_ms ? config->lease_ms : LIMIT_LEASE_MS;
-    s->config.store_max_bytes =
-        config->store_max_bytes ? config->store_max_bytes : LIMIT_STORE_BYTES;
-    s->config.accept_per_s =
-        config->accept_per_s ? config->accept_per_s : (uint32_t)LIMIT_ACCEPT_PER_S;
-    gate_init(&s->gate, seeds[4], s->config.accept_per_s);
+    take_config(s, config, seeds[4]);
     rv = start_service(s, seeds, msg);
     if (rv < 0) {
         mem_free(s);
         return rv;
     }
-    closer_init(&s->closer);
-    pool_init(&s->pool,
-              &(struct pool_config){
-                  .loop = config->loop,
-                  .closer = &s->closer,
-                  .max_connections = config->max_connections ? config->max_connections
-                                                             : LIMIT_CONNECTIONS,
-                  .max_buffered = limits_max_buffered(s->config.store_max_bytes),
-                  .seed = seeds[3],
-                  .on_opened = on_opened,
-                  .on_tls = on_tls,
-                  .on_refused = on_refused,
-                  .on_input = on_input,
-                  .on_gone = on_gone,
-                  .arg = s,
-              });
-    s->reception = reception_new(&(struct reception_config){
-        .listener = {config->loop, on_accept, s},
-        .pool = &s->pool,
-        .closer = &s->closer,
-        .service = s->service,
-        .history = &s->lookout.history,
-        .welcome = {.cluster = config->durable ? config->durable->cluster : seeds[0],
-                    .boot = config->durable ? config->durable->boot : 1,
-                    .ephemeral = !config->durable},
-        .clock_offset_ms = config->durable ? config->durable->clock_offset_ms : 0,
-        .insecure = config->insecure,
-    });
-    s->budget.max = s->config.store_max_bytes;
-    s->store = store_new(&(struct store_config){
-        .budget = &s->budget,
-        .max_waiters = LIMIT_WAITERS,
-        .seed = seeds[2],
-        .reply = on_store_reply,
-    });
-    rv = uv_timer_init(config->loop, &s->timer);
-    ASSERT(rv == 0); /* documented never to fail */
-    s->timer.data = s;
-    closer_opened(&s->closer);
-    if (config->durable) {
-        turn_begin(&s->turn, &(struct turn_config){.loop = config->loop,
-                                                   .durable = config->durable,
-                                                   .pool = &s->pool,
-                                                   .tally = &s->lookout.tally,
-                                                   .arg = s,
-                                                   .on_turn = on_turn,
-                                                   .on_space = on_space});
-        arm_timer(s); /* nodes of before the start are waited for */
-    }
+    start_pool(s, seeds[3]);
+    start_reception(s, seeds[0]);
+    start_store(s, seeds[2]);
+    start_clock(s);
     on_service_note(s, &(struct job_event){.kind = SERVICE_HAS_STARTED});
     *ret = s;
     return 0;
