@@ -150,7 +150,7 @@ check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for s
 soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds, deep analysis
 	$(Q)$(MAKE) --no-print-directory tidy ANALYZER_NODES=225000
 	$(Q)CTRUN_SOAK=1 SIM_SEEDS=20000 TEST_TIMEOUT=3600 \
-	  tests/run-units $(filter $(O)/tests/sim/% $(O)/tests/conformance/%,$(UNITS))
+	  tests/run-units $(filter $(O)/tests/sim/% $(O)/tests/conformance/% $(O)/tests/unit/rendezvous/test_state%,$(UNITS))
 	$(Q)CTRUN_SOAK=1 $(SYSTEM_TESTS)
 	$(Q)$(MAKE) --no-print-directory bench-deps
 	$(Q)$(call install_packages,$(PACKAGES_SOAK))
