@@ -402,3 +402,11 @@ def test_keygen_never_replaces_a_file(bin_dir, keygen, home):
     again = subprocess.run([bin_dir / "ctrun", "keygen"], capture_output=True, text=True)
     assert again.returncode == 2 and "is there already" in again.stderr
     assert (home / ".config/ctrun/secret").read_text() == before
+
+
+def test_handshake_that_stops_is_ended(start_server, secret):
+    server = start_server(f"--secrets={secret('a')}")
+    for begin in (b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
+            slow.sendall(begin)
+            assert slow.recv(1) == b""
