@@ -300,6 +300,9 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
     } else {
         ask_in_turn(o, op, j, now_ms);
     }
+    if (!op->follows && has_ended(op)) {
+        operator_finish(o, op); /* the last of them does not answer */
+    }
 }
 
 void operator_logs_take(struct operators *o, struct asker *op,

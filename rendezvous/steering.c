@@ -45,19 +45,17 @@ static int find_only(const struct steering *by, struct job **ret, struct errmsg 
 static int find_job(const struct steering *by, const char *id, struct job **ret,
                     struct errmsg *msg)
 {
-    const struct registry *r = service_jobs(by->service);
-    const struct entry *entry;
+    const struct entry *entry = registry_find(service_jobs(by->service), id);
 
     if (id[0] == '\0') {
         return find_only(by, ret, msg);
     }
-    entry = registry_find(r, id);
-    if (!entry || !is_live(by, entry->job)) {
-        return errmsg_set(msg, ERR_MISSING,
-                          entry ? "job %s is over"
-                                : "this server "
-                                  "knows no job %s that runs",
+    if (!entry || !permit_job(by->key, id, entry->job->owner)) {
+        return errmsg_set(msg, ERR_MISSING, "this server knows no job %s that runs",
                           id);
+    }
+    if (!is_live(by, entry->job)) {
+        return errmsg_set(msg, ERR_MISSING, "job %s is over", id);
     }
     *ret = entry->job;
     return 0;
