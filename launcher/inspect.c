@@ -123,7 +123,9 @@ void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
     if (second.state == 'S' || second.state == 'D') {
         (void)read_file(pid, "wchan", where, sizeof(where) - 2);
     }
-    second.state = is_held(where) ? 'O' : second.state;
+    if (is_held(where)) {
+        second.state = 'O';
+    }
     (void)snprintf(ret, INSPECT_STATE_SIZE, "%c%s%.28s", second.state,
                    where[0] != '\0' && where[0] != '0' ? " " : "",
                    where[0] != '0' ? where : "");

@@ -78,7 +78,10 @@ static void copy_text(char *to, const char *from)
     size_t n = 0;
 
     for (; from[n] != '\0' && n + 1 < PROGRESS_TEXT_MAX; n++) {
-        to[n] = from[n] >= ' ' && from[n] < 0x7f ? from[n] : '?';
+        to[n] = '?';
+        if (from[n] >= ' ' && from[n] < 0x7f) {
+            to[n] = from[n];
+        }
     }
     to[n] = '\0';
 }

@@ -13,7 +13,8 @@ enum { STACK_MS = 4000 }; /* the agents' limit, and some */
 /* By rank; NULL where one is not here (after a restart of the service, say). Owned. */
 static const struct job_node **members_in_order(const struct job *j)
 {
-    const struct job_node **members = mem_array(MAX(j->n_members, 1), sizeof(*members));
+    const struct job_node **members =
+        mem_array(MAX(j->n_members, 1), sizeof(struct job_node *));
 
     for (size_t i = 0; i < j->n_nodes; i++) {
         const struct job_node *node = j->node[i];
