@@ -10,20 +10,38 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-static void print_listen(const struct rendezvous_options *o, const bool *is_taken)
+/* The addresses in the order of the options: those of --listen, then of --http. */
+struct tried {
+    bool is_taken[RENDEZVOUS_MAX_LISTEN + 1];
+};
+
+static void print_address(const char *name, const struct rendezvous_address *a,
+                          bool is_taken)
 {
-    for (size_t i = 0; i < o->n_listen; i++) {
-        char host[sizeof(o->listen[i].host) + 2];
+    char host[sizeof(a->host) + 2];
 
-        str_format_host(host, sizeof(host), o->listen[i].host);
-        (void)printf("listen: %s:%d%s\n", host, o->listen[i].port,
-                     is_taken[i] ? " (taken now: the service itself?)" : "");
+    str_format_host(host, sizeof(host), a->host);
+    (void)printf("%s: %s:%d%s\n", name, host, a->port,
+                 is_taken ? " (taken now: the service itself?)" : "");
+}
+
+/* A name for each; none for none. */
+static void print_names(const struct rendezvous_options *o, const char *name)
+{
+    for (size_t i = 0; i < o->n_http_names; i++) {
+        (void)printf("%s: %s\n", name, o->http_name[i]);
+    }
+    if (o->n_http_names == 0) {
+        (void)printf("%s: none\n", name);
     }
 }
 
 /* Options whose setters are their own. */
-static void print_own(const struct rendezvous_options *o, const char *name)
+static void print_own(const struct rendezvous_options *o, const struct tried *tried,
+                      const char *name)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug"};
 
@@ -32,11 +50,17 @@ static void print_own(const struct rendezvous_options *o, const char *name)
     } else if (strcmp(name, "legacy-store") == 0) {
         (void)printf("%s: %s\n", name, o->legacy_b ? "b" : "a");
     } else if (strcmp(name, "state-dir") == 0) {
+        (void)printf("%s: %s\n", name, o->state_dir[0] ? o->state_dir : "none");
+    } else if (strcmp(name, "http") == 0 && o->http.host[0]) {
+        print_address(name, &o->http, tried->is_taken[o->n_listen]);
+    } else if (strcmp(name, "http") == 0) {
         (void)printf("%s: none\n", name);
+    } else if (strcmp(name, "http-name") == 0) {
+        print_names(o, name);
     }
 }
 
-static void print_option(const struct rendezvous_options *o,
+static void print_option(const struct rendezvous_options *o, const struct tried *tried,
                          const struct option_spec *spec)
 {
     const void *field = (const char *)o + spec->offset;
@@ -50,7 +74,7 @@ static void print_option(const struct rendezvous_options *o,
 
         (void)printf("%s: %s\n", spec->name, text[0] != '\0' ? text : "none");
     } else {
-        print_own(o, spec->name);
+        print_own(o, tried, spec->name);
     }
 }
 
@@ -60,36 +84,90 @@ static bool is_asked(const struct option_spec *spec)
            strcmp(spec->name, "check-config") != 0 && strcmp(spec->name, "listen") != 0;
 }
 
-int check_config(const struct rendezvous_options *o, struct errmsg *msg)
+static void print_all(const struct rendezvous_options *o, const struct tried *tried)
 {
     const struct options *table = rendezvous_options_table();
     struct server_limits limits = rendezvous_options_limits(o);
-    struct keyring keyring = {NULL};
-    bool is_taken[RENDEZVOUS_MAX_LISTEN];
-    int rv;
 
-    for (size_t i = 0; i < o->n_listen; i++) {
-        rv = listener_try(o->listen[i].host, o->listen[i].port, msg);
-
-        is_taken[i] = rv == -EADDRINUSE;
-        if (rv < 0 && !is_taken[i]) {
-            return rv;
-        }
-    }
-    rv = keyring_open(&keyring, o, msg);
-    keyring_close(&keyring);
-    if (rv < 0) {
-        return rv;
-    }
     (void)printf("ctrun-rendezvous: the options are fine\n");
-    print_listen(o, is_taken);
+    for (size_t i = 0; i < o->n_listen; i++) {
+        print_address("listen", &o->listen[i], tried->is_taken[i]);
+    }
     for (size_t i = 0; i < table->n; i++) {
         if (is_asked(&table->specs[i])) {
-            print_option(o, &table->specs[i]);
+            print_option(o, tried, &table->specs[i]);
         }
     }
     (void)printf("memory: at most %" PRIu64 " MiB by all these bounds\n",
                  limits_max_memory(&limits) >> 20);
+}
+
+static int try_address(const struct rendezvous_address *a, bool *ret_taken,
+                       struct errmsg *msg)
+{
+    int rv = listener_try(a->host, a->port, msg);
+
+    *ret_taken = rv == -EADDRINUSE;
+    return *ret_taken ? 0 : rv;
+}
+
+static int try_addresses(const struct rendezvous_options *o, struct tried *ret,
+                         struct errmsg *msg)
+{
+    int rv = 0;
+
+    *ret = (struct tried){{false}};
+    for (size_t i = 0; i < o->n_listen && rv == 0; i++) {
+        rv = try_address(&o->listen[i], &ret->is_taken[i], msg);
+    }
+    if (rv == 0 && o->http.host[0]) {
+        rv = try_address(&o->http, &ret->is_taken[o->n_listen], msg);
+    }
+    return rv;
+}
+
+/* Without touching it: who checks may be another user than the service's, and the
+ * service may be running. */
+static int check_state_dir(const char *path, struct errmsg *msg)
+{
+    char parent[RENDEZVOUS_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+
+    if (path[0] == '\0') {
+        return 0;
+    }
+    if (stat(path, &st) < 0 && errno == ENOENT) {
+        (void)snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1,
+                       slash ? path : ".");
+        return access(parent[0] ? parent : "/", W_OK | X_OK) == 0
+                   ? 0
+                   : errmsg_set(msg, -errno, "--state-dir: %s cannot be made: %s", path,
+                                err_text(-errno));
+    }
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
+        return errmsg_set(msg, -ENOTDIR, "--state-dir: %s is no folder", path);
+    }
+    return access(path, R_OK | W_OK | X_OK) == 0
+               ? 0
+               : errmsg_set(msg, -errno, "--state-dir: %s: %s", path, err_text(-errno));
+}
+
+int check_config(const struct rendezvous_options *o, struct errmsg *msg)
+{
+    struct keyring keyring = {NULL};
+    struct tried tried;
+    int rv = try_addresses(o, &tried, msg);
+
+    rv = rv < 0 ? rv : check_state_dir(o->state_dir, msg);
+    if (rv == 0) {
+        rv = keyring_open(&keyring, o, msg);
+        keyring_close(&keyring);
+    }
+    if (rv < 0) {
+        return rv;
+    }
+    print_all(o, &tried);
     return fflush(stdout) == 0
                ? 0
                : errmsg_set(msg, -errno, "standard output: %s", err_text(-errno));
