@@ -326,7 +326,7 @@ static void put_tally(struct buf *out, const struct tally *t,
             tally_refusal_name((enum tally_refusal)i), t->refused[i]);
     }
     for (int i = 0; i < REFUSAL_COUNT && shell->refusals; i++) {
-        put(out, "ctrun_refusals_total{reason=\"key_%s\"} %" PRIu64 "\n",
+        put(out, "ctrun_refusals_total{reason=\"%s\"} %" PRIu64 "\n",
             refusal_name((enum refusal)i), shell->refusals->count[i]);
     }
 }

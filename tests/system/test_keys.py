@@ -246,7 +246,7 @@ def test_stranger_is_refused_in_words_logged_once_and_counted(start_server, agen
     with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/metrics") as page:
         counts = [int(line.split()[-1]) for line in page.read().decode().splitlines()
                   if line.startswith("ctrun_refusals_total{")
-                  and any(f'"{r}"' in line for r in ("key_no_key", "key_wrong_key", "key_role"))]
+                  and any(f'"{r}"' in line for r in ("no_key", "wrong_key", "role"))]
     assert sum(counts) == 3
 
 
@@ -387,7 +387,7 @@ def test_operator_asks_by_a_secret_what_belongs_to_it(start_server, agent, secre
     assert names(status(boss)) == ["ja", "jb"]
     assert names(status(a, "ja")) == ["ja"]
     assert "this server knows no job jb" in status(a, "jb").stderr
-    assert "name a job of it" in status(a).stderr
+    assert names(status(a)) == ["ja"]
     assert status(None).returncode == 94
     thief = agent(server.port, f"--rdzv-secret-file={boss}", nodes=1, job="new")
     assert thief.wait() == 94
