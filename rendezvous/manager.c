@@ -1,6 +1,6 @@
 /* The watchdog is told that we live as often as systemd wants, if since the last time the
- * loop has come by its I/O, and not only by its timers: then whoever waits for an answer
- * gets one. */
+ * loop has come by its I/O, and not only by its timers, and nobody has waited for the
+ * disk for all that time: then whoever waits for an answer gets one. */
 
 #include "rendezvous/manager.h"
 
@@ -24,8 +24,9 @@ struct manager {
     uv_timer_t status;
     struct closer closer;
     bool has_turned;
-    bool is_unheard; /* said so already */
-    char said[128];  /* the last line of status */
+    uint64_t every_ms; /* of the watchdog */
+    bool is_unheard;   /* said so already */
+    char said[128];    /* the last line of status */
 };
 
 static void notify(struct manager *m, const char *text)
@@ -48,8 +49,10 @@ static void on_turn(uv_check_t *check)
 static void on_watchdog(uv_timer_t *timer)
 {
     struct manager *m = timer->data;
+    struct server_counts counts;
 
-    if (m->has_turned) {
+    server_count(m->server, &counts);
+    if (m->has_turned && counts.waits_ms <= m->every_ms) {
         m->has_turned = false;
         notify(m, "WATCHDOG=1");
     }
@@ -89,6 +92,7 @@ static int start(struct manager *m, uv_loop_t *loop)
     m->watchdog.data = m;
     m->status.data = m;
     rv = uv_check_start(&m->turn, on_turn);
+    m->every_ms = every_ms;
     if (rv == 0 && every_ms > 0) {
         rv = uv_timer_start(&m->watchdog, on_watchdog, every_ms, every_ms);
     }

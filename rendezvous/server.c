@@ -679,9 +679,12 @@ void server_set_limits(struct server *s, const struct server_limits *limits)
 
 void server_count(const struct server *s, struct server_counts *ret)
 {
-    *ret = (struct server_counts){.jobs = service_active_jobs(s->service),
-                                  .nodes = service_sessions(s->service),
-                                  .connections = s->pool.connections.count};
+    *ret = (struct server_counts){
+        .jobs = service_active_jobs(s->service),
+        .nodes = service_sessions(s->service),
+        .connections = s->pool.connections.count,
+        .waits_ms = turn_waits_ms(&s->turn),
+    };
 }
 
 bool server_is_busy(const struct server *s)

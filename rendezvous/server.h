@@ -73,6 +73,7 @@ void server_set_limits(struct server *s, const struct server_limits *limits);
 /* For people. */
 struct server_counts {
     size_t jobs, nodes, connections;
+    uint64_t waits_ms; /* for a disk, since when nobody is answered; 0: it does not */
 };
 void server_count(const struct server *s, struct server_counts *ret);
 

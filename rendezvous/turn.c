@@ -90,6 +90,11 @@ bool turn_is_waiting(const struct turn *t)
     return t->config.durable && t->config.pool->hold == HOLD_ALL;
 }
 
+uint64_t turn_waits_ms(const struct turn *t)
+{
+    return turn_is_waiting(t) ? (uv_hrtime() - t->begun_ns) / 1000000 : 0;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct turn *t = handle->data;

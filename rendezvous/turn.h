@@ -42,6 +42,8 @@ void turn_begin(struct turn *t, const struct turn_config *config);
 
 /* What was decided is not on the disk yet. */
 bool turn_is_waiting(const struct turn *t);
+/* … for so long; 0: it is. */
+uint64_t turn_waits_ms(const struct turn *t);
 
 /* When no connection is left. Calls back once. */
 void turn_end(struct turn *t, void (*on_ended)(void *arg));
