@@ -108,19 +108,33 @@ static void count_votes(struct hang *h, const struct progress *p)
     }
 }
 
+/* What the ranks say may have changed since the question. */
+static void look_again(struct hang *h, const struct progress *p)
+{
+    h->n_waiting = h->n_mute = h->n_excused = 0;
+    for (uint32_t i = 0; i < p->world; i++) {
+        int class = classify(p, &p->rank[i]);
+
+        h->n_waiting += class == CLASS_WAITING;
+        h->n_mute += class == CLASS_WAITING && p->rank[i].waits_for < 0;
+        h->n_excused += class == CLASS_EXCUSED;
+    }
+    for (uint32_t k = 0; k < h->n_suspects; k++) {
+        h->suspect[k].class = classify(p, &p->rank[h->suspect[k].rank]);
+        h->suspect[k].votes = 0;
+    }
+    count_votes(h, p);
+}
+
 static void choose_suspects(struct hang *h, const struct progress *p)
 {
-    h->n_waiting = h->n_mute = h->n_excused = h->n_suspects = 0;
+    h->n_suspects = 0;
     for (uint32_t i = 0; i < p->world; i++) {
         const struct progress_rank *r = &p->rank[i];
         struct suspect s = {.rank = i, .class = classify(p, r), .step = r->step};
 
-        h->n_waiting += s.class == CLASS_WAITING;
-        h->n_mute += s.class == CLASS_WAITING && r->waits_for < 0;
-        h->n_excused += s.class == CLASS_EXCUSED;
         suspect_too(h, &s);
     }
-    count_votes(h, p);
 }
 
 void hang_answer(struct hang *h, uint32_t rank, const char *state, uint64_t now_ms)
@@ -239,7 +253,10 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
                              struct hang_verdict *ret)
 {
     const struct suspect *guilty;
-    enum hang_news news = judge(h, p, &guilty);
+    enum hang_news news;
+
+    look_again(h, p);
+    news = judge(h, p, &guilty);
 
     if (news == HANG_QUIET) {
         h->due_ms = h->asked_ms + AGAIN_MS;

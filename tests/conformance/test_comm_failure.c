@@ -149,6 +149,47 @@ static void silent_peer_is_a_time_out_that_names_rank_and_operation(void **state
     }
 }
 
+/* Rank 1 comes when the others have said that they wait for it. */
+static int waits(const struct rank *self)
+{
+    static float buf[100000];
+    static _Atomic uint32_t waiting;
+    struct errmsg msg = {""};
+    struct host_comm *c;
+    struct rank_ends e;
+
+    rank_ends_open(&e, self, self->arg);
+    c = CONTAINER_OF(e.comm, struct host_comm, base);
+    c->waiting = &waiting;
+    c->first_rank = 10; /* as if the group were ranks 10, 13 and 16 */
+    c->stride = 3;
+    if (self->rank == 1) {
+        RANK_CHECK(store_client_get(e.store, "seen0", NULL, 0, &(size_t){0}, &msg) ==
+                   0);
+        RANK_CHECK(store_client_get(e.store, "seen2", NULL, 0, &(size_t){0}, &msg) ==
+                   0);
+    }
+    comm_all_reduce(e.comm, QUEUE_REDUCE, buf, ARRAY_LEN(buf));
+    if (self->rank != 1) {
+        while (atomic_load(&waiting) != 1 + 13) { /* for each other first, maybe */
+        }
+        RANK_CHECK(store_client_set(e.store, self->rank == 0 ? "seen0" : "seen2", "", 0,
+                                    &msg) == 0);
+    }
+    rank_ends_finish_well(&e);
+    RANK_CHECK(atomic_load(&waiting) == 0);
+    rank_ends_close(&e);
+    return 0;
+}
+
+static void who_waits_says_for_whom(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(setups); k++) {
+        expect_well(3, waits, &setups[k]);
+    }
+}
+
 /* ---- opening --------------------------------------------------------------------- */
 
 static int open_alone(const struct rank *self)
@@ -337,6 +378,7 @@ int main(void)
         cmocka_unit_test(killed_peer_is_named_by_all_others),
         cmocka_unit_test(abort_from_another_thread_ends_a_wait),
         cmocka_unit_test(silent_peer_is_a_time_out_that_names_rank_and_operation),
+        cmocka_unit_test(who_waits_says_for_whom),
         cmocka_unit_test(rank_that_never_opens_is_named),
         cmocka_unit_test(shm_across_agents_is_refused),
         cmocka_unit_test(strangers_at_the_listener_are_turned_away),

@@ -228,6 +228,22 @@ static int lost(struct host_comm *c, const struct link *l, struct errmsg *msg)
                       c->group, l->rank, l->why);
 }
 
+/* Who keeps this rank waiting: rather one that owes it something; NULL: nobody. */
+static const struct link *find_slow(struct host_comm *c, const struct exchange *ex)
+{
+    const struct link *slow = NULL;
+
+    for (int r = 0; r < c->base.world_size; r++) {
+        struct link *l = &c->link[r];
+
+        if (wants_recv(ex, l)) {
+            return l;
+        }
+        slow = slow || !to_send(ex, l) ? slow : l;
+    }
+    return slow;
+}
+
 /* `l` NULL: for nobody. */
 static void say_awaited(const struct host_comm *c, const struct link *l)
 {
@@ -238,32 +254,32 @@ static void say_awaited(const struct host_comm *c, const struct link *l)
     }
 }
 
+static int timed_out(const struct host_comm *c, const struct link *slow,
+                     struct errmsg *msg)
+{
+    return errmsg_set(msg, ERR_TIMEOUT,
+                      "%s of group %s: rank %d did not answer within %d ms "
+                      "(comm.timeout)",
+                      c->op, c->group, slow->rank, c->timeout_ms);
+}
+
 /* Abort, deadline, a dead peer on the node. */
 static int check(struct host_comm *c, const struct exchange *ex, struct errmsg *msg)
 {
-    struct link *l, *slow = NULL;
+    const struct link *slow = find_slow(c, ex);
 
     if (atomic_load(&c->is_aborted)) {
         return errmsg_set(msg, ERR_ABORTED, "%s of group %s: aborted", c->op, c->group);
     }
     for (int r = 0; r < c->base.world_size; r++) {
-        l = &c->link[r];
-        if (!is_pending(ex, l)) {
-            continue;
-        }
-        if (link_is_hopeless(l, to_send(ex, l), wants_recv(ex, l))) {
+        struct link *l = &c->link[r];
+
+        if (is_pending(ex, l) &&
+            link_is_hopeless(l, to_send(ex, l), wants_recv(ex, l))) {
             return lost(c, l, msg);
         }
-        slow = slow && !wants_recv(ex, l) ? slow : l; /* rather who owes us something */
     }
-    say_awaited(c, slow);
-    if (clock_ms() >= c->deadline_ms && slow) {
-        return errmsg_set(msg, ERR_TIMEOUT,
-                          "%s of group %s: rank %d did not answer within %d ms "
-                          "(comm.timeout)",
-                          c->op, c->group, slow->rank, c->timeout_ms);
-    }
-    return 0;
+    return clock_ms() >= c->deadline_ms && slow ? timed_out(c, slow, msg) : 0;
 }
 
 /* Fills fds with the sockets awaited; *ret_shm: whether shared memory is, too. */
@@ -334,6 +350,7 @@ static int wait_for_peers(struct host_comm *c, const struct exchange *ex,
     nfds_t n = awaited(c, ex, &has_shm);
     int limit = has_shm ? (n > 1 ? MIXED_SLEEP_MS : SLEEP_MS) : SOCKET_SLEEP_MS, rv;
 
+    say_awaited(c, find_slow(c, ex));
     if (now >= c->deadline_ms) {
         limit = 0;
     } else if (c->deadline_ms - now < (uint64_t)limit) {
