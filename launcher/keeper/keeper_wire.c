@@ -117,7 +117,10 @@ char keeper_state_of(pid_t pid)
     char text[STAT_MAX];
     const char *end = read_stat(pid, text);
 
-    return end ? end[2] : '?';
+    if (!end) {
+        return '?';
+    }
+    return end[2];
 }
 
 enum { FIELD_STATE = 3, FIELD_START = 22, SLACK_MS = 2 };
