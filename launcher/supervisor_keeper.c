@@ -21,11 +21,16 @@ static void on_ask(uv_timer_t *timer)
         keeper_continue(s->keeper);
         break;
     case KEEPER_KILL:
-        log_error(
-            "the keeper of the workers does not answer: killed it, and with it the "
-            "workers of this node",
-            "keeper=%d state=%c", (int)s->keeper->pid, keeper_state(s->keeper));
+        log_error("the keeper of the workers stays stopped: killed it, and with it the "
+                  "workers of this node",
+                  "keeper=%d", (int)s->keeper->pid);
         keeper_end(s->keeper);
+        break;
+    case KEEPER_TELL:
+        log_warn(
+            "the keeper of the workers does not answer: is this machine overloaded? "
+            "Until it does, no worker can be stopped",
+            "keeper=%d state=%c", (int)s->keeper->pid, keeper_state(s->keeper));
         break;
     }
     keeper_ask(s->keeper);

@@ -1,24 +1,29 @@
 #include "launcher/keeper/keeper_watch.h"
 
-enum { CONTINUE_AFTER = 2, KILL_AFTER = 4, KILL_BUSY_AFTER = 30 };
+enum { CONTINUE_AFTER = 2, KILL_AFTER = 4, TELL_AFTER = 10 };
 
 void keeper_watch_answered(struct keeper_watch *w)
 {
     *w = (struct keeper_watch){0};
 }
 
+static enum keeper_deed on_stopped(struct keeper_watch *w)
+{
+    w->n_stopped++;
+    return w->n_stopped == CONTINUE_AFTER ? KEEPER_CONTINUE
+           : w->n_stopped == KILL_AFTER   ? KEEPER_KILL
+                                          : KEEPER_LEAVE;
+}
+
 enum keeper_deed keeper_watch_ask(struct keeper_watch *w, char state)
 {
-    bool is_stopped = state == 'T' || state == 't';
-    unsigned n = w->n_unanswered++;
-
-    if (!w->was_killed && n >= (is_stopped ? KILL_AFTER : KILL_BUSY_AFTER)) {
-        w->was_killed = true;
-        return KEEPER_KILL;
+    w->n_asked++;
+    if (w->n_asked == 1) {
+        return KEEPER_LEAVE; /* it has answered all so far */
     }
-    if (!w->was_continued && is_stopped && n >= CONTINUE_AFTER) {
-        w->was_continued = true;
-        return KEEPER_CONTINUE;
+    if (state == 'T' || state == 't') {
+        return on_stopped(w);
     }
-    return KEEPER_LEAVE;
+    w->n_stopped = 0;
+    return w->n_asked == TELL_AFTER ? KEEPER_TELL : KEEPER_LEAVE;
 }

@@ -127,7 +127,7 @@ def test_keeper_that_stays_stopped_is_killed_and_leaves_nothing(launch_ready, wa
     ctrun.signal(signal.SIGTERM)
     os.waitpid(keeper, 0)  # it was killed, and is no more ours
     assert ctrun.wait() == 128 + signal.SIGTERM
-    assert f"does not answer: killed it, and with it the workers of this node keeper={keeper} state=t" in ctrun.err()
+    assert f"stays stopped: killed it, and with it the workers of this node keeper={keeper}\n" in ctrun.err()
     assert not any(alive(pid) for pid in found)
 
 

@@ -46,13 +46,14 @@ static void keeper_that_went_on_may_be_stopped_again(void **state)
     assert_int_equal(ask(&w, 'T', 3), KEEPER_CONTINUE);
 }
 
-static void busy_keeper_has_more_time(void **state)
+static void keeper_that_is_held_up_is_told_of_once_and_not_killed(void **state)
 {
     struct keeper_watch w = {0};
 
     (void)state;
-    assert_int_equal(ask(&w, 'D', 30), KEEPER_LEAVE);
-    assert_int_equal(ask(&w, 'R', 1), KEEPER_KILL);
+    assert_int_equal(ask(&w, 'D', 10), KEEPER_TELL);
+    assert_int_equal(ask(&w, 'R', 1000), KEEPER_LEAVE);
+    assert_int_equal(ask(&w, 'T', 2), KEEPER_CONTINUE); /* first */
 }
 
 int main(void)
@@ -61,7 +62,7 @@ int main(void)
         cmocka_unit_test(keeper_that_answers_is_left_alone_whatever_its_state),
         cmocka_unit_test(stopped_keeper_is_continued_once_and_then_killed_once),
         cmocka_unit_test(keeper_that_went_on_may_be_stopped_again),
-        cmocka_unit_test(busy_keeper_has_more_time),
+        cmocka_unit_test(keeper_that_is_held_up_is_told_of_once_and_not_killed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
