@@ -185,11 +185,12 @@ def test_node_where_others_can_come_says_how_to_close_the_door(two_hosts, bin_di
     assert said == [1, 0]
 
 
-def test_secret_opens_a_service_off_loopback(start_server, secret, two_hosts, bin_dir, start):
+def test_secret_opens_a_service_off_loopback(secret, two_hosts, bin_dir, start, wait_for):
     path = secret("a")
     here, address = two_hosts[0]
     server = start("ip", "netns", "exec", here, bin_dir / "ctrun-rendezvous",
                    f"--listen={address}:29400", f"--secrets={path}")
+    wait_for(lambda: "listening on" in server.out())
     agents = [
         start("ip", "netns", "exec", name, bin_dir / "ctrun", "--nnodes=2",
               f"--rdzv-secret-file={path}", f"--rdzv-endpoint={address}:29400",
@@ -406,7 +407,10 @@ def test_keygen_never_replaces_a_file(bin_dir, keygen, home):
 
 def test_handshake_that_stops_is_ended(start_server, secret):
     server = start_server(f"--secrets={secret('a')}")
+    slow = []
     for begin in (b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
-            slow.sendall(begin)
-            assert slow.recv(1) == b""
+        slow.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+        slow[-1].sendall(begin)
+    assert [one.recv(1) for one in slow] == [b"", b""]
+    for one in slow:
+        one.close()
