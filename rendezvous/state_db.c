@@ -17,7 +17,8 @@
 enum {
     WAL_PAGES_IDLE = 64, /* the log is copied when there is time and so much of it … */
     WAL_PAGES_MAX = 4096, /* … and in any case */
-    PRUNE_AT_ONCE = 256,  /* rows */
+    PRUNE_OLD = 256,      /* rows at once, for their age … */
+    PRUNE_MUCH = 16,      /* … and for their number, where more would be too many */
 };
 
 int state_db_result(const struct state_db *d, int rc, const char *doing,
@@ -494,7 +495,7 @@ static int prune(struct state_db *d, enum record_kind kind, uint64_t now_ms, int
     uint64_t oldest_ms = now_ms - MIN(now_ms, d->config.history_ms);
     int rc = sqlite3_bind_int64(s, 1, is_much ? INT64_MAX : (int64_t)oldest_ms);
 
-    rc |= sqlite3_bind_int64(s, 2, PRUNE_AT_ONCE);
+    rc |= sqlite3_bind_int64(s, 2, is_much ? PRUNE_MUCH : PRUNE_OLD);
     ASSERT(rc == SQLITE_OK);
     return drop_rows(d, kind, s, ret_n, msg);
 }

@@ -475,7 +475,7 @@ static void a_bit_that_the_disk_turned_is_noticed(void **unused)
     turn(p);
     in_log = flip_bits(p, "state.db-wal", size);
     print_message("refused %zu flips in the database, %zu in the log\n", in_db, in_log);
-    assert_true(in_db > 20 && in_log > 20);
+    assert_true(in_db > 5 && in_log > 100); /* much of the database is empty */
     simdisk_use(p->disk);
     play_free(p);
 }
