@@ -37,9 +37,17 @@ static void free_event(struct history_event *e)
 
 /* --- events --- */
 
+/* The ith, or (n) where the next one goes. */
+static struct history_event **place_of(const struct history_ring *r, size_t i)
+{
+    size_t at = r->first + i;
+
+    return &r->event[at < r->max ? at : at - r->max];
+}
+
 static struct history_event *event_at(const struct history_ring *r, size_t i)
 {
-    return r->event[(r->first + i) % r->max];
+    return *place_of(r, i);
 }
 
 static void release_ring(struct history_ring *r)
@@ -80,7 +88,7 @@ static void drop_first(const struct history *h, struct history_ring *r)
     struct history_event *e = event_at(r, 0);
 
     save(h, RECORD_DROP, e);
-    r->first = (r->first + 1) % r->max;
+    r->first = r->first + 1 < r->max ? r->first + 1 : 0;
     r->n--;
     free_event(e);
 }
@@ -110,7 +118,8 @@ static void push(struct history *h, struct history_event *e)
     if (r->n == r->max) {
         drop_first(h, r);
     }
-    r->event[(r->first + r->n++) % r->max] = e;
+    *place_of(r, r->n) = e;
+    r->n++;
 }
 
 /* The first of that ring with a larger number. */

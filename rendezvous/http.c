@@ -247,30 +247,36 @@ static int hex_digit(char c)
                                   : -1;
 }
 
+/* The next character, and how many bytes it takes; 0: no valid escape. */
+static int decode_char(const char *text, unsigned char *ret)
+{
+    int high;
+    int low;
+
+    *ret = (unsigned char)text[0];
+    if (text[0] != '%') {
+        return 1;
+    }
+    high = hex_digit(text[1]);
+    low = high >= 0 ? hex_digit(text[2]) : -1;
+    *ret = (unsigned char)(MAX(high, 0) * 16 + MAX(low, 0));
+    return low >= 0 ? 3 : 0;
+}
+
 int http_decode(const char *text, char end, char *ret, size_t size)
 {
     size_t used = 0;
     int at = 0;
 
     while (text[at] != '\0' && text[at] != end) {
-        unsigned char c = (unsigned char)text[at];
-        int skip = 1;
+        unsigned char c;
+        int n = decode_char(text + at, &c);
 
-        if (c == '%') {
-            int high = hex_digit(text[at + 1]);
-            int low = high >= 0 ? hex_digit(text[at + 2]) : -1;
-
-            if (low < 0) {
-                return -1;
-            }
-            c = (unsigned char)(high * 16 + low);
-            skip = 3;
-        }
-        if (c < ' ' || c == 0x7f || used + 1 >= size) {
+        if (n == 0 || c < ' ' || c == 0x7f || used + 1 >= size) {
             return -1;
         }
         ret[used++] = (char)c;
-        at += skip;
+        at += n;
     }
     ret[used] = '\0';
     return at;

@@ -255,22 +255,28 @@ static void put_job_metric(struct buf *out, const struct job_metric *m,
     }
 }
 
+static void choose_if(const struct view *v, bool running, struct job_figures *ret,
+                      size_t *n)
+{
+    const struct registry *jobs = service_jobs(v->service);
+
+    for (size_t i = 0; i < jobs->n && *n < METRICS_MAX_JOBS; i++) {
+        const struct job *j = jobs->entry[i]->job;
+        bool runs = j->state == JOB_RUNNING || j->state == JOB_DRAINING;
+
+        if (runs == running && !job_is_over(j) && !job_is_stopped(j)) {
+            ret[(*n)++] = (struct job_figures){j, view_record(v, j->id)};
+        }
+    }
+}
+
 /* Those that run, then the others, as many as have room. */
 static size_t choose(const struct view *v, struct job_figures *ret)
 {
-    const struct registry *jobs = service_jobs(v->service);
     size_t n = 0;
 
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < jobs->n && n < METRICS_MAX_JOBS; i++) {
-            const struct job *j = jobs->entry[i]->job;
-            bool runs = j->state == JOB_RUNNING || j->state == JOB_DRAINING;
-
-            if (runs == (pass == 0) && !job_is_over(j) && !job_is_stopped(j)) {
-                ret[n++] = (struct job_figures){j, view_record(v, j->id)};
-            }
-        }
-    }
+    choose_if(v, true, ret, &n);
+    choose_if(v, false, ret, &n);
     return n;
 }
 
@@ -295,9 +301,9 @@ static void put_tally(struct buf *out, const struct tally *t,
 {
     char label[64];
 
-    put_gauge(out, "ctrun_lease_milliseconds",
-              "How long an agent may be silent before its node counts as lost.",
-              shell->lease_ms);
+    put_family(out, "ctrun_lease_seconds", "gauge",
+               "How long an agent may be silent before its node counts as lost.");
+    put(out, "ctrun_lease_seconds %.3f\n", shell->lease_ms / 1e3);
     put_family(out, "ctrun_lease_margin_ratio", "histogram",
                "How much of its lease an agent had left at each heartbeat.");
     put_spread(out, "ctrun_lease_margin_ratio", "", &t->lease_left, tally_lease_bounds,
