@@ -247,7 +247,9 @@ static int run_events(struct inquiry *q)
     }
     asking_all(q, take_events, &list, &asked);
     exit_code = asking_judge(&asked);
-    qsort(list.event, list.n, sizeof(*list.event), compare_events);
+    if (list.n > 0) {
+        qsort(list.event, list.n, sizeof(*list.event), compare_events);
+    }
     for (size_t i = 0; i < list.n; i++) {
         is_put = is_put && print_line(&l, list.event[i]);
         json_decref(list.event[i]);

@@ -113,6 +113,7 @@ def test_logs_are_read_through_the_agents(run_jobs, ask, options, wait_for):
     assert "no rank 2: it has 2" in ask("logs", "-r", "2", code=3)
 
 
+@pytest.mark.threads
 def test_logs_are_followed_to_the_last_word_over_a_restart(run_jobs, follow, options, wait_for,
                                                            tmp_path):
     go = tmp_path / "go"
@@ -128,6 +129,7 @@ def test_logs_are_followed_to_the_last_word_over_a_restart(run_jobs, follow, opt
         f"[0] {what} {g}" for what in ("begin", "last word", "farewell") for g in (1, 2))
 
 
+@pytest.mark.threads
 def test_large_logs_come_whole_and_rotated_ones_in_order(run_jobs, ask, wait_for, tmp_path):
     done = tmp_path / "done"
     run_jobs("big", "flood=3000000", f"touch={done}", "hang", nproc=1, options=[
