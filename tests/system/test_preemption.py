@@ -3,13 +3,14 @@
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
 import training
 
 # long enough that the word to go comes in the middle; only leaving, and the end, save
-STEPS = 400
+STEPS = 250
 COMMON = [f"train.steps={STEPS}", "checkpoint.every=100000", "eval.every=0"]
 WITHIN_S = 5 if training.SOAK else training.PATIENCE
 
@@ -76,6 +77,19 @@ def test_preempted_node_loses_no_step_and_costs_no_restart(
     assert re.search(rf"resumed from \S*step-{left:08d}-", rest.out())
     assert [line["step"] for line in training.metrics(tmp_path / "run")] == list(range(1, STEPS + 1))
     assert took < WITHIN_S
+
+
+def test_drained_node_saves_and_ends_well(bin_dir, pair, tmp_path):
+    """As `ctrun drain` has it: by the operator's word, with exit code 0."""
+    server, agents = pair()
+    subprocess.run([bin_dir / "ctrun", "drain", "1", "p"], check=True, timeout=training.PATIENCE,
+                   env={**os.environ, "CTRUN_ENDPOINT": f"127.0.0.1:{server.port}"})
+    assert agents[1].wait() == 0, agents[1].err()
+    left = step_left(agents)
+    assert agents[0].wait() == 0, agents[0].err()
+    assert re.search(rf"resumed from \S*step-{left:08d}-", agents[0].out())
+    assert "leaves: drained" in agents[0].err() and "restarting (" not in agents[0].err()
+    assert [line["step"] for line in training.metrics(tmp_path / "run")] == list(range(1, STEPS + 1))
 
 
 def test_preempted_node_comes_back_by_the_same_command(pair, train, tmp_path):
