@@ -142,7 +142,8 @@ void hang_answer(struct hang *h, uint32_t rank, const char *state, uint64_t now_
     if (h->state != HANG_ASKING) {
         return;
     }
-    if (now_ms - h->asked_ms > LATE_MS) {
+    if (h->has_missed || now_ms - h->asked_ms > LATE_MS) {
+        h->has_missed = false;
         hang_excuse(h, now_ms);
         return;
     }
@@ -273,22 +274,31 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
     return news;
 }
 
+/* What was asked, or told, is over. */
+static void begin_anew(struct hang *h, const struct progress *p, uint64_t now_ms)
+{
+    bool has_moved = still_since(h, p) > h->asked_ms;
+    bool has_waited = now_ms >= h->asked_ms + AGAIN_MS;
+
+    if (h->state == HANG_TOLD) {
+        h->state = HANG_MOVING;
+    } else if (h->state == HANG_ASKING && (has_moved || has_waited)) {
+        h->has_missed = !has_moved && count_state(h, '\0') > 0;
+        h->calm_ms = MAX(h->calm_ms, h->asked_ms);
+        h->state = HANG_MOVING;
+    }
+}
+
 enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_ms,
                          struct hang_verdict *ret)
 {
-    uint64_t verdict_ms = still_since(h, p) + patience_ms(p);
+    uint64_t verdict_ms;
 
     if (!is_watched(p) || is_told(h, p)) {
         return HANG_QUIET;
     }
-    if (h->state == HANG_TOLD ||
-        (h->state == HANG_ASKING &&
-         (still_since(h, p) > h->asked_ms || now_ms >= h->asked_ms + AGAIN_MS))) {
-        h->calm_ms =
-            h->state == HANG_ASKING ? MAX(h->calm_ms, h->asked_ms) : h->calm_ms;
-        h->state = HANG_MOVING;
-        verdict_ms = still_since(h, p) + patience_ms(p);
-    }
+    begin_anew(h, p, now_ms);
+    verdict_ms = still_since(h, p) + patience_ms(p);
     if (h->state == HANG_MOVING && now_ms + ASK_MS >= verdict_ms) {
         choose_suspects(h, p);
         h->state = HANG_ASKING;

@@ -41,6 +41,7 @@ struct hang {
     uint64_t asked_ms;   /* the suspects */
     uint64_t due_ms;     /* ASKING: to look again */
     uint64_t told_ms;    /* the last move, as of the verdict */
+    bool has_missed;     /* an answer to the question before did not come */
     uint32_t n_waiting;  /* ranks that wait; as of the verdict, like the next two */
     uint32_t n_mute;     /* … and do not say for whom */
     uint32_t n_excused;  /* ranks that take their time, and do not wait */

@@ -76,28 +76,43 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on(train, tmp_path, wait_for, 
         end(ctrun)
 
 
+# Which ranks, of three, in runs at once; processors are scarcer than time.
+GUILTY = {"spin": [2], "sleep": [0, 1, 2]}
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("how", ["spin", "sleep"])
+@pytest.mark.parametrize("how", GUILTY)
+@pytest.mark.parametrize("round_", range(25 if training.SOAK else 1))
 def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
-    start, bin_dir, tmp_path, wait_for, how
+    start, bin_dir, tmp_path, wait_for, how, round_
 ):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     env = {**os.environ, "PYTHON_EXEC": sys.executable}
-    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=3", "--max-restarts=1", script, "2", how,
-                  env=env)
-    assert ctrun.wait() == 0, ctrun.err()
-    [(rank, _, what)] = verdicts(ctrun)
-    assert rank == "2", ctrun.err()
-    assert what.startswith("at step 30, forward, for "), what
-    assert "and 2 ranks wait for it; its process " in what, what
-    assert ("computes (R)" if how == "spin" else "sleeps (S)") in what, what
-    assert "rank 2 on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
+    runs = [(start(bin_dir / "ctrun", "--nproc-per-node=3", "--max-restarts=1", script, guilty,
+                   how, env=env), guilty)
+            for guilty in ((g + round_) % 3 for g in GUILTY[how])]
+    for ctrun, guilty in runs:
+        assert ctrun.wait() == 0, ctrun.err()
+        [(rank, _, what)] = verdicts(ctrun)
+        assert rank == str(guilty), ctrun.err()
+        assert what.startswith("at step 30, forward, for "), what
+        assert "and 2 ranks wait for it; its process " in what, what
+        assert ("computes (R)" if how == "spin" else "sleeps (S)") in what, what
+        assert f"rank {guilty} on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
 
 
 @pytest.mark.faults_only
+@pytest.mark.parametrize("keys", [
+    [],
+    pytest.param(["comm.kind=tcp"], marks=pytest.mark.soak),
+    pytest.param(["parallel.strategy=zero2", "train.reduction=fast"], marks=pytest.mark.soak),
+    pytest.param(["parallel.strategy=fsdp"], marks=pytest.mark.soak),
+    pytest.param(["parallel.strategy=fsdp", "comm.kind=tcp"], marks=pytest.mark.soak),
+    pytest.param(["parallel.strategy=hsdp", "parallel.dp_shard=2"], marks=pytest.mark.soak),
+], ids=" ".join)
 def test_an_engine_that_computes_for_ever_is_named_by_who_waits_for_it(
-    start, bin_dir, corpus, tmp_path, wait_for
+    start, bin_dir, corpus, tmp_path, wait_for, keys
 ):
     """Without a process that is stopped, by the words of the collectives alone."""
     script = tmp_path / "worker"
@@ -106,7 +121,7 @@ def test_an_engine_that_computes_for_ever_is_named_by_who_waits_for_it(
     script.chmod(0o755)
     run = tmp_path / "run"
     ctrun = start(bin_dir / "ctrun", "--nproc-per-node=4", "--max-restarts=1", script,
-                  bin_dir / "ctrun-worker", *training.overrides(corpus, run, *ENDLESS))
+                  bin_dir / "ctrun-worker", *training.overrides(corpus, run, *ENDLESS, *keys))
     wait_for(lambda: "restarting (1 of 1)" in ctrun.err())
     [(rank, _, what)] = verdicts(ctrun)
     assert rank == "2", ctrun.err()

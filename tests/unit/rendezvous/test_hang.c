@@ -28,6 +28,8 @@ struct sim_rank {
     bool is_spinning;  /* never comes to the end of what it computes */
     bool is_traced;
     bool is_unread; /* blocked by its output */
+    uint64_t said_step;
+    enum deed said_deed;
 };
 
 struct rig {
@@ -41,6 +43,7 @@ struct rig {
     unsigned seed;
     uint64_t answer_ms; /* when the agents will have answered; 0: they are not asked */
     uint64_t answer_takes_ms;
+    bool tells_news;     /* … and nothing twice: a program's lines */
     bool tells_waits;    /* for whom it waits … */
     bool tells_phases;   /* … and that it does */
     enum hang_news news; /* the last but QUIET and ASK */
@@ -134,13 +137,25 @@ static void report(struct rig *r, uint32_t i)
     assert_true(progress_note(&r->p, SESSION, &m, r->now_ms));
 }
 
+static bool has_to_report(const struct rig *r, uint32_t i)
+{
+    const struct sim_rank *rank = &r->rank[i];
+
+    if (r->tells_news) {
+        return rank->said_step != r->step || rank->said_deed != rank->deed;
+    }
+    return (r->now_ms + 30 * i) % REPORT_MS < TURN_MS;
+}
+
 static void report_all(struct rig *r)
 {
     for (uint32_t i = 0; i < r->n; i++) {
-        bool is_due = (r->now_ms + 30 * i) % REPORT_MS < TURN_MS;
+        struct sim_rank *rank = &r->rank[i];
 
-        if (is_due && !r->rank[i].is_stopped && !r->rank[i].is_traced) {
+        if (has_to_report(r, i) && !rank->is_stopped && !rank->is_traced) {
             report(r, i);
+            rank->said_step = r->step;
+            rank->said_deed = rank->deed;
         }
     }
 }
@@ -406,6 +421,48 @@ static void rare_long_steps_are_no_alarm(void **state)
     close_rig(&r);
 }
 
+/* The others are done at once, and stand still from then on. */
+static void rare_long_steps_of_one_rank_are_no_alarm(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    open_rig(&r, 3, 10, 10);
+    for (int i = 0; i < 100; i++) {
+        uint64_t step = r.step;
+
+        r.rank[1].until_ms = r.now_ms + (i % 5 == 4 ? 3000 : 1000);
+        while (r.step == step) {
+            turn(&r);
+        }
+    }
+    assert_int_equal(r.n_verdicts, 0);
+    assert_true(r.n_asked > 0);
+    close_rig(&r);
+}
+
+static void between_who_saves_and_who_computes_nobody_decides(void **state)
+{
+    (void)state;
+    for (int tells_waits = 0; tells_waits < 2; tells_waits++) {
+        struct rig r;
+
+        open_rig(&r, 3, 50, 150);
+        r.tells_waits = tells_waits;
+        pass(&r, 20000);
+        while (r.rank[0].deed != COMPUTES || r.rank[1].deed != COMPUTES) {
+            pass(&r, TURN_MS);
+        }
+        r.rank[0].deed = SAVES;
+        r.rank[0].until_ms = r.now_ms + 300000;
+        r.rank[1].is_spinning = true;
+        pass(&r, 60000);
+        assert_int_equal(r.n_verdicts, 0);
+        assert_true(r.n_asked > 0);
+        close_rig(&r);
+    }
+}
+
 static void who_saves_for_minutes_is_not_waited_for_in_vain(void **state)
 {
     struct rig r;
@@ -539,6 +596,32 @@ static void a_node_that_was_asleep_is_not_blamed(void **state)
     }
 }
 
+/* A program that says nothing twice does not show that it is back. */
+static void an_answer_that_comes_late_blames_nobody(void **state)
+{
+    (void)state;
+    for (uint64_t asleep_ms = 4000; asleep_ms < 20000; asleep_ms += 130) {
+        struct rig r;
+
+        open_rig(&r, 2, 600, 900);
+        r.tells_news = true;
+        pass(&r, 20000);
+        while (r.rank[1].deed != COMPUTES) {
+            pass(&r, TURN_MS);
+        }
+        r.rank[1].is_stopped = true;
+        r.answer_takes_ms = UINT32_MAX;
+        pass(&r, asleep_ms);
+        r.rank[1].is_stopped = false;
+        r.rank[1].until_ms += asleep_ms;
+        r.answer_ms = r.answer_ms != 0 ? r.now_ms + ANSWER_MS : 0;
+        r.answer_takes_ms = ANSWER_MS;
+        pass(&r, 20000);
+        assert_int_equal(r.n_verdicts, 0);
+        close_rig(&r);
+    }
+}
+
 static void nobody_is_blamed_before_likelier_ones_have_been_heard(void **state)
 {
     struct hang_verdict v;
@@ -608,6 +691,8 @@ int main(void)
         cmocka_unit_test(a_rank_whose_output_nobody_reads_is_told_of),
         cmocka_unit_test(an_hour_of_steps_that_vary_threefold_has_no_alarm),
         cmocka_unit_test(rare_long_steps_are_no_alarm),
+        cmocka_unit_test(rare_long_steps_of_one_rank_are_no_alarm),
+        cmocka_unit_test(between_who_saves_and_who_computes_nobody_decides),
         cmocka_unit_test(who_saves_for_minutes_is_not_waited_for_in_vain),
         cmocka_unit_test(who_is_stopped_while_it_saves_is_found),
         cmocka_unit_test(nothing_is_judged_before_steps_are_known),
@@ -616,6 +701,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_has_ended_ends_the_judging),
         cmocka_unit_test(a_service_that_was_asleep_judges_nobody_by_that),
         cmocka_unit_test(a_node_that_was_asleep_is_not_blamed),
+        cmocka_unit_test(an_answer_that_comes_late_blames_nobody),
         cmocka_unit_test(nobody_is_blamed_before_likelier_ones_have_been_heard),
         cmocka_unit_test(of_ten_thousand_the_one_is_found_at_once),
     };
