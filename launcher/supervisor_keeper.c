@@ -16,8 +16,6 @@ static void on_ask(uv_timer_t *timer)
     case KEEPER_LEAVE:
         break;
     case KEEPER_CONTINUE:
-        log_warn("the keeper of the workers was stopped by somebody: let it go on",
-                 "keeper=%d", (int)s->keeper->pid);
         keeper_continue(s->keeper);
         break;
     case KEEPER_KILL:

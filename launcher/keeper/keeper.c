@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 enum {
-    SEND_MS = 5000, /* how long a busy keeper is waited for */
+    SEND_MS = 5000,  /* how long a busy keeper is waited for … */
+    DOUBT_MS = 1000, /* … and how long without a look whether it is stopped */
     STOP_MS = 10000,
     PAUSE_MS = 5,
     KEEPER_FD = 3, /* in the keeper */
@@ -106,12 +107,32 @@ int keeper_start(struct keeper *ret, char **argv, struct errmsg *msg)
     return 0;
 }
 
+/* Nobody, once it is reaped (keeper_clean_up): its number may be another's. */
+static void signal_keeper(const struct keeper *k, int signal)
+{
+    if (keeper_parent_of(k->pid) == getpid()) {
+        (void)kill(k->pid, signal);
+    }
+}
+
+void keeper_continue(const struct keeper *k)
+{
+    char state = keeper_state_of(k->pid);
+
+    if ((state == 'T' || state == 't') && keeper_parent_of(k->pid) == getpid()) {
+        log_warn("the keeper of the workers was stopped by somebody: let it go on",
+                 "keeper=%d", (int)k->pid);
+    }
+    signal_keeper(k, SIGCONT);
+}
+
 /* The keeper never waits for us, so it soon takes what it is sent; one that does not is
  * waited for once (keeper_watch.h). */
 static int send_request(struct keeper *k, const struct keeper_request *request,
                         const int *fds, size_t n_fds)
 {
     uint64_t deadline_ms = clock_ms() + (k->is_mute ? 0 : SEND_MS);
+    bool has_doubts = k->is_mute;
     int rv;
 
     for (;;) {
@@ -127,6 +148,10 @@ static int send_request(struct keeper *k, const struct keeper_request *request,
         if (clock_ms() > deadline_ms) {
             k->is_mute = true;
             return rv;
+        }
+        if (!has_doubts && clock_ms() + SEND_MS > deadline_ms + DOUBT_MS) {
+            has_doubts = true;
+            keeper_continue(k);
         }
         if (rv ==
             -ETOOMANYREFS) { /* too many descriptors on their way: POLLOUT is no help */
@@ -302,19 +327,6 @@ void keeper_ask(const struct keeper *k)
 char keeper_state(const struct keeper *k)
 {
     return keeper_state_of(k->pid);
-}
-
-/* Nobody, once it is reaped (keeper_clean_up): its number may be another's. */
-static void signal_keeper(const struct keeper *k, int signal)
-{
-    if (keeper_parent_of(k->pid) == getpid()) {
-        (void)kill(k->pid, signal);
-    }
-}
-
-void keeper_continue(const struct keeper *k)
-{
-    signal_keeper(k, SIGCONT);
 }
 
 void keeper_end(const struct keeper *k)

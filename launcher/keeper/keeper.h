@@ -91,7 +91,8 @@ void keeper_ask(const struct keeper *k);
 /* Its letter in /proc/PID/stat: T and t are stopped ones. '?': not known. */
 char keeper_state(const struct keeper *k);
 
-/* Lets it run again; ends it (its socket then tells). */
+/* Lets it run again, and says so where somebody had stopped it; ends it (its socket then
+ * tells). */
 void keeper_continue(const struct keeper *k);
 void keeper_end(const struct keeper *k);
 

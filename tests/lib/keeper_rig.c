@@ -222,7 +222,7 @@ int keeper_rig_set_up(void **state)
 int keeper_rig_tear_down(void **state)
 {
     static const char *const names[] = {"ends",  "kill", "term",   "agent", "signals",
-                                        "alone", "both", "origin", "oom"};
+                                        "alone", "both", "origin", "oom",   "stopped"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {

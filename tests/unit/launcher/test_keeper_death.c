@@ -167,6 +167,34 @@ static void worker_dies_with_the_keeper_even_when_the_agent_cannot_act(void **st
     child_run(both_killed);
 }
 
+/* More than its socket holds: it is let go on, and none is lost. */
+static void stopped_keeper(void)
+{
+    enum { REQUESTS = 2000 };
+    struct keeper k = keeper_rig_start();
+    int status;
+
+    SPAWN(&k, 1, "ignore=10", "on=12:3", keeper_rig_pid_action("stopped"), "hang");
+    (void)keeper_rig_receive_spawned(&k, 1);
+    keeper_rig_wait_for_pids("stopped", 1, (pid_t[KEEPER_RIG_PIDS]){0});
+    CHECK(kill(k.pid, SIGSTOP) == 0);
+    CHECK(waitpid(k.pid, &status, WUNTRACED) == k.pid && WIFSTOPPED(status));
+    CHECK(keeper_state(&k) == 'T');
+    for (int i = 0; i < REQUESTS; i++) {
+        CHECK(keeper_kill(&k, 1, i + 1 < REQUESTS ? SIGUSR1 : SIGUSR2) == 0);
+    }
+    CHECK(WEXITSTATUS(keeper_rig_receive_exited(&k, 1)) == 3);
+    keeper_ask(&k);
+    CHECK(keeper_rig_receive(&k).type == KEEPER_ALIVE);
+    keeper_stop(&k);
+}
+
+static void stopped_keeper_is_let_go_on_when_it_takes_no_more_requests(void **state)
+{
+    (void)state;
+    child_run(stopped_keeper);
+}
+
 /* From now on there are no pidfds, as under some sandboxes; and whoever means to sleep
  * in poll for a second or more is killed. */
 static void forbid_pidfds_and_long_sleeps(void)
@@ -212,6 +240,7 @@ int main(void)
         cmocka_unit_test(keeper_sits_in_its_own_group_and_no_signal_but_kill_ends_it),
         cmocka_unit_test(keeper_alone_killed_takes_its_workers_and_the_agent_the_rest),
         cmocka_unit_test(worker_dies_with_the_keeper_even_when_the_agent_cannot_act),
+        cmocka_unit_test(stopped_keeper_is_let_go_on_when_it_takes_no_more_requests),
         cmocka_unit_test(end_of_the_keeper_is_seen_without_a_pidfd_too),
     };
 
