@@ -507,10 +507,10 @@ const char *output_log_path(const struct output *o, uint32_t slot)
 const char *output_keep(struct output *o, uint32_t slot, const char *name,
                         const void *data, size_t size)
 {
-    const struct slot *s = slot < o->n_slots ? o->slots[slot] : NULL;
+    struct slot *s = slot < o->n_slots ? o->slots[slot] : NULL;
     struct writer_file *file;
 
-    if (!s || s->mode != MODE_FOREIGN || s->path[0] == '\0' || size > OUTPUT_KEPT_MAX ||
+    if (!s || size > OUTPUT_KEPT_MAX || !slot_has_folder(s) ||
         !str_format(o->kept, sizeof(o->kept), "%s/%s", s->path, name)) {
         return "";
     }

@@ -35,6 +35,16 @@ static struct writer_file *file_of(const struct stream *st)
     return st->slot->mode == MODE_ENGINE ? st->slot->file : st->file;
 }
 
+bool slot_has_folder(struct slot *s)
+{
+    const struct output *o = s->output;
+    bool is_kept = s->streams[0].route.to_file || s->streams[1].route.to_file;
+
+    return s->mode == MODE_FOREIGN && o->log_base && is_kept &&
+           str_format(s->path, sizeof(s->path), "%s/attempt_%llu/%u", o->log_base,
+                      (unsigned long long)s->generation, s->index);
+}
+
 /* FOREIGN: the file of a stream, once it has something to hold or at once. */
 static void open_file(struct stream *st)
 {
@@ -43,9 +53,7 @@ static void open_file(struct stream *st)
     struct output *o = s->output;
     char path[PATH_MAX];
 
-    if (o->log_base && st->route.to_file &&
-        str_format(s->path, sizeof(s->path), "%s/attempt_%llu/%u", o->log_base,
-                   (unsigned long long)s->generation, s->index) &&
+    if (st->route.to_file && slot_has_folder(s) &&
         str_format(path, sizeof(path), "%s/%s.log", s->path, names[stream_index(st)])) {
         st->file = writer_open(o->writers[WRITER_FILES], path, o->max_size);
     }

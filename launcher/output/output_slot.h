@@ -145,6 +145,8 @@ void lines_close_filtered(struct output *o);
 /* output_slot.c */
 void slot_begin(struct slot *s);
 void slot_take(struct stream *st, const char *data, size_t size);
+/* A foreign program's: names it in `path`, whether or not there is anything in it yet. */
+bool slot_has_folder(struct slot *s);
 void slot_pass_part(struct stream *st); /* of a line, though it has no end yet */
 void slot_stream_ended(struct stream *st);
 void slot_is_engine(struct slot *s, const char *folder);

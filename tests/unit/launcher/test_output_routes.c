@@ -146,6 +146,31 @@ static void late(void)
     CHECK(access(output_rig_path("logs/attempt_1/1/stdout.log"), F_OK) < 0);
 }
 
+/* A rank that has said nothing leaves its exception. */
+static void late_error(void)
+{
+    struct output_config config = {.log_base = output_rig_path("logs"),
+                                   .makes_files_late = true};
+    struct output_rig r;
+
+    output_rig_open_with(&r, &config);
+    output_rig_start(&r, 0, 0, 1);
+    output_rig_end(&r, 0);
+    CHECK(strcmp(output_keep(r.output, 0, "error.json", "why\n", 4),
+                 output_rig_path("logs/attempt_1/0/error.json")) == 0);
+    CHECK(strcmp(output_log_path(r.output, 0), output_rig_path("logs/attempt_1/0")) ==
+          0);
+    output_rig_close(&r);
+    CHECK_FILE("logs/attempt_1/0/error.json", "why\n");
+}
+
+static void
+exception_of_a_silent_rank_is_kept_though_nobody_asked_for_files(void **state)
+{
+    (void)state;
+    output_rig_run(late_error);
+}
+
 static void file_that_nobody_asked_for_comes_with_its_first_line(void **state)
 {
     (void)state;
@@ -332,6 +357,7 @@ int main(void)
         CASE(last_line_of_a_teed_stream_is_ended),
         CASE(engine_speaks_from_the_ranks_that_are_asked_for),
         CASE(file_that_nobody_asked_for_comes_with_its_first_line),
+        CASE(exception_of_a_silent_rank_is_kept_though_nobody_asked_for_files),
         CASE(teed_lines_with_one_of_the_texts_are_written_a_second_time),
         CASE(line_of_a_lone_program_is_whole_where_it_is_looked_at),
         CASE(file_that_is_full_becomes_the_older_one),
