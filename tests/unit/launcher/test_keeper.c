@@ -525,6 +525,34 @@ static void workers_are_killed_before_the_agent_when_memory_is_short(void **stat
     child_run(oom);
 }
 
+/* One that has its number by now is younger than what was said of the first. */
+static void timed(void)
+{
+    struct keeper k = keeper_rig_start();
+    pid_t worker;
+    pid_t gone = fork();
+
+    if (gone == 0) {
+        _exit(0);
+    }
+    SPAWN(&k, 1, "hang");
+    worker = keeper_rig_receive_spawned(&k, 1);
+    CHECK(keeper_has_age(worker, 0) && !keeper_has_age(worker, 100000));
+    CHECK(keeper_has_age(1, 1)); /* since long */
+    CHECK(waitpid(gone, NULL, 0) == gone && !keeper_has_age(gone, 0));
+    CHECK(keeper_signal(&k, worker, 100000, SIGKILL) == ERR_MISSING);
+    CHECK(keeper_signal(&k, getpid(), 0, SIGKILL) == ERR_MISSING); /* no worker */
+    CHECK(keeper_signal(&k, worker, 0, SIGKILL) == 0);
+    CHECK(WTERMSIG(keeper_rig_receive_exited(&k, 1)) == SIGKILL);
+    keeper_stop(&k);
+}
+
+static void signal_is_for_a_worker_that_was_there_already(void **state)
+{
+    (void)state;
+    child_run(timed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +569,7 @@ int main(void)
         cmocka_unit_test(signal_before_the_program_runs_is_not_lost),
         cmocka_unit_test(worker_is_bound_to_its_cpus_before_its_program_runs),
         cmocka_unit_test(workers_are_killed_before_the_agent_when_memory_is_short),
+        cmocka_unit_test(signal_is_for_a_worker_that_was_there_already),
         cmocka_unit_test(
             worker_starts_with_the_signals_and_limits_that_ctrun_started_with),
     };
