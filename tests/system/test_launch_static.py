@@ -69,3 +69,10 @@ def test_port_that_is_taken_is_named_with_its_holder(launch, bin_dir, free_port)
         ctrun = launch(bin_dir / "fake-worker", "hang", node_rank=0)
         assert ctrun.wait() == 2
     assert f"is taken by pid {os.getpid()}" in ctrun.err()
+
+
+def test_endpoint_that_is_no_address_of_rank_0_is_said_with_what_may_be_meant(launch, bin_dir, wait_for):
+    """It serves all the same: other hosts may know it by that address."""
+    ctrun = launch(bin_dir / "fake-worker", "hang", node_rank=0, address="192.0.2.1")
+    wait_for(lambda: "192.0.2.1 is no address here; serving the rendezvous on all addresses" in ctrun.err())
+    assert "(if a ctrun-rendezvous runs there: --rdzv-backend=c10d)\n" in ctrun.err()
