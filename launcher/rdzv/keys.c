@@ -169,7 +169,7 @@ static int refresh(const struct keys *k, bool is_server, struct tls_context **co
     int rv = keys_any(k) ? make(k, is_server, context, msg) : 0;
 
     if (rv < 0 && !is_new) {
-        log_warn(msg->text, "the keys read before hold%s", "");
+        log_warn("the keys stay as they were", "cause=\"%s\"", msg->text);
         return 0;
     }
     return rv;
