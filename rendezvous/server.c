@@ -274,7 +274,7 @@ static int take_requests(struct server *s, struct connection *c, const uint8_t *
         at += (size_t)n;
         begun_ns = uv_hrtime();
         n = store_execute(s->store, store_client(c), 0, &request);
-        tally_store(&s->lookout.tally, request.op, uv_hrtime() - begun_ns);
+        tally_store(&s->lookout.tally, (uint8_t)request.op, uv_hrtime() - begun_ns);
         if (n < 0) {
             break;
         }
