@@ -33,6 +33,7 @@ import tempfile
 sys.dont_write_bytecode = True
 
 import elastic  # noqa: E402
+import keeping  # noqa: E402
 import launching  # noqa: E402
 import networking  # noqa: E402
 import saving  # noqa: E402
@@ -53,6 +54,9 @@ BENCHES = {
     "elastic": elastic.elastic,
     "output": talking.output,
     "store": storing.store,
+    "relays": keeping.relays,
+    "keys": keeping.keys,
+    "registered": keeping.registered,
     "all-reduce": training.all_reduce,
     "tcp": networking.tcp,
     "checkpoint": saving.checkpoint,
