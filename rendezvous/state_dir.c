@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const char RESERVE[] = "reserve";
+static const char reserve_name[] = "reserve";
 
 static int open_folder(struct state_dir *d, struct errmsg *msg)
 {
@@ -96,7 +96,7 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
         rv = state_dir_make_reserve(d);
         rv = rv == -ENOSPC ? 0 : rv; /* the service begins with what there is */
         if (rv < 0) {
-            (void)errmsg_set(msg, rv, "cannot make %.200s/%s: %s", path, RESERVE,
+            (void)errmsg_set(msg, rv, "cannot make %.200s/%s: %s", path, reserve_name,
                              err_text(rv));
         }
     }
@@ -132,7 +132,7 @@ int state_dir_free(const struct state_dir *d, uint64_t *ret)
 int state_dir_give_reserve_up(struct state_dir *d)
 {
     d->has_reserve = false;
-    return unlinkat(d->fd, RESERVE, 0) < 0 && errno != ENOENT ? -errno : 0;
+    return unlinkat(d->fd, reserve_name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 /* Whole, or not at all: what was there before may be of another size. */
@@ -145,7 +145,7 @@ int state_dir_make_reserve(struct state_dir *d)
     if (d->has_reserve) {
         return 0;
     }
-    fd = openat(d->fd, RESERVE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = openat(d->fd, reserve_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return -errno;
     }

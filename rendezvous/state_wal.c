@@ -16,10 +16,9 @@ enum {
     CHECKED_HEADER = 24, /* what a header's checksum covers … */
     CHECKED_FRAME = 8,   /* … and a frame's, beside its page */
     MAX_PAGE = 65536,
+    LOG_MAGIC = 0x377f0682, /* with 1 added: big-endian checksums */
+    LOG_VERSION = 3007000,
 };
-
-static const uint32_t MAGIC = 0x377f0682; /* with 1 added: big-endian checksums */
-static const uint32_t VERSION = 3007000;
 
 struct sums {
     uint32_t a, b;
@@ -147,7 +146,7 @@ int state_wal_check(const struct state_wal *wal)
     r.page_size = big32(header + 8);
     memcpy(r.salts, header + 16, sizeof(r.salts));
     sums = sum_up((struct sums){0, 0}, header, CHECKED_HEADER, r.is_big);
-    if ((big32(header) & ~1U) != MAGIC || big32(header + 4) != VERSION ||
+    if ((big32(header) & ~1U) != LOG_MAGIC || big32(header + 4) != LOG_VERSION ||
         !same(sums, header + CHECKED_HEADER) || r.page_size > MAX_PAGE) {
         return ERR_CORRUPT;
     }
