@@ -171,12 +171,13 @@ static struct crowd *new_crowd(void)
     struct crowd *c = mem_zalloc(sizeof(*c));
 
     history_init(&c->history, &(struct history_config){.seed = 5});
-    c->service = service_new(
-        &(struct service_config){.cluster = 1,
-                                 .boot = 1,
-                                 .lease_ms = 3000,
-                                 .seed = 5,
-                                 .sink = {&c->history, on_send, on_close, on_note}});
+    c->service = service_new(&(struct service_config){
+        .cluster = 1,
+        .boot = 1,
+        .lease_ms = 3000,
+        .seed = 5,
+        .sink = {
+            .arg = &c->history, .send = on_send, .close = on_close, .note = on_note}});
     return c;
 }
 
