@@ -134,12 +134,10 @@ int reception_message(struct reception *r, struct connection *c, const struct ms
 {
     int rv = 0;
 
-    if (!c->is_operator && m->type != MSG_OPERATOR) {
-        rv = ERR_PROTOCOL; /* agents come by TCP */
+    if (c->is_operator == (m->type == MSG_OPERATOR)) {
+        rv = ERR_PROTOCOL; /* it comes first, and once; agents come by TCP */
     } else if (!c->is_operator) {
         begin(r, c, &m->u.operator);
-    } else if (m->type == MSG_OPERATOR) {
-        rv = ERR_PROTOCOL;
     } else {
         connection_set_deadline(c, 0);
         rv = operators_message(r->operators, c->id, m, service_ms(r));

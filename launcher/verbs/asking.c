@@ -105,35 +105,43 @@ static json_t *parse(enum verb_kind kind, const struct place *place,
     return root;
 }
 
+/* One server's answer, whole; NULL where there is none. */
+static json_t *ask_one(const struct inquiry *q, struct place *place,
+                       struct question *question, struct talk_result *result)
+{
+    struct gathering g = {0};
+    json_t *root = NULL;
+
+    buf_init(&g.text, MAX_ANSWER);
+    question->arg = &g;
+    talk_run(place, question, result);
+    if (result->end == TALK_ANSWERED) {
+        root = parse(q->options.kind, place, &g);
+    }
+    buf_release(&g.text);
+    return root;
+}
+
 void asking_all(struct inquiry *q,
                 void (*on_answer)(void *arg, const struct place *place, json_t *root),
                 void *arg, struct asked *ret)
 {
     uint64_t *seen = mem_array(q->places.n, sizeof(*seen));
     struct talk_result result;
-    struct gathering g;
     struct question question = {.ask = asking_question(&q->options),
                                 .keys = &q->keys,
                                 .seen = seen,
-                                .on_body = on_body,
-                                .arg = &g};
+                                .on_body = on_body};
 
     *ret = (struct asked){0};
     for (size_t i = 0; i < q->places.n; i++) {
         struct place *place = &q->places.place[i];
+        json_t *root = ask_one(q, place, &question, &result);
 
-        g = (struct gathering){0};
-        buf_init(&g.text, MAX_ANSWER);
-        talk_run(place, &question, &result);
         note_end(ret, place, &result);
-        if (result.end == TALK_ANSWERED) {
-            json_t *root = parse(q->options.kind, place, &g);
-
-            if (root) {
-                on_answer(arg, place, root);
-            }
+        if (root) {
+            on_answer(arg, place, root);
         }
-        buf_release(&g.text);
         if (result.cluster != 0) {
             seen[question.n_seen++] = result.cluster;
         }

@@ -143,6 +143,7 @@ static void put_cell(struct buf *out, const struct cell *c, size_t width,
 
 static void measure(const struct text_table *t, size_t *widths)
 {
+    ASSERT(t->n_columns > 0); /* as it was made */
     for (size_t i = 0; i < t->n_columns; i++) {
         widths[i] = utf8_columns(t->column[i].title, strlen(t->column[i].title));
     }

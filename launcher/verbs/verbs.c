@@ -226,7 +226,7 @@ static void take_events(void *arg, const struct place *place, json_t *root)
         json_t *event = json_array_get(root, i);
 
         (void)json_object_set_new(event, "server", json_string(place->name));
-        list->event = mem_grow(list->event, list->n + 1, sizeof(*list->event));
+        list->event = mem_grow(list->event, list->n + 1, sizeof(json_t *));
         list->event[list->n++] = json_incref(event);
     }
     json_decref(root);
@@ -248,7 +248,7 @@ static int run_events(struct inquiry *q)
     asking_all(q, take_events, &list, &asked);
     exit_code = asking_judge(&asked);
     if (list.n > 0) {
-        qsort(list.event, list.n, sizeof(*list.event), compare_events);
+        qsort(list.event, list.n, sizeof(json_t *), compare_events);
     }
     for (size_t i = 0; i < list.n; i++) {
         is_put = is_put && print_line(&l, list.event[i]);
