@@ -200,13 +200,19 @@ static void ask(const struct asker *op, struct job *j, size_t i, uint64_t now_ms
     j->sink.send(j->sink.arg, s->session, &m);
 }
 
-/* Its node is gone, or its files lie on a disk that hangs. */
-static void give_up(const struct operators *o, struct asker *op, struct log_stream *s)
+/* Its node is gone, or cut off, or its files lie on a disk that hangs: who follows asks
+ * again, until the job goes on without it. */
+static void give_up(const struct operators *o, struct asker *op, struct log_stream *s,
+                    uint64_t now_ms)
 {
-    put_note(o, op, s, "its node does not answer");
     s->is_asked = false;
-    s->is_ended = true;
     op->n_asked--;
+    if (op->follows) {
+        s->due_ms = now_ms + PATIENCE_MS;
+    } else {
+        put_note(o, op, s, "its node does not answer");
+        s->is_ended = true;
+    }
 }
 
 static void ask_in_turn(const struct operators *o, struct asker *op, struct job *j,
@@ -218,7 +224,7 @@ static void ask_in_turn(const struct operators *o, struct asker *op, struct job 
         struct log_stream *s = &op->stream[i];
 
         if (s->is_asked && now_ms - s->asked_ms >= PATIENCE_MS) {
-            give_up(o, op, s);
+            give_up(o, op, s, now_ms);
         } else if (!s->is_asked && !s->is_ended && s->due_ms <= now_ms &&
                    op->n_asked < MAX_ASKED) {
             ask(op, j, i, now_ms);

@@ -176,6 +176,8 @@ struct search {
     const struct place *place; /* borrowed; of the last job that was found */
     char job[MSG_ID_MAX];
     size_t n;
+    const struct place *server; /* borrowed; the last that answered */
+    size_t n_servers;
 };
 
 static bool is_live(const json_t *job)
@@ -193,11 +195,13 @@ static bool is_live(const json_t *job)
 
 static void on_status(void *arg, const struct place *place, json_t *root)
 {
+    const json_t *jobs = json_object_get(root, "jobs");
     struct search *s = arg;
 
-    for (size_t i = 0; i < json_array_size(json_object_get(root, "jobs")); i++) {
-        json_t *job = json_array_get(json_object_get(root, "jobs"), i);
-
+    s->server = place;
+    s->n_servers++;
+    for (size_t i = 0; i < json_array_size(jobs); i++) {
+        const json_t *job = json_array_get(jobs, i);
         const char *id = json_string_value(json_object_get(job, "id"));
 
         if (id && (is_live(job) || s->options->job[0] != '\0') &&
@@ -238,18 +242,34 @@ static int refuse_choice(const struct inquiry *q, const struct search *s)
     return EXIT_MISTAKE;
 }
 
-int asking_find(struct inquiry *q)
+/* Who has which jobs. An exit code other than 0: it was told. */
+static int search(struct inquiry *q, struct search *s)
 {
     const struct verb_options before = q->options;
-    struct search s = {.options = &before};
     struct asked asked;
-    int exit_code;
 
+    s->options = &before;
     q->options.kind = VERB_STATUS;
     q->options.follow = false;
-    asking_all(q, on_status, &s, &asked);
+    asking_all(q, on_status, s, &asked);
     q->options = before;
-    exit_code = asking_judge(&asked);
+    s->options = NULL;
+    return asking_judge(&asked);
+}
+
+/* The others' sockets are used up, too. */
+static int keep(struct inquiry *q, const struct place *place)
+{
+    q->places.place[0] = *place;
+    q->places.n = 1;
+    return connect_again(&q->places.place[0]);
+}
+
+int asking_find(struct inquiry *q)
+{
+    struct search s = {0};
+    int exit_code = search(q, &s);
+
     if (exit_code == 0 && s.n != 1) {
         exit_code = refuse_choice(q, &s);
     }
@@ -257,7 +277,18 @@ int asking_find(struct inquiry *q)
         return exit_code;
     }
     memcpy(q->options.job, s.job, sizeof(s.job));
-    q->places.place[0] = *s.place; /* the others' sockets are used up, too */
-    q->places.n = 1;
-    return connect_again(&q->places.place[0]);
+    return keep(q, s.place);
+}
+
+int asking_find_server(struct inquiry *q)
+{
+    struct search s = {0};
+    int exit_code = search(q, &s);
+
+    if (exit_code == 0 && s.n_servers != 1) {
+        log_error("several servers are there: name one by --endpoint, or a job", "%s",
+                  "");
+        exit_code = EXIT_MISTAKE;
+    }
+    return exit_code == 0 ? keep(q, s.server) : exit_code;
 }

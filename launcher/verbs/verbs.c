@@ -240,10 +240,12 @@ static int run_events(struct inquiry *q)
     int exit_code;
     bool is_put = true;
 
-    if (q->options.follow) { /* of all jobs only where it is said which server's */
-        bool is_one = q->options.job[0] == '\0' && q->options.endpoint[0] != '\0';
-
-        return is_one ? ask_for_lines(q) : run_lines(q);
+    if (q->options.follow && q->options.job[0] != '\0') {
+        return run_lines(q);
+    }
+    if (q->options.follow) {
+        exit_code = asking_find_server(q);
+        return exit_code == 0 ? ask_for_lines(q) : exit_code;
     }
     asking_all(q, take_events, &list, &asked);
     exit_code = asking_judge(&asked);

@@ -43,6 +43,9 @@ void asking_all(struct inquiry *q,
  * job's name into the options. Else an exit code other than 0: it was told. */
 int asking_find(struct inquiry *q) MUST_CHECK;
 
+/* The same, of the only server that there is, for all its jobs. */
+int asking_find_server(struct inquiry *q) MUST_CHECK;
+
 /* The exit code where no server had anything to say, 0: some had; told on stderr. */
 int asking_judge(const struct asked *asked);
 

@@ -120,7 +120,7 @@ def test_logs_are_followed_to_the_last_word_over_a_restart(run_jobs, follow, opt
     job = run_jobs("train", "print=begin %g", f"wait={go}", "print=last word %g",
                    "err=farewell %g", "--on", "gen=1", "exit=3", "--on", "gen=2", "exit=4",
                    nproc=1, options=[*options, "--max-restarts=1"])
-    logs = follow("logs", "-f")
+    logs = follow("logs", "-f", "train")
     wait_for(lambda: "begin 1\n" in logs.out())
     go.touch()
     assert job.wait() == 4
@@ -148,13 +148,16 @@ def test_large_logs_come_whole_and_rotated_ones_in_order(run_jobs, ask, wait_for
     assert lines[-len(last):] == last and 0 < len(last) < len(lines)
 
 
-def test_events_are_followed_to_the_jobs_end(run_jobs, follow, ask, options, wait_for, tmp_path):
+def test_events_are_followed_to_the_jobs_end(run_jobs, follow, env, options, wait_for, tmp_path):
     go = tmp_path / "go"
     job = run_jobs("train", f"wait={go}", "exit=5", options=options)
     events = follow("events", "-f", "--json", "train")
-    wait_for(lambda: '"formed"' in events.out())
+    (sock,) = os.listdir(env["CTRUN_SOCKET_DIR"])
+    of_all = follow("events", "-f", f"--endpoint={env['CTRUN_SOCKET_DIR']}/{sock}")
+    wait_for(lambda: '"formed"' in events.out() and "formed" in of_all.out())
     go.touch()
     assert job.wait() == 5
+    wait_for(lambda: "exit code 5" in of_all.out())
     assert events.wait() == 0, events.err()
     kinds = [json.loads(line)["kind"] for line in events.out().splitlines()]
     assert kinds[0] == "node_joined" and "formed" in kinds and kinds[-1] == "failed"
@@ -214,6 +217,7 @@ def test_of_two_jobs_one_is_named(run_jobs, ask, ask_json, free_port):
     assert len({j["server"] for j in ask_json("status")["jobs"]}) == 2
     for verb in ("cancel", "logs"):
         assert "name one" in ask(verb, code=2)
+    assert "several servers" in ask("events", "-f", code=2)
     ask("cancel", "two")
     assert second.wait() == 143
     assert [j["id"] for j in ask_json("status")["jobs"]] == ["one"]
