@@ -52,7 +52,7 @@ def tell(agent, number, to_all):
 @pytest.mark.parametrize("again", range(10 if training.SOAK else 1))
 @pytest.mark.parametrize("leaver, options, number, to_all", [
     (1, [], signal.SIGTERM, False),
-    (0, ["--preempt-signal=USR1"], signal.SIGUSR1, True),
+    pytest.param(0, ["--preempt-signal=USR1"], signal.SIGUSR1, True, marks=pytest.mark.thorough),
     pytest.param(0, [], signal.SIGTERM, False, marks=pytest.mark.soak),
     pytest.param(1, [], signal.SIGTERM, True, marks=pytest.mark.soak),
     pytest.param(1, ["--preempt-signal=USR1"], signal.SIGUSR1, True, marks=pytest.mark.soak),
@@ -92,6 +92,7 @@ def test_drained_node_saves_and_ends_well(bin_dir, pair, tmp_path):
     assert [line["step"] for line in training.metrics(tmp_path / "run")] == list(range(1, STEPS + 1))
 
 
+@pytest.mark.thorough
 def test_preempted_node_comes_back_by_the_same_command(pair, train, tmp_path):
     server, agents = pair()
     agents[1].signal(signal.SIGTERM)
@@ -103,6 +104,7 @@ def test_preempted_node_comes_back_by_the_same_command(pair, train, tmp_path):
     assert [line["step"] for line in training.metrics(tmp_path / "run")] == list(range(1, STEPS + 1))
 
 
+@pytest.mark.thorough
 def test_all_nodes_are_preempted_at_once_and_begin_anew_where_they_left(pair, train, tmp_path):
     """As at the end of a batch job's time."""
     server, agents = pair("--preempt-signal=USR1")
