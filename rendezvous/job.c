@@ -3,6 +3,7 @@
 #include "rendezvous/admission.h"
 #include "rendezvous/draining.h"
 #include "rendezvous/forming.h"
+#include "rendezvous/requests.h"
 #include "rendezvous/resuming.h"
 #include "rendezvous/round.h"
 #include "rendezvous/store.h"
@@ -373,26 +374,6 @@ static void on_leave(struct job *j, struct job_node *node, int32_t signal)
     }
 }
 
-static void decide(struct job *j, const struct job_node *node,
-                   const struct msg_decision *decision)
-{
-    struct msg m = {.type = MSG_DECISION, .u.decision = *decision};
-
-    j->sink.send(j->sink.arg, node->session, &m);
-}
-
-static void answer(struct job *j, const struct job_node *node, uint64_t request,
-                   const char *objection)
-{
-    struct msg_decision decision = {
-        .generation = j->generation, .request = request, .accepted = objection == NULL};
-
-    if (objection) {
-        (void)snprintf(decision.text, sizeof(decision.text), "%s", objection);
-    }
-    decide(j, node, &decision);
-}
-
 /* Progress was made: nodes that stood by because they flapped are as good as others. */
 static void forgive(struct job *j)
 {
@@ -406,24 +387,6 @@ static void forgive(struct job *j)
             saving_touch(j, node);
             admit_newcomer(j, node);
         }
-    }
-}
-
-static void on_commit(struct job *j, const struct job_node *node,
-                      const struct msg_commit *commit)
-{
-    uint64_t before = j->fence.own.step;
-    const char *objection = "the rendezvous service's disk is full";
-
-    if (store_budget_space(&j->budget) != SPACE_SPENT) {
-        objection = fence_commit(&j->fence, commit->run, commit->step, commit->hash);
-    }
-    answer(j, node, commit->request, objection);
-    if (j->fence.own.step != before) {
-        job_note(j, (struct job_event){.kind = JOB_HAS_COMMITTED,
-                                       .node = node->hello.host,
-                                       .step = commit->step});
-        forgive(j);
     }
 }
 
@@ -474,24 +437,6 @@ static uint64_t generation_of(const struct msg *m)
     return 0;
 }
 
-/* A request of a generation that is over: its zombie waits for an answer. */
-static void refuse_request(struct job *j, const struct job_node *node,
-                           const struct msg *m)
-{
-    struct msg_decision decision = {.generation = generation_of(m)};
-
-    if (m->type == MSG_COMMIT) {
-        decision.request = m->u.commit.request;
-    } else if (m->type == MSG_RESUMED) {
-        decision.request = m->u.resumed.request;
-    } else {
-        return; /* ignored */
-    }
-    (void)snprintf(decision.text, sizeof(decision.text), "generation %llu is over",
-                   (unsigned long long)decision.generation);
-    decide(j, node, &decision);
-}
-
 /* Messages of a member about the generation that runs or drains. */
 static void member_message(struct job *j, struct job_node *node, const struct msg *m)
 {
@@ -508,10 +453,9 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
     } else if (m->type == MSG_STOPPED && (is_running || j->state == JOB_DRAINING)) {
         on_stopped(j, node, m->u.stopped.done != 0);
     } else if (m->type == MSG_RESUMED) {
-        answer(j, node, m->u.resumed.request,
-               fence_resumed(&j->fence, m->u.resumed.run, m->u.resumed.step));
-    } else if (m->type == MSG_COMMIT) {
-        on_commit(j, node, &m->u.commit);
+        requests_resumed(j, node, &m->u.resumed);
+    } else if (m->type == MSG_COMMIT && requests_commit(j, node, &m->u.commit)) {
+        forgive(j);
     } else if (m->type == MSG_PROGRESS) {
         job_note_loss(j, &m->u.progress);
         tracking_note(j, node, &m->u.progress);
@@ -542,7 +486,7 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
     } else if (is_member && generation_of(m) == j->generation) {
         member_message(j, node, m);
     } else {
-        refuse_request(j, node, m);
+        requests_refuse(j, node, m);
     }
     go_on(j);
 }

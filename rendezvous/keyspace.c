@@ -89,7 +89,9 @@ static void forget_reply(struct keyspace *k, struct kept *kept)
 static void forget_replies(struct keyspace *k, struct relay *r)
 {
     for (size_t i = 0; i < KEYSPACE_KEPT; i++) {
-        forget_reply(k, &r->kept[i]);
+        if (r->kept[i].seq != 0) {
+            forget_reply(k, &r->kept[i]);
+        }
     }
 }
 

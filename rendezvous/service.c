@@ -11,10 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    STORE_MAX_BYTES = 1 << 30,
-    HEARTBEATS_MISSED = 2, /* a lease's part in which at least one must have come */
-};
+enum { STORE_MAX_BYTES = 1 << 30 };
 
 struct service *service_new(const struct service_config *config)
 {
@@ -102,19 +99,6 @@ struct session *service_find_agent(const struct service *s, const struct entry *
         }
     }
     return NULL;
-}
-
-/* A number that nobody can guess, as hash of the count. */
-static uint64_t new_number(struct service *s)
-{
-    uint64_t number;
-
-    do {
-        uint64_t count[2] = {s->config.boot, ++s->n_numbers};
-
-        number = table_hash(count, sizeof(count), s->config.seed);
-    } while (number == 0 || service_find_number(s, number));
-    return number;
 }
 
 void service_unlink(struct session_list *list, struct session *session)
@@ -209,8 +193,8 @@ void service_note_deadline(struct service *s, const struct entry *entry)
 /* --- connections --- */
 
 /* Ends a session. `close` when the other side does not know yet. */
-static void end_session(struct service *s, struct session *session, const char *why,
-                        bool close, uint64_t now_ms)
+void service_end_session(struct service *s, struct session *session, const char *why,
+                         bool close, uint64_t now_ms)
 {
     struct entry *entry = session->entry;
     struct job_node *node = session->node;
@@ -266,224 +250,8 @@ void service_closed(struct service *s, uint64_t conn, uint64_t now_ms)
     struct session *session = service_find_conn(s, conn);
 
     if (session) {
-        end_session(s, session, "its connection ended", false, now_ms);
+        service_end_session(s, session, "its connection ended", false, now_ms);
     }
-}
-
-/* --- hello --- */
-
-static void refuse(struct service *s, struct session *session, uint32_t exit_code,
-                   const char *text, uint64_t now_ms)
-{
-    struct msg m = {.type = MSG_REFUSED, .u.refused = {.exit_code = exit_code}};
-
-    (void)snprintf(m.u.refused.text, sizeof(m.u.refused.text), "%s", text);
-    s->config.sink.send(s->config.sink.arg, session->conn, &m);
-    end_session(s, session, "refused", true, now_ms);
-}
-
-/* Of those that are told how their job has ended nobody needs to hear. */
-static void note_refusal(const struct service *s, const struct msg_hello *hello,
-                         const char *why)
-{
-    if (s->config.sink.note) {
-        s->config.sink.note(s->config.sink.arg,
-                            &(struct job_event){.kind = NODE_IS_REFUSED,
-                                                .job = hello->job,
-                                                .node = hello->host,
-                                                .why = why});
-    }
-}
-
-/* The same --node-rank on the same host, by an agent that has missed a heartbeat: it
- * lost its power, say, and its end never reached us. */
-static struct session *find_silent_twin(const struct service *s,
-                                        const struct entry *entry,
-                                        const struct msg_hello *hello, uint64_t now_ms)
-{
-    const struct job_node *node = NULL;
-    struct session *twin;
-
-    while (hello->node_rank >= 0 &&
-           (node = job_of_node_rank(entry->job, hello->node_rank, node)) != NULL) {
-        if (strcmp(node->hello.host, hello->host) != 0) {
-            continue;
-        }
-        twin = service_find_number(s, node->session);
-        if (twin && now_ms > twin->seen_ms + s->config.lease_ms / HEARTBEATS_MISSED) {
-            return twin;
-        }
-    }
-    return NULL;
-}
-
-/* The agent, or the node, has come back before we knew that its old connection is gone.
- */
-static void replace_old_session(struct service *s, const struct msg_hello *hello,
-                                uint64_t now_ms)
-{
-    const struct entry *entry = registry_find(&s->jobs, hello->job);
-    struct session *old = entry ? service_find_agent(s, entry, hello->agent_id) : NULL;
-
-    if (old) {
-        end_session(s, old, "it connected anew", true, now_ms);
-        return;
-    }
-    old = entry ? find_silent_twin(s, entry, hello, now_ms) : NULL;
-    if (old) {
-        end_session(s, old, "it was started anew", true, now_ms);
-    }
-}
-
-/* `highest`: of the job's generations, as far as we know by ourselves. */
-static void welcome(struct service *s, const struct session *session, uint64_t highest)
-{
-    struct msg m = {.type = MSG_WELCOME,
-                    .u.welcome = {
-                        .session = session->number,
-                        .cluster = s->config.cluster,
-                        .boot = s->config.boot,
-                        .ephemeral = s->config.ephemeral,
-                        .lease_ms = s->config.lease_ms,
-                        .generation = highest,
-                    }};
-
-    memcpy(m.u.welcome.peer_addr, session->peer_addr, sizeof(m.u.welcome.peer_addr));
-    s->config.sink.send(s->config.sink.arg, session->conn, &m);
-}
-
-static void begin_session(struct service *s, struct session *session,
-                          struct entry *entry, uint64_t number, uint64_t highest)
-{
-    session->number = number;
-    session->entry = entry;
-    table_insert(&s->numbers, &session->by_number, number);
-    table_insert(&s->agents, &session->by_agent, service_hash(s, session->agent_id));
-    registry_set_busy(&s->jobs, entry);
-    welcome(s, session, highest);
-}
-
-/* The node was in that job, and away when it ended. */
-static bool is_survivor(const struct service *s, const struct msg_hello *hello,
-                        const struct finished_job *past)
-{
-    return past && hello->cluster == s->config.cluster && hello->generation > 0 &&
-           hello->generation <= past->generation;
-}
-
-/* It comes when the job is over, and nobody has begun it anew. */
-static bool is_late(const struct service *s, const struct job_guest *guest,
-                    const struct finished_job *past, uint64_t now_ms)
-{
-    return past && !registry_find(&s->jobs, guest->hello->job) &&
-           finished_is_late(
-               past, guest->hello,
-               members_key(guest->hello, guest->peer_addr, s->config.cluster), now_ms);
-}
-
-static void refuse_late(struct service *s, struct session *session,
-                        const struct finished_job *past, uint64_t now_ms)
-{
-    struct errmsg msg = {""};
-
-    (void)errmsg_set(&msg, ERR_REFUSED,
-                     "%.700s; this node came too late for it (to run it again, give it "
-                     "another --rdzv-id, or wait %d s)",
-                     past->text, FINISHED_LATE_MS / 1000);
-    refuse(s, session, past->exit_code, msg.text, now_ms);
-}
-
-/* The agent is back after our restart: its session lives on on this connection. */
-static void resume(struct service *s, struct session *session, struct session *away,
-                   const struct msg_hello *hello, uint64_t now_ms)
-{
-    struct entry *entry = away->entry;
-
-    away->conn = session->conn;
-    away->who = session->who;
-    memcpy(away->peer_addr, session->peer_addr, sizeof(away->peer_addr));
-    service_unlink(&s->away, away);
-    s->n_away--;
-    service_unlink(&s->here, session);
-    table_remove(&s->conns, &session->by_conn);
-    mem_free(session);
-    table_insert(&s->conns, &away->by_conn, service_hash(s, away->conn));
-    service_link(&s->here, away, now_ms);
-    welcome(s, away, entry->job->highest);
-    job_return(entry->job, away->node, hello, now_ms);
-    service_note_deadline(s, entry);
-}
-
-static void on_hello(struct service *s, struct session *session,
-                     const struct msg_hello *hello, uint64_t now_ms)
-{
-    struct session *away = restore_find(s, hello);
-    struct job_guest guest = {new_number(s), hello, session->peer_addr};
-    struct errmsg msg = {""};
-    uint32_t exit_code = 0;
-    const struct finished_job *past;
-    struct entry *entry;
-    uint64_t highest;
-
-    if (hello->version != MSG_VERSION) {
-        (void)errmsg_set(
-            &msg, ERR_REFUSED,
-            "this service speaks version %d of the agent protocol, the node "
-            "%s version %u: install the same ctrun everywhere",
-            MSG_VERSION, hello->host, hello->version);
-        note_refusal(s, hello, msg.text);
-        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
-        return;
-    }
-    if (service_permit(s, session, hello, &msg) < 0) {
-        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
-        return;
-    }
-    if (away) {
-        resume(s, session, away, hello, now_ms);
-        return;
-    }
-    replace_old_session(s, hello, now_ms);
-    past = finished_find(&s->finished, hello->job, now_ms);
-    if (is_survivor(s, hello, past)) {
-        refuse(s, session, past->exit_code, past->text, now_ms);
-        return;
-    }
-    if (is_late(s, &guest, past, now_ms)) {
-        refuse_late(s, session, past, now_ms);
-        return;
-    }
-    if (s->budget.space != SPACE_FINE && !registry_find(&s->jobs, hello->job)) {
-        refuse(s, session, EXIT_RENDEZVOUS,
-               "the disk on which this service keeps its state is full: no new job is "
-               "begun until there is space",
-               now_ms);
-        return;
-    }
-    entry = service_take_job(s, hello->job);
-    if (!entry) {
-        (void)errmsg_set(&msg, ERR_REFUSED,
-                         "no room for job %s: this service has %d jobs, and takes no "
-                         "more; wait until one has ended, or start another "
-                         "ctrun-rendezvous",
-                         hello->job, REGISTRY_MAX);
-        note_refusal(s, hello, msg.text);
-        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
-        return;
-    }
-    service_own(session, entry->job);
-    if (past) { /* begun anew by a user: its generations are told from the old ones */
-        entry->job->highest = MAX(entry->job->highest, past->generation);
-    }
-    highest = entry->job->highest;
-    if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
-        note_refusal(s, hello, msg.text);
-        service_review_job(s, entry, now_ms);
-        refuse(s, session, exit_code, msg.text, now_ms);
-        return;
-    }
-    session->agent_id = hello->agent_id;
-    begin_session(s, session, entry, guest.session, highest);
 }
 
 /* --- messages --- */
@@ -545,7 +313,7 @@ int service_message(struct service *s, uint64_t conn, const struct msg *m,
     }
     ASSERT(session->number == 0 || session->entry);
     if (m->type == MSG_HELLO) {
-        on_hello(s, session, &m->u.hello, now_ms);
+        service_hello(s, session, &m->u.hello, now_ms);
     } else if (m->type == MSG_INSPECTED &&
                m->u.inspected.request >= OPERATOR_REQUESTS) {
         on_inspected(s, session, &m->u.inspected);
@@ -592,10 +360,10 @@ static void expire_leases(struct service *s, uint64_t now_ms)
 
     (void)snprintf(why, sizeof(why), "silent for %u ms", s->config.lease_ms);
     while (is_expired(s, s->here.oldest, now_ms)) {
-        end_session(s, s->here.oldest, why, true, now_ms);
+        service_end_session(s, s->here.oldest, why, true, now_ms);
     }
     while (is_expired(s, s->away.oldest, now_ms)) {
-        end_session(s, s->away.oldest, "it did not come back", true, now_ms);
+        service_end_session(s, s->away.oldest, "it did not come back", true, now_ms);
     }
 }
 

@@ -65,6 +65,14 @@ int service_permit(const struct service *s, const struct session *session,
 /* A job belongs to who has begun it. */
 void service_own(const struct session *session, struct job *job);
 
+/* `close` when the other side does not know yet. */
+void service_end_session(struct service *s, struct session *session, const char *why,
+                         bool close, uint64_t now_ms);
+
+/* service_hello.c: a session's first message. */
+void service_hello(struct service *s, struct session *session,
+                   const struct msg_hello *hello, uint64_t now_ms);
+
 /* service_restore.c: gives everybody who is away a fresh term. */
 void restore_refresh(struct service *s, uint64_t now_ms);
 /* The session from before the service's start that this agent brings back; NULL: none. */
