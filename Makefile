@@ -144,7 +144,7 @@ test: deps ## everything: unit, simulation, conformance, system, against real Py
 	$(Q)BIN=$(O)/bin $(PYTEST) -n 2 --dist loadfile tests/torch
 
 check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for sanitizers
-	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),40,200)) tests/run-units $(UNITS)
+	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),60,500)) tests/run-units $(UNITS)
 	$(Q)$(SYSTEM_TESTS)
 
 soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds, deep analysis

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUICK_SEEDS = 200, WALL_SEEDS = 20, DURABLE_SEEDS = 20, SOAK_CROWDS = 10 };
+enum { QUICK_SEEDS = 500, WALL_SEEDS = 20, DURABLE_SEEDS = 20, SOAK_CROWDS = 10 };
 
 static uint64_t from_env(const char *name, uint64_t fallback)
 {
