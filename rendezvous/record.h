@@ -15,15 +15,15 @@
  *   CLIENT    id   g           session u64, client u32, a request and its reply
  *                              slot u8
  *   FINISHED  id   0           -                        how a forgotten job ended
- *   COMMIT    id   g           run u32, step u64        hash, wall time: history
+ *   COMMIT    id   g           run u32, step u64        the manifest's hash: history
  *   EVENT     id   g           number u64               a line of history, JSON
  *   CAUSE     id   0           -                        the first cause, crash loops
  *   MEMBERS   id   0           -                        who was in its generations
  *   FLAPPERS  id   0           -                        who was lost how often
  *   REPORT    id   0           -                        the last MSG_REPORT
  *
- * Values of KEY and QUEUE are the bytes themselves; those of COMMIT and EVENT are made
- * and read by who keeps history; all others are little-endian fields in the order of
+ * Values of KEY and QUEUE are the bytes themselves; COMMIT's is text; those of EVENT are
+ * made and read by who keeps history; all others are little-endian fields in the order of
  * their schema (record_fields.h), behind a u8 schema version. Integers of keys are
  * big-endian, so that names in the order of memcmp are in that of their numbers.
  *

@@ -43,6 +43,7 @@ bool requests_commit(struct job *j, const struct job_node *node,
     if (j->fence.own.step == before) {
         return false;
     }
+    saving_commit(j, m);
     job_note(j, (struct job_event){.kind = JOB_HAS_COMMITTED,
                                    .node = node->hello.host,
                                    .step = m->step});

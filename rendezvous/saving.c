@@ -366,6 +366,21 @@ void saving_end_of_rank(struct job *j, uint32_t rank)
     }
 }
 
+void saving_commit(struct job *j, const struct msg_commit *commit)
+{
+    struct record_key key = {.size = 0};
+
+    if (j->sink.save) {
+        record_key_u32(&key, commit->run);
+        record_key_u64(&key, commit->step);
+        save(j, (struct record){
+                    .kind = RECORD_COMMIT,
+                    .generation = j->generation,
+                    .key = record_key_bytes(&key),
+                    .value = {(const uint8_t *)commit->hash, strlen(commit->hash)}});
+    }
+}
+
 void saving_report(struct job *j, const struct msg *m)
 {
     struct record_report report;

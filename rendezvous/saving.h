@@ -28,6 +28,8 @@ void saving_touch(struct job *j, struct job_node *node);
 void saving_drop_node(struct job *j, struct job_node *node);
 
 void saving_end_of_rank(struct job *j, uint32_t rank);
+/* … of history: the job's own record has the last one, too. */
+void saving_commit(struct job *j, const struct msg_commit *commit);
 void saving_report(struct job *j,
                    const struct msg *m); /* MSG_REPORT, to be said again */
 void saving_end_of_generation(struct job *j);

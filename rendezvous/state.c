@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/exit_code.h"
+#include "common/fault.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"
@@ -67,8 +68,10 @@ static uint64_t now_of(const struct state *s)
 static void write_batch(struct state *s, struct bytes batch)
 {
     struct errmsg msg = {""};
-    int rv = state_db_commit(s->db, batch, now_of(s), &msg);
+    int rv = fault_at("state.commit");
 
+    rv = rv == 0 ? state_db_commit(s->db, batch, now_of(s), &msg)
+                 : errmsg_set(&msg, rv, "committing: %s", err_text(rv));
     if (rv == -ENOSPC && s->dir.has_reserve) {
         rv = state_dir_give_reserve_up(&s->dir);
         rv = rv == 0 ? state_db_commit(s->db, batch, now_of(s), &msg) : rv;

@@ -102,6 +102,7 @@ def count_through_kills(service, agents, bin_dir, tmp_path, wait_for, *, nodes, 
     return slowest
 
 
+@pytest.mark.threads
 def test_counters_lose_and_double_nothing_through_ten_kills(
         service, agents, bin_dir, tmp_path, wait_for):
     slowest = count_through_kills(service, agents, bin_dir, tmp_path, wait_for,
@@ -180,3 +181,24 @@ def test_folder_that_others_may_read_is_refused_with_2(tmp_path, start, bin_dir)
                     f"--state-dir={tmp_path / 'open'}")
     assert process.wait() == 2
     assert "chmod 700" in process.err()
+
+
+@pytest.mark.faults_only
+def test_io_error_ends_the_service_and_what_it_knew_is_there_at_the_next_start(
+        start_server, agents, service, bin_dir, tmp_path, wait_for):
+    service.kill()
+    service.server = start_server(
+        f"--listen=127.0.0.1:{service.port}", f"--state-dir={service.folder}",
+        "--state-reserve-mib=1", env={**os.environ, "CTRUN_FAULT": "state.commit:60:EIO"})
+    folder = tmp_path / "counts"
+    folder.mkdir()
+    started = agents(1, 2, bin_dir / "fake-counter", folder, 500)
+    assert service.server.process.wait() == -signal.SIGABRT
+    last = service.server.process.err().splitlines()[-1]
+    assert "cannot be written, so this process ends" in last and "err=EIO" in last
+    before = counts(folder, 2)
+    service.begin()
+    wait_for(lambda: counted(folder, 2, before))
+    (folder / "stop").touch()
+    for agent in started:
+        assert agent.wait() == 0, agent.err()
