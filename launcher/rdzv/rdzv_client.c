@@ -179,7 +179,8 @@ static void on_conn_open(void *arg)
 static void on_conn_end(void *arg, int status)
 {
     struct rdzv_client *c = arg;
-    const struct sockaddr *addr = (const struct sockaddr *)&c->addrs[c->next_addr - 1];
+    size_t tried = MAX(c->next_addr, 1) - 1; /* one that was open counts from anew */
+    const struct sockaddr *addr = (const struct sockaddr *)&c->addrs[tried];
     bool was_open = link_conn_is_open(c->conn);
 
     if (status == ERR_REFUSED) {
