@@ -101,8 +101,8 @@ bool door_admits(const struct connection *c, bool is_insecure, const char **ret_
         return permit_operator(key, NULL) == 0;
     }
     *ret_why = c->is_local ? "this server belongs to another user"
-                           : "operators may come from this server's own machine only "
-                             "(unless it was started with --insecure): log in there, "
-                             "and ask again";
+                           : "without a key operators may come from this server's own "
+                             "machine only (--insecure lifts that): ask there, or give "
+                             "both sides a secret (ctrun keygen)";
     return c->is_local ? is_ours(c) : c->is_loopback || is_insecure;
 }

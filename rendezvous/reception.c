@@ -1,18 +1,17 @@
 #include "rendezvous/reception.h"
 
+#include "rendezvous/guard.h"
 #include "rendezvous/operator.h"
 #include "rendezvous/output.h"
 #include "rendezvous/service.h"
 #include "rendezvous/stream.h"
 
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/mem.h"
 
 enum {
     ASK_MS = 10 * 1000, /* from OPERATOR to ASK */
     CHOKED_AT = 256 * 1024,
-    LOG_EVERY_MS = 1000, /* lines about who was turned away */
 };
 
 struct reception {
@@ -21,7 +20,6 @@ struct reception {
     struct door *door;           /* owned; NULL: none */
     uv_timer_t timer;            /* the operators' next deadline */
     bool is_stopping;
-    uint64_t logged_ms;
 };
 
 static uint64_t service_ms(const struct reception *r)
@@ -101,17 +99,6 @@ bool reception_is_for(const struct connection *c, const struct msg *m)
     return c->is_operator || c->is_local || m->type == MSG_OPERATOR;
 }
 
-static void say_turned_away(struct reception *r, const struct connection *c,
-                            const char *why)
-{
-    uint64_t now_ms = clock_ms();
-
-    if (r->logged_ms == 0 || now_ms - r->logged_ms >= LOG_EVERY_MS) {
-        r->logged_ms = now_ms;
-        log_warn("turned an operator away", "peer=%s cause=\"%s\"", c->peer, why);
-    }
-}
-
 /* It was an agent's connection as far as anybody knew. */
 static void begin(struct reception *r, struct connection *c,
                   const struct msg_operator *m)
@@ -123,7 +110,7 @@ static void begin(struct reception *r, struct connection *c,
     connection_set_max_later(c, 0);
     c->is_operator = true;
     if (!door_admits(c, r->config.insecure, &why)) {
-        say_turned_away(r, c, why);
+        guard_refused(r->config.guard, c, REFUSAL_ROLE, why);
         operators_refuse(r->operators, c->id, why);
     } else if (operators_open(r->operators, c->id, m, stream_peer(c))) {
         connection_set_deadline(c, clock_ms() + ASK_MS);

@@ -9,6 +9,7 @@
 #include "common/msg.h"
 
 struct closer;
+struct guard;
 struct connection;
 struct connection_pool;
 struct history;
@@ -20,6 +21,7 @@ struct reception_config {
     struct listener_config listener; /* of the pool */
     struct connection_pool *pool;
     struct closer *closer;
+    struct guard *guard; /* says and counts who is turned away */
     struct service *service;
     const struct history *history;
     struct msg_welcome welcome; /* which server this is */

@@ -553,6 +553,7 @@ static void start_reception(struct server *s, uint64_t cluster)
         .listener = {s->config.loop, on_accept, s},
         .pool = &s->pool,
         .closer = &s->closer,
+        .guard = &s->guard,
         .service = s->service,
         .history = &s->lookout.history,
         .welcome = {.cluster = durable ? durable->cluster : cluster,

@@ -359,3 +359,27 @@ def test_who_has_a_secret_sees_the_jobs_that_were_begun_with_it(start_server, la
     assert jobs[0].wait() == 143
     ask("cancel")  # by the socket, where this user needs no key
     assert jobs[1].wait() == 143
+
+
+def test_who_comes_from_elsewhere_without_a_key_is_turned_away(start, bin_dir, env, tmp_path):
+    """Another address of the machine stands for another machine, in a network of our own."""
+    ask = f"{bin_dir}/ctrun status --endpoint=192.0.2.9:29400"
+    script = f"""
+        set -eu
+        ip link set lo up
+        ip addr add 192.0.2.9/32 dev lo
+        {bin_dir}/ctrun --nnodes=1:2 --rdzv-id=far --rdzv-conf=last_call_timeout=1 \\
+            --rdzv-endpoint=192.0.2.9:29400 {bin_dir}/fake-worker touch={tmp_path}/up hang &
+        until [ -e {tmp_path}/up ]; do sleep 0.05; done
+        for i in 1 2; do
+            {ask} && exit 1 || [ $? = 94 ]
+        done
+        {bin_dir}/ctrun status far >&2
+        {bin_dir}/ctrun cancel far >&2
+        wait $! || exit $?
+    """
+    job = start("unshare", "-n", "sh", "-c", script, env=env)
+    assert job.wait() == 143, job.err()
+    text = job.err()
+    assert text.count("from this server's own machine only") == 3  # twice there, once in the log
+    assert text.count("refused a connection peer=192.0.2.9") == 1
