@@ -178,14 +178,16 @@ void slot_pass_part(struct stream *st)
     buf_clear(&st->part);
 }
 
-/* What all beginnings of long lines take. */
-static size_t size_of_long(const struct output *o)
+/* What the beginnings of long lines of all other streams take. */
+static size_t size_of_long_others(const struct stream *self)
 {
+    const struct output *o = self->slot->output;
     size_t size = 0;
 
     for (size_t i = 0; i < 2 * o->n_slots; i++) {
-        const struct slot *s = o->slots[i / 2];
-        size_t n = s ? buf_len(&s->streams[i % 2].part) : 0;
+        const struct stream *st =
+            o->slots[i / 2] ? &o->slots[i / 2]->streams[i % 2] : NULL;
+        size_t n = st && st != self ? buf_len(&st->part) : 0;
 
         size += n > OUTPUT_READ_MAX ? n : 0;
     }
@@ -203,7 +205,7 @@ static bool may_keep(const struct stream *st, size_t size)
     }
     return (st->route.to_console || lines_are_filtered(st)) &&
            whole <= OUTPUT_LINE_MAX &&
-           size_of_long(st->slot->output) + whole <= OUTPUT_LINES_MAX;
+           size_of_long_others(st) + whole <= OUTPUT_LINES_MAX;
 }
 
 /* Keeps the beginning of a line; one that has grown too long is passed on as it is. */
