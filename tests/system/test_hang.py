@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -65,12 +66,11 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on(train, tmp_path, wait_for, 
         # sooner or later in a step, a save, an evaluation
         wait_for(lambda: training.last_step(run) > 300 + 37 * (first + i))
         os.kill(pid_of(ctrun, guilty), signal.SIGSTOP)
-    for ctrun, guilty, _ in jobs:
+    for ctrun, guilty, run in jobs:
         wait_for(lambda: "restarting (1 of 1)" in ctrun.err())
         assert [v[0] for v in verdicts(ctrun)] == [str(guilty)], ctrun.err()
         assert "its process is stopped (T)" in ctrun.err()
         assert f"rank {guilty} on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
-    for ctrun, _, run in jobs:
         before = training.last_step(run)
         wait_for(lambda: training.last_step(run) > before)
         end(ctrun)
@@ -153,6 +153,34 @@ def test_with_report_every_node_says_so_once_and_training_goes_on(
         assert len(verdicts(node)) == 1
         assert "generation 1 is over" not in node.err()
         end(node)
+
+
+@pytest.mark.thorough
+def test_a_service_that_was_started_anew_still_finds_who_hangs(
+    train, start_server, bin_dir, tmp_path, wait_for
+):
+    """What ranks report is not durable: the agents say it again."""
+    def ask(verb):
+        done = subprocess.run([bin_dir / "ctrun", verb, "hang", "--json", "--endpoint",
+                               f"127.0.0.1:{server.ports[0]}"], capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    state = f"--state-dir={tmp_path / 'state'}"
+    server = start_server(state)
+    listen = f"--listen=127.0.0.1:{server.ports[0]}"
+    ctrun = train(tmp_path / "run", *ENDLESS, nproc=3, options=[
+        f"--rdzv-endpoint=127.0.0.1:{server.ports[0]}", "--rdzv-id=hang", "--max-restarts=1"])
+    wait_for(lambda: training.last_step(tmp_path / "run") > 300)
+    server.process.signal(signal.SIGKILL)
+    server.process.wait()
+    start_server(state, listen)
+    wait_for(lambda: "answers again" in ctrun.err())
+    wait_for(lambda: '"step_ms":' in ask("status"))  # it has seen what steps take
+    assert len(re.findall(r'"loss": ?"[0-9.]+"', ask("ps"))) == 3, ask("ps")
+    os.kill(pid_of(ctrun, 1), signal.SIGSTOP)
+    wait_for(lambda: "restarting (1 of 1)" in ctrun.err())
+    assert [v[0] for v in verdicts(ctrun)] == ["1"], ctrun.err()
+    end(ctrun)
 
 
 def test_nodes_must_say_the_same_of_hangs(launch, free_port):
