@@ -11,6 +11,7 @@ enum {
     ASK_MS = 1000,       /* so long before the verdict the agents are asked */
     LATE_MS = 1500,      /* an answer after more says that the agent was asleep */
     AGAIN_MS = 5000,     /* without answers: the next time */
+    DEVICE_MS = 30000,   /* for a process that waits for a device */
     NO_STEPS_MS = 30000, /* for a stopped process, while nobody knows what steps take */
     SILENT_MS = 1500,    /* behind the others, of one that repeats its reports */
 };
@@ -48,6 +49,14 @@ static uint64_t patience_ms(const struct progress *p)
     return step_ms == 0 ? NO_STEPS_MS : MAX(least_ms, step_ms * 7 / 2);
 }
 
+/* A stand-still that goes on is asked about now and then. */
+static uint64_t ask_at(const struct hang *h, const struct progress *p)
+{
+    uint64_t first_ms = still_since(h, p) + patience_ms(p) - ASK_MS;
+
+    return still_since(h, p) > h->asked_ms ? first_ms : MAX(first_ms, h->again_ms);
+}
+
 /* It was told, and nothing has moved since. */
 static bool is_told(const struct hang *h, const struct progress *p)
 {
@@ -59,8 +68,7 @@ uint64_t hang_deadline(const struct hang *h, const struct progress *p)
     if (!is_watched(p) || is_told(h, p)) {
         return UINT64_MAX;
     }
-    return h->state == HANG_ASKING ? h->due_ms
-                                   : still_since(h, p) + patience_ms(p) - ASK_MS;
+    return h->state == HANG_ASKING ? h->due_ms : ask_at(h, p);
 }
 
 /* --- suspects --- */
@@ -226,8 +234,9 @@ static bool is_heard(const struct hang *h, const struct suspect *s)
 }
 
 static enum hang_news judge(const struct hang *h, const struct progress *p,
-                            const struct suspect **ret)
+                            uint64_t now_ms, const struct suspect **ret)
 {
+    bool has_device = now_ms < still_since(h, p) + DEVICE_MS && count_state(h, 'D') > 0;
     bool are_all_stopped = count_state(h, 'T') == p->world;
     bool knows_steps = p->median_ms > 0;
 
@@ -241,11 +250,11 @@ static enum hang_news judge(const struct hang *h, const struct progress *p,
         return HANG_HELD;
     }
     *ret = are_all_stopped || !knows_steps ? NULL : find_busy(h);
-    if (*ret) {
+    if (*ret && !(has_device && (*ret)->state[0] == 'D')) {
         return is_heard(h, *ret) ? HANG_FOUND : HANG_QUIET;
     }
-    return h->n_waiting > 0 && h->n_excused == 0 && !are_all_stopped && knows_steps &&
-                   count_state(h, '\0') == 0
+    return h->n_waiting > 0 && h->n_excused == 0 && !has_device && !are_all_stopped &&
+                   knows_steps && count_state(h, '\0') == 0
                ? HANG_UNCLEAR
                : HANG_QUIET;
 }
@@ -257,10 +266,10 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
     enum hang_news news;
 
     look_again(h, p);
-    news = judge(h, p, &guilty);
+    news = judge(h, p, now_ms, &guilty);
 
     if (news == HANG_QUIET) {
-        h->due_ms = h->asked_ms + AGAIN_MS;
+        h->due_ms = h->again_ms;
         return news;
     }
     h->state = HANG_TOLD;
@@ -278,13 +287,12 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
 static void begin_anew(struct hang *h, const struct progress *p, uint64_t now_ms)
 {
     bool has_moved = still_since(h, p) > h->asked_ms;
-    bool has_waited = now_ms >= h->asked_ms + AGAIN_MS;
+    bool has_waited = now_ms >= h->again_ms;
 
     if (h->state == HANG_TOLD) {
         h->state = HANG_MOVING;
     } else if (h->state == HANG_ASKING && (has_moved || has_waited)) {
         h->has_missed = !has_moved && count_state(h, '\0') > 0;
-        h->calm_ms = MAX(h->calm_ms, h->asked_ms);
         h->state = HANG_MOVING;
     }
 }
@@ -298,14 +306,16 @@ enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_
         return HANG_QUIET;
     }
     begin_anew(h, p, now_ms);
-    verdict_ms = still_since(h, p) + patience_ms(p);
-    if (h->state == HANG_MOVING && now_ms + ASK_MS >= verdict_ms) {
+    if (h->state == HANG_MOVING && now_ms >= ask_at(h, p)) {
         choose_suspects(h, p);
         h->state = HANG_ASKING;
         h->asked_ms = now_ms;
-        h->due_ms = MAX(verdict_ms, now_ms + 1);
+        h->again_ms = now_ms + AGAIN_MS;
+        h->due_ms = MAX(still_since(h, p) + patience_ms(p), now_ms + ASK_MS);
         return HANG_ASK;
     }
+    /* who went on when the agents looked has said so by then */
+    verdict_ms = MAX(still_since(h, p) + patience_ms(p), h->asked_ms + ASK_MS);
     return h->state == HANG_ASKING && now_ms >= verdict_ms ? decide(h, p, now_ms, ret)
                                                            : HANG_QUIET;
 }

@@ -18,7 +18,8 @@
  *   several the one that is the furthest behind. Not while it, or another for which
  *   they may wait, starts, loads, saves or evaluates.
  *
- * Where nobody says that he waits, only a stopped process is proof. One that a debugger
+ * A process that waits for a device (D: a disk, a file server) gets half a minute: to
+ * begin anew would not help it. Where nobody says that he waits, only a stopped process is proof. One that a debugger
  * holds, or that waits for its output to be read or for somebody at a terminal, is told
  * of, and left alone. An agent that does not answer at once was asleep,
  * maybe with all its workers: then everybody gets a fresh term. */
@@ -38,7 +39,8 @@ struct suspect {
 struct hang {
     enum { HANG_MOVING, HANG_ASKING, HANG_TOLD } state;
     uint64_t calm_ms;    /* what was before counts for nothing */
-    uint64_t asked_ms;   /* the suspects */
+    uint64_t asked_ms;   /* the suspects … */
+    uint64_t again_ms;   /* … and not again before */
     uint64_t due_ms;     /* ASKING: to look again */
     uint64_t told_ms;    /* the last move, as of the verdict */
     bool has_missed;     /* an answer to the question before did not come */

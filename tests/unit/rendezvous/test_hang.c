@@ -27,7 +27,8 @@ struct sim_rank {
     bool is_stopped;   /* SIGSTOP: does nothing, says nothing */
     bool is_spinning;  /* never comes to the end of what it computes */
     bool is_traced;
-    bool is_unread; /* blocked by its output */
+    bool is_unread;  /* blocked by its output … */
+    bool is_reading; /* … or a file server */
     uint64_t said_step;
     enum deed said_deed;
 };
@@ -87,7 +88,8 @@ static void open_rig(struct rig *r, uint32_t n, uint64_t least_ms, uint64_t most
 
 static bool does_nothing(const struct sim_rank *rank)
 {
-    return rank->is_stopped || rank->is_spinning || rank->is_traced || rank->is_unread;
+    return rank->is_stopped || rank->is_spinning || rank->is_traced ||
+           rank->is_unread || rank->is_reading;
 }
 
 static void move_ranks(struct rig *r)
@@ -167,6 +169,9 @@ static const char *state_of(const struct sim_rank *rank)
     }
     if (rank->is_unread) {
         return "O pipe_write";
+    }
+    if (rank->is_reading) {
+        return "D rpc_wait_bit_killable";
     }
     return rank->deed == WAITS ? "S futex_wait" : "R";
 }
@@ -502,6 +507,36 @@ static void who_is_stopped_while_it_saves_is_found(void **state)
     close_rig(&r);
 }
 
+static void who_waits_for_a_device_gets_half_a_minute(void **state)
+{
+    uint64_t since_ms;
+    struct rig r;
+
+    (void)state;
+    open_rig(&r, 3, 50, 150);
+    for (int i = 0; i < 20; i++) {
+        pass(&r, 20000);
+        while (r.rank[2].deed != COMPUTES) {
+            pass(&r, TURN_MS);
+        }
+        r.rank[2].is_reading = true;
+        pass(&r, 1300 * (uint64_t)(i + 1));
+        r.rank[2].is_reading = false;
+    }
+    assert_int_equal(r.n_verdicts, 0);
+    assert_true(r.n_asked > 20);
+    pass(&r, 20000);
+    while (r.rank[2].deed != COMPUTES) {
+        pass(&r, TURN_MS);
+    }
+    since_ms = r.now_ms;
+    r.rank[2].is_reading = true;
+    pass(&r, 60000);
+    assert_found(&r, 2, since_ms, 36000);
+    assert_true(r.verdict_ms - since_ms > 30000);
+    close_rig(&r);
+}
+
 static void nothing_is_judged_before_steps_are_known(void **state)
 {
     struct rig r;
@@ -695,6 +730,7 @@ int main(void)
         cmocka_unit_test(between_who_saves_and_who_computes_nobody_decides),
         cmocka_unit_test(who_saves_for_minutes_is_not_waited_for_in_vain),
         cmocka_unit_test(who_is_stopped_while_it_saves_is_found),
+        cmocka_unit_test(who_waits_for_a_device_gets_half_a_minute),
         cmocka_unit_test(nothing_is_judged_before_steps_are_known),
         cmocka_unit_test(a_rank_that_never_reported_is_not_judged),
         cmocka_unit_test(a_job_that_is_stopped_as_a_whole_does_not_hang),
