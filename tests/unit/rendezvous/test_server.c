@@ -566,9 +566,7 @@ int main(void)
         CASE(replies_to_a_store_client_that_is_gone_are_not_sent, plain),
         CASE(client_that_asks_little_waits_for_a_turn_of_the_others_only, plain),
         CASE(agent_that_reads_slowly_stays_and_gets_all_replies, tls),
-        CASE(client_that_comes_last_does_not_wait_for_all_others, tls),
         CASE(replies_to_a_store_client_that_is_gone_are_not_sent, tls),
-        CASE(client_that_asks_little_waits_for_a_turn_of_the_others_only, tls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
