@@ -367,17 +367,23 @@ static bool is_over(const struct operators *o, const struct asker *op)
     return op->job[0] != '\0' && (!j || job_is_over(j));
 }
 
-static void go_on_with_events(const struct operators *o, struct asker *op)
+/* Who does not read what it was told is told more when it has: the history has it. */
+static void go_on_with_events(const struct operators *o, struct asker *op,
+                              uint64_t now_ms)
 {
-    bool ends = !op->follows || is_over(o, op);
-
-    tell_events(o, op);
-    if (ends) {
+    if (is_over(o, op) || !op->follows) {
+        tell_events(o, op);
         operator_finish(o, op);
+    } else if (o->config.is_behind(o->config.arg, op->conn)) {
+        op->due_ms = now_ms + OPERATOR_BEHIND_MS;
+    } else {
+        op->due_ms = UINT64_MAX;
+        tell_events(o, op);
     }
 }
 
-static void on_events(struct operators *o, struct asker *op, const struct msg_ask *ask)
+static void on_events(struct operators *o, struct asker *op, const struct msg_ask *ask,
+                      uint64_t now_ms)
 {
     if (!is_known(o, op)) {
         fail_unknown(o, op);
@@ -385,7 +391,7 @@ static void on_events(struct operators *o, struct asker *op, const struct msg_as
     }
     op->asking = ASKING_EVENTS;
     op->after = ask->after;
-    go_on_with_events(o, op);
+    go_on_with_events(o, op, now_ms);
 }
 
 /* ---- the rest ---- */
@@ -455,7 +461,7 @@ static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *
     if (is_one_of(ask->verb, views, ARRAY_LEN(views))) {
         on_view(o, op, ask, now_ms);
     } else if (strcmp(ask->verb, "events") == 0) {
-        on_events(o, op, ask);
+        on_events(o, op, ask, now_ms);
     } else if (strcmp(ask->verb, "logs") == 0) {
         on_logs(o, op, ask, now_ms);
     } else if (is_one_of(ask->verb, acts, ARRAY_LEN(acts))) {
@@ -509,7 +515,7 @@ void operators_go_on(struct operators *o, uint64_t now_ms)
         case ASKING_NOTHING:
             break;
         case ASKING_EVENTS:
-            go_on_with_events(o, op);
+            go_on_with_events(o, op, now_ms);
             break;
         case ASKING_LOGS:
             operator_logs_go_on(o, op, now_ms);

@@ -9,6 +9,8 @@
 
 struct job;
 
+enum { OPERATOR_BEHIND_MS = 50 }; /* then to look whether it has caught up */
+
 enum asking { ASKING_NOTHING, ASKING_EVENTS, ASKING_LOGS };
 
 /* One stream of one rank, read piece by piece. */

@@ -19,7 +19,6 @@ enum {
     MAX_ASKED = 16,          /* pieces under way for one operator */
     POLL_MS = 200,           /* of a stream that had nothing new … */
     POLL_MORE_MS = 2,        /* … and so much more for each stream */
-    BEHIND_MS = 50,          /* look again whether it has caught up */
     PATIENCE_MS = 10 * 1000, /* with an agent */
 };
 
@@ -302,7 +301,7 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
         plan(o, op, j, now_ms);
     }
     if (o->config.is_behind(o->config.arg, op->conn)) {
-        op->due_ms = now_ms + BEHIND_MS;
+        op->due_ms = now_ms + OPERATOR_BEHIND_MS;
     } else {
         ask_in_turn(o, op, j, now_ms);
     }

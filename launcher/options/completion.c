@@ -146,11 +146,13 @@ static void put_names(struct buf *out, const struct options *options, bool value
     }
 }
 
+/* … and those that have no table here. */
 static void put_verb_names(struct buf *out, struct verb_list verbs)
 {
     for (size_t i = 0; i < verbs.n; i++) {
-        put(out, "%s%s", i > 0 ? " " : "", verbs.verb[i].name);
+        put(out, "%s ", verbs.verb[i].name);
     }
+    put(out, "run ckpt keygen");
 }
 
 /* Sets `options` of a verb; fails for other words. */

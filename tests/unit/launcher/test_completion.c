@@ -60,7 +60,7 @@ static void bash_knows_names_values_and_folders(void **state)
     assert_has(text, "options='--kind -k --log-dir --quick'\n");
     assert_has(text, "valued='--kind -k --log-dir'\n");
     assert_null(strstr(text, "later"));
-    assert_has(text, "    local verbs='show end'\n");
+    assert_has(text, "    local verbs='show end run ckpt keygen'\n");
     assert_has(text, "    show) options='--json --rank -r' ;;\n"
                      "    end) options='--json' ;;\n");
     mem_free(text);
@@ -77,7 +77,7 @@ static void zsh_knows_each_options_first_sentence(void **state)
     assert_has(text, "  '--quick[Hurry]' \\\n");
     assert_has(text, "show)\nwords=(\"${(@)words[2,-1]}\"); (( CURRENT-- ))\n"
                      "_arguments -s -S \\\n  '--json[Print JSON]' \\\n");
-    assert_has(text, "compadd -- show end;");
+    assert_has(text, "compadd -- show end run ckpt keygen;");
     assert_null(strstr(text, "later"));
     mem_free(text);
 }

@@ -242,6 +242,14 @@ static void expect_said(const struct answer *a, const char *text)
     expect_failure(a, 0, text);
 }
 
+/* So far. */
+static void expect_told(uint64_t conn, const char *text)
+{
+    const struct buf *told = &answer_of(conn)->text;
+
+    assert_non_null(memmem(buf_bytes(told), buf_len(told), text, strlen(text)));
+}
+
 /* ---- cases ---- */
 
 static void job_is_shown_with_nodes_and_ranks(void **state)
@@ -439,6 +447,26 @@ static void followed_events_end_with_the_job(void **state)
     expect_said(answer_of(conn), "\"kind\":\"done\"");
 }
 
+static void followed_events_wait_for_who_is_behind(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("events", "");
+    size_t before;
+
+    (void)state;
+    m.u.ask.follow = 1;
+    (void)ask_with(conn, m);
+    before = buf_len(&answer_of(conn)->text);
+    is_behind = true;
+    json_decref(json_of(ask("cancel", "train")));
+    operators_go_on(operators, NOW_MS);
+    assert_int_equal(buf_len(&answer_of(conn)->text), before);
+    is_behind = false;
+    operators_go_on(operators, operators_deadline(operators));
+    expect_told(conn, "cancelled by eve@home");
+    assert_true(operators_deadline(operators) == UINT64_MAX);
+}
+
 static void key_of_a_job_shows_its_own_jobs(void **state)
 {
     const struct identity other = {
@@ -477,6 +505,7 @@ int main(void)
         CASE(nothing_is_read_for_who_is_behind),
         CASE(agent_that_does_not_answer_is_not_waited_for),
         CASE(followed_events_end_with_the_job),
+        CASE(followed_events_wait_for_who_is_behind),
         CASE(key_of_a_job_shows_its_own_jobs),
     };
 
