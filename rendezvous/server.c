@@ -1,24 +1,14 @@
 /* Happy path: 1. a listener hands over a descriptor: a connection in the pool; 2. its
  * first bytes decide what it is; 3. a store client's requests go to the store that
- * belongs to no job, an agent's messages to the service; 4. replies go back through the
- * pool, and the timer is set to the service's next deadline. Failures end the one
- * connection. */
+ * belongs to no job, an agent's messages to the service (server_service.c); 4. replies go
+ * back through the pool, and the timer is set to the service's next deadline. Failures
+ * end the one connection. */
 
-#include "rendezvous/server.h"
-
-#include "rendezvous/durable.h"
-#include "rendezvous/gate.h"
-#include "rendezvous/guard.h"
 #include "rendezvous/limits.h"
-#include "rendezvous/lookout.h"
 #include "rendezvous/output.h"
 #include "rendezvous/peer.h"
-#include "rendezvous/reception.h"
-#include "rendezvous/service.h"
-#include "rendezvous/store.h"
+#include "rendezvous/server_internal.h"
 #include "rendezvous/stream.h"
-#include "rendezvous/turn.h"
-#include "rendezvous/turns.h"
 
 #include "common/clock.h"
 #include "common/listener.h"
@@ -36,158 +26,6 @@ enum {
     LAST_OPCODE = TCPSTORE_OP_COUNT - 1,
 };
 
-struct server {
-    struct server_config config;
-    struct connection_pool pool;
-    struct service *service;     /* owned */
-    struct lookout lookout;      /* for those who look on */
-    struct reception *reception; /* owned: of operators */
-    struct store *store;         /* owned: of clients that belong to no job … */
-    struct store_budget budget;  /* … and cannot take what the jobs' need */
-    struct guard guard;
-    struct listener **listeners; /* owned */
-    size_t n_listeners;
-    size_t n_store; /* connections of store clients */
-    struct gate gate;
-    uv_timer_t timer; /* the service's next deadline */
-    struct turn turn; /* where state is kept */
-    struct closer closer;
-    bool is_stopping;
-    void (*on_stopped)(void *arg);
-    void *on_stopped_arg;
-};
-
-/* ---- the service's side ---- */
-
-/* The service's clock, which goes on where it was when the machine starts anew. */
-static uint64_t service_now(const struct server *s)
-{
-    const struct durable *durable = s->config.durable;
-
-    return clock_ms() + (durable ? durable->clock_offset_ms : 0);
-}
-
-static void on_timer(uv_timer_t *timer);
-
-static void arm_timer(struct server *s)
-{
-    uint64_t deadline = service_deadline(s->service);
-    uint64_t now_ms = service_now(s);
-    int rv;
-
-    reception_go_on(s->reception);
-    if (s->is_stopping || deadline == UINT64_MAX) {
-        (void)uv_timer_stop(&s->timer); /* returns 0 always */
-        return;
-    }
-    uv_update_time(s->config.loop);
-    rv = uv_timer_start(&s->timer, on_timer, deadline > now_ms ? deadline - now_ms : 0,
-                        0);
-    ASSERT(rv == 0);
-}
-
-/* The heartbeats of an agent that is behind may not be read, or be slow to come: that
- * it takes what we owe it says as much. */
-static void hear_agents_behind(struct server *s)
-{
-    struct connection *c = NULL;
-
-    while ((c = pool_next(&s->pool, c)) != NULL) {
-        if (c->kind == CONN_AGENT && connection_took(c)) {
-            service_heard(s->service, c->id, service_now(s));
-        }
-    }
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-    struct server *s = timer->data;
-
-    if (turn_is_waiting(&s->turn)) {
-        return; /* nobody is judged who cannot be heard */
-    }
-    hear_agents_behind(s);
-    service_tick(s->service, service_now(s));
-    pool_flush(&s->pool);
-    arm_timer(s);
-}
-
-/* What was decided is on the disk, and has been told. */
-static void on_turn(void *arg)
-{
-    struct server *s = arg;
-
-    arm_timer(s);
-}
-
-static void on_space(void *arg, enum durable_space space)
-{
-    struct server *s = arg;
-
-    s->lookout.is_ready = space == SPACE_FINE;
-    service_set_space(s->service, space);
-}
-
-static void on_service_save(void *arg, const struct record *r)
-{
-    const struct server *s = arg;
-
-    s->config.durable->save(s->config.durable->arg, r);
-}
-
-/* No message relies on its place among the replies of the store: those of another
- * generation are ignored, and one ends when the workers that wait for them are gone. */
-static void on_service_send(void *arg, uint64_t conn, const struct msg *m)
-{
-    struct server *s = arg;
-    struct connection *c = pool_find(&s->pool, conn);
-
-    if (c && m->type == MSG_STORE_REPLY) {
-        connection_send_bulk(c, m);
-    } else if (c) {
-        connection_send_msg(c, m);
-    }
-}
-
-static void on_service_close(void *arg, uint64_t conn)
-{
-    struct server *s = arg;
-    struct connection *c = pool_find(&s->pool, conn);
-
-    if (c) {
-        c->is_dismissed = true;
-        connection_drain(c);
-    }
-}
-
-static void on_service_inspected(void *arg, uint64_t session,
-                                 const struct msg_inspected *m)
-{
-    const struct server *s = arg;
-
-    reception_inspected(s->reception, session, m);
-}
-
-static void on_service_note(void *arg, const struct job_event *e)
-{
-    struct server *s = arg;
-
-    if (lookout_note(&s->lookout, e) && s->config.logs_jobs) {
-        gate_log_event(&s->gate, e, clock_ms());
-    }
-}
-
-static void on_service_refused(void *arg, uint64_t conn, enum refusal why,
-                               const char *text)
-{
-    struct server *s = arg;
-    struct connection *c = pool_find(&s->pool, conn);
-
-    if (c) {
-        guard_refused(&s->guard, c, why, text);
-    }
-}
-
 static void log_peer(struct server *s, const char *peer, const char *what)
 {
     gate_log_peer(&s->gate, peer, what, clock_ms());
@@ -200,37 +38,6 @@ static void begin_greeting(struct connection *c)
         c->is_greeting = true;
         connection_set_deadline(c, clock_ms() + LIMIT_GREETING_MS);
     }
-}
-
-static int on_agent_message(void *arg, struct connection *c, const struct msg *m)
-{
-    struct server *s = arg;
-    uint64_t begun_ns = uv_hrtime();
-    int rv = reception_is_for(c, m)
-                 ? reception_message(s->reception, c, m)
-                 : service_message(s->service, c->id, m, service_now(s));
-
-    if (m->type == MSG_STORE && !m->u.store.more) {
-        tally_store(&s->lookout.tally, m->u.store.op, uv_hrtime() - begun_ns);
-    }
-    return rv;
-}
-
-static void on_agent_heard(void *arg, const struct connection *c)
-{
-    struct server *s = arg;
-
-    service_heard(s->service, c->id, service_now(s));
-}
-
-static int take_messages(struct server *s, struct connection *c, const uint8_t *data,
-                         size_t size)
-{
-    const struct turns turns = {s->service, s, on_agent_message, on_agent_heard};
-    int n = turns_take(&turns, c, data, size);
-
-    arm_timer(s);
-    return n;
 }
 
 /* ---- the store's side ---- */
@@ -302,7 +109,7 @@ static int begin_agent(struct server *s, struct connection *c)
     connection_set_limits(c, LIMIT_AGENT_CHOKED_AT, LIMIT_AGENT_OUT);
     connection_set_max_later(c, LIMIT_AGENT_LATER);
     connection_watch_closely(c);
-    service_opened(s->service, c->id, c->peer, service_now(s));
+    service_opened(s->service, c->id, c->peer, server_now(s));
     service_identify(s->service, c->id, who);
     return MSG_MAGIC_SIZE;
 }
@@ -401,7 +208,7 @@ static int on_input(void *arg, struct connection *c, const uint8_t *data, size_t
         watch_request(c, n >= 0 && (size_t)n < size);
         break;
     case CONN_AGENT:
-        n = take_messages(s, c, data, size);
+        n = server_take_messages(s, c, data, size);
         break;
     }
     return n < 0 ? n : n + sniffed;
@@ -453,8 +260,8 @@ static void on_gone(void *arg, struct connection *c, int why)
     } else if (c->is_operator) {
         reception_gone(s->reception, c);
     } else if (c->kind == CONN_AGENT) {
-        service_closed(s->service, c->id, service_now(s));
-        arm_timer(s);
+        service_closed(s->service, c->id, server_now(s));
+        server_arm_timer(s);
     }
 }
 
@@ -475,41 +282,6 @@ static void on_accept(void *arg, int fd, const struct sockaddr *peer)
 }
 
 /* ---- life ---- */
-
-static int start_service(struct server *s, const uint64_t *seeds, struct errmsg *msg)
-{
-    const struct durable *durable = s->config.durable;
-    struct service_config config = {
-        .cluster = durable ? durable->cluster : seeds[0],
-        .boot = durable ? durable->boot : 1,
-        .ephemeral = !durable,
-        .lease_ms = s->config.lease_ms,
-        .store_max_bytes = s->config.store_max_bytes,
-        .job_max_bytes = s->config.job_max_bytes,
-        .seed = seeds[1],
-        .tally = &s->lookout.tally,
-        .sink = {.arg = s,
-                 .send = on_service_send,
-                 .close = on_service_close,
-                 .note = on_service_note,
-                 .inspected = on_service_inspected,
-                 .save = durable ? on_service_save : NULL,
-                 .refused = on_service_refused},
-    };
-    int rv = 0;
-
-    lookout_init(&s->lookout, seeds[1], durable);
-    s->service = service_new(&config);
-    if (durable) {
-        rv =
-            turn_restore(durable, s->service, &s->lookout.history, service_now(s), msg);
-    }
-    if (rv < 0) {
-        service_free(s->service);
-        lookout_release(&s->lookout);
-    }
-    return rv;
-}
 
 static void take_config(struct server *s, const struct server_config *config,
                         uint64_t seed)
@@ -576,25 +348,6 @@ static void start_store(struct server *s, uint64_t seed)
     });
 }
 
-static void start_clock(struct server *s)
-{
-    int rv = uv_timer_init(s->config.loop, &s->timer);
-
-    ASSERT(rv == 0); /* documented never to fail */
-    s->timer.data = s;
-    closer_opened(&s->closer);
-    if (s->config.durable) {
-        turn_begin(&s->turn, &(struct turn_config){.loop = s->config.loop,
-                                                   .durable = s->config.durable,
-                                                   .pool = &s->pool,
-                                                   .tally = &s->lookout.tally,
-                                                   .arg = s,
-                                                   .on_turn = on_turn,
-                                                   .on_space = on_space});
-        arm_timer(s); /* nodes of before the start are waited for */
-    }
-}
-
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg)
 {
@@ -607,7 +360,7 @@ int server_new(const struct server_config *config, struct server **ret,
     }
     s = mem_zalloc(sizeof(*s));
     take_config(s, config, seeds[4]);
-    rv = start_service(s, seeds, msg);
+    rv = server_start_service(s, seeds, msg);
     if (rv < 0) {
         mem_free(s);
         return rv;
@@ -615,8 +368,8 @@ int server_new(const struct server_config *config, struct server **ret,
     start_pool(s, seeds[3]);
     start_reception(s, seeds[0]);
     start_store(s, seeds[2]);
-    start_clock(s);
-    on_service_note(s, &(struct job_event){.kind = SERVICE_HAS_STARTED});
+    server_start_clock(s);
+    server_note(s, &(struct job_event){.kind = SERVICE_HAS_STARTED});
     *ret = s;
     return 0;
 }
