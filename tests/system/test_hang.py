@@ -152,6 +152,7 @@ def test_with_report_every_node_says_so_once_and_training_goes_on(
     for node in nodes:
         assert len(verdicts(node)) == 1
         assert "generation 1 is over" not in node.err()
+    for node in nodes:
         end(node)
 
 
