@@ -2,9 +2,12 @@
 
 import json
 import os
+import pathlib
+import re
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import urllib.request
@@ -275,6 +278,62 @@ def test_job_belongs_to_the_secret_that_began_it(start_server, agent, secret, wa
     assert thief.wait() == 94
     assert "belongs to another secret" in thief.err()
     assert_all_well([agent(server.port, f"--rdzv-secret-file={a}", rank=1), first])
+
+
+class Agent:
+    """Says HELLO by hand, over TLS with a certificate (common/msg.h draws the frames)."""
+
+    def __init__(self, server, folder, name):
+        context = ssl.create_default_context(cafile=folder / "ca.pem")
+        context.check_hostname = False  # its name is a URI
+        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+        plain = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+        self.sock = context.wrap_socket(plain)
+        self.sock.sendall(b"ctrunA1\n")
+        assert self.read(8) == b"ctrunA1\n"
+
+    def read(self, n):
+        data = b""
+        while len(data) < n:
+            more = self.sock.recv(n - len(data))
+            assert more, "the connection has ended"
+            data += more
+        return data
+
+    def hello(self, host, agent_id, session=0, cluster=0):
+        """(type, fields) of the answer: WELCOME is 2, REFUSED 3."""
+        def text(value):
+            return struct.pack("<I", len(value)) + value
+
+        header = pathlib.Path(__file__).parents[2] / "common/msg.h"
+        version = int(re.search(r"MSG_VERSION = (\d+)", header.read_text()).group(1))
+        body = (struct.pack("<H", version) + text(b"7")
+                + struct.pack("<QQQQQiIIQ", agent_id, session, cluster, 0, 0, -1, 0, 0, 0)
+                + text(b"") + text(host) + struct.pack("<IIIIiIB", 2, 2, 1, 0, -1, 1000, 0))
+        self.sock.sendall(struct.pack("<IB", len(body) + 1, 1) + body)
+        size, kind = struct.unpack("<IB", self.read(5))
+        return kind, self.read(size - 1)
+
+
+def test_replayed_session_is_refused_logged_once_and_counted(start_server, certificates, tmp_path,
+                                                             free_port):
+    show = certificates("ca")
+    for node in ("a", "b"):
+        certificates("ca", "--job=7", f"--node={node}")
+    server = start_server(*show("service"), f"--http=127.0.0.1:{free_port}", "--lease-ms=60000")
+    victim = Agent(server, tmp_path / "ca", "agent-7-a")
+    kind, welcome = victim.hello(b"a", 1)
+    session, cluster = struct.unpack_from("<QQ", welcome)
+    assert kind == 2 and session != 0
+    for _ in range(3):
+        thief = Agent(server, tmp_path / "ca", "agent-7-b")
+        kind, refused = thief.hello(b"b", 1, session, cluster)
+        assert kind == 3 and b"is another node's" in refused
+    kind, refused = Agent(server, tmp_path / "ca", "agent-7-b").hello(b"a", 1, session, cluster)
+    assert kind == 3 and b"does not allow it" in refused  # nor under the other's name
+    assert server.process.err().count("is another node's") == 1
+    with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/metrics") as page:
+        assert 'ctrun_refusals_total{reason="replay"} 3\n' in page.read().decode()
 
 
 def test_mistakes_with_keys_are_named_before_anything_starts(bin_dir, secret, start, tmp_path):
