@@ -284,7 +284,8 @@ void link_tick(struct agent *a, enum agent_timer timer)
 
 /* A durable service is known by its cluster id; its boot counter and the job's highest
  * generation never go back: else its folder was replaced by another, or by an old copy.
- * "": it is the one. */
+ * Nor does it know our session again without having been started anew: an old copy may
+ * have come to the same number. "": it is the one. */
 static void find_objection(const struct agent *a, const struct msg_welcome *w,
                            char *ret, size_t size)
 {
@@ -296,10 +297,10 @@ static void find_objection(const struct agent *a, const struct msg_welcome *w,
         (void)snprintf(ret, size,
                        "another service answers there (cluster %016llx, not %016llx)",
                        (unsigned long long)w->cluster, (unsigned long long)a->cluster);
-    } else if (w->boot < a->boot) {
+    } else if (w->boot < a->boot || (w->boot == a->boot && w->session == a->session)) {
         (void)snprintf(ret, size,
-                       "an older state of the service answers there (boot %llu, this "
-                       "node has seen %llu)",
+                       "an older state of the service answers there (start %llu, this "
+                       "node has seen start %llu)",
                        (unsigned long long)w->boot, (unsigned long long)a->boot);
     } else if (w->generation < a->generation) {
         (void)snprintf(

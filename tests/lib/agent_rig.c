@@ -307,7 +307,7 @@ void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemera
     struct msg m = {.type = MSG_WELCOME,
                     .u.welcome = {.session = session,
                                   .cluster = 5,
-                                  .boot = 1,
+                                  .boot = ++rig->boot,
                                   .ephemeral = is_ephemeral,
                                   .lease_ms = 3000,
                                   .generation = 1000}};

@@ -12,6 +12,7 @@ struct agent_rig {
     uint64_t now_ms;
     struct buf trace;
     uint16_t next_port;
+    uint64_t boot;                /* of the service: each welcome is another start */
     uint64_t last_request;        /* of RESUMED and COMMIT */
     struct msg_rank_ended ended;  /* the last one sent */
     struct msg_progress progress; /* likewise */

@@ -155,13 +155,18 @@ static void a_foreign_or_older_durable_service_is_refused(void **state)
         struct msg_welcome welcome;
         const char *said;
     } cases[] = {
-        {{.session = 7, .cluster = 6, .boot = 1, .generation = 1},
+        {{.session = 7, .cluster = 6, .boot = 9, .generation = 1},
          "the rendezvous at there:1 is refused: another service answers there (cluster "
          "0000000000000006, not 0000000000000005); start it with the state that it had"},
-        {{.session = 7, .cluster = 5, .boot = 0, .generation = 1},
+        {{.session = 8, .cluster = 5, .boot = 1, .generation = 1},
          "the rendezvous at there:1 is refused: an older state of the service answers "
-         "there (boot 0, this node has seen 1); start it with the state that it had"},
-        {{.session = 7, .cluster = 5, .boot = 2, .generation = 0},
+         "there (start 1, this node has seen start 2); start it with the state that it "
+         "had"},
+        {{.session = 7, .cluster = 5, .boot = 3, .generation = 1},
+         "the rendezvous at there:1 is refused: an older state of the service answers "
+         "there (start 3, this node has seen start 3); start it with the state that it "
+         "had"},
+        {{.session = 7, .cluster = 5, .boot = 9, .generation = 0},
          "the rendezvous at there:1 is refused: an older state of the service answers "
          "there (generation 0 of job job, this node has seen 1); start it with the state "
          "that it had"},
