@@ -1,0 +1,51 @@
+"""An old copy of the service's state is put back: its agents do not follow it."""
+
+import shutil
+import signal
+
+
+def count(file):
+    words = file.read_text().split() if file.exists() else []
+    return int(words[1]) if len(words) == 2 else 0
+
+
+def test_agents_refuse_an_older_state_and_go_on_with_the_right_one(
+        start_server, start, bin_dir, tmp_path, free_port, wait_for):
+    state, counts = tmp_path / "state", tmp_path / "counts"
+    counts.mkdir()
+
+    def serve():
+        return start_server(f"--listen=127.0.0.1:{free_port}", f"--state-dir={state}",
+                            "--state-reserve-mib=1").process
+
+    def kill(process):
+        process.signal(signal.SIGKILL)
+        process.wait()
+
+    def goes_on():
+        before = count(counts / "0")
+        wait_for(lambda: count(counts / "0") > before + 2)
+
+    service = serve()
+    agent = start(bin_dir / "ctrun", "--nnodes=1", "--nproc-per-node=1", "--rdzv-id=kept",
+                  f"--rdzv-endpoint=127.0.0.1:{free_port}", "--max-restarts=0",
+                  bin_dir / "fake-counter", counts, 1000)
+    goes_on()
+    kill(service)
+    shutil.copytree(state, tmp_path / "old")
+    service = serve()
+    goes_on()
+    kill(service)
+    state.rename(tmp_path / "right")
+    (tmp_path / "old").rename(state)
+    service = serve()  # the second time, as the right one has been
+    wait_for(lambda: "an older state of the service answers there (start 2, this node has seen "
+             "start 2); start it with the state that it had" in agent.err())
+    kill(service)
+    state.rename(tmp_path / "old")
+    (tmp_path / "right").rename(state)
+    serve()
+    goes_on()
+    (counts / "stop").touch()
+    assert agent.wait() == 0, agent.err()
+    assert "restart" not in agent.err(), agent.err()
