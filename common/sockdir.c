@@ -1,10 +1,12 @@
 #include "common/sockdir.h"
 
+#include "common/mem.h"
 #include "common/str.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +227,14 @@ static bool is_socket_name(const char *name)
            strcmp(name + len - (sizeof(suffix) - 1), suffix) == 0;
 }
 
+/* A process of that number may be in another namespace: connecting tells. */
+static bool may_be_alive(const char *name)
+{
+    long pid = strtol(name, NULL, 10);
+
+    return pid > 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno != ESRCH);
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(a, b);
@@ -254,4 +264,19 @@ size_t sockdir_list(const struct sockdir *d, char (*names)[SOCKDIR_NAME_MAX],
     (void)closedir(dir); /* it was only read */
     qsort(names, n, sizeof(names[0]), compare_names);
     return n;
+}
+
+void sockdir_sweep(const struct sockdir *d)
+{
+    char(*names)[SOCKDIR_NAME_MAX] = mem_array(SOCKDIR_MAX_SERVERS, sizeof(*names));
+    size_t n = sockdir_list(d, names, SOCKDIR_MAX_SERVERS);
+
+    for (size_t i = 0; i < n; i++) {
+        int fd = may_be_alive(names[i]) ? -1 : sockdir_connect(d, names[i]);
+
+        if (fd >= 0) {
+            (void)close(fd); /* it is alive, elsewhere */
+        }
+    }
+    mem_free(names);
 }

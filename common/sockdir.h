@@ -41,6 +41,9 @@ void sockdir_remove(const struct sockdir *d, const char *name);
 size_t sockdir_list(const struct sockdir *d, char (*names)[SOCKDIR_NAME_MAX],
                     size_t max);
 
+/* Removes the sockets of processes that have been killed. */
+void sockdir_sweep(const struct sockdir *d);
+
 /* A connected socket (CLOEXEC, non-blocking), or -errno. One whose server is gone
  * (-ECONNREFUSED) is removed. */
 int sockdir_connect(const struct sockdir *d, const char *name) MUST_CHECK;

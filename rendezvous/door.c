@@ -23,6 +23,9 @@ static int listen_in(struct door *d, const struct listener_config *config,
     int fd = sockdir_listen(&d->dir, d->name);
     int rv = fd < 0 ? fd : listener_adopt(config, fd, &d->listener);
 
+    if (rv == 0) {
+        sockdir_sweep(&d->dir);
+    }
     if (rv < 0) {
         if (fd >= 0) {
             sockdir_remove(&d->dir, d->name);

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -164,6 +165,28 @@ static void socket_whose_server_is_gone_is_removed(void **state)
     sockdir_close(&d);
 }
 
+static void sockets_of_killed_processes_are_swept_away(void **state)
+{
+    struct sockdir d = open_ours();
+    char names[4][SOCKDIR_NAME_MAX];
+    char name[SOCKDIR_NAME_MAX];
+    int fd = sockdir_listen(&d, name);
+
+    (void)state;
+    assert_int_equal(renameat(d.fd, name, d.fd, "2147483647-0.sock"), 0); /* no such */
+    assert_true(sockdir_list(&d, names, ARRAY_LEN(names)) == 1);
+    sockdir_sweep(&d); /* it answers: in another namespace */
+    assert_int_equal(sockdir_list(&d, names, ARRAY_LEN(names)), 1);
+    (void)close(fd);
+    fd = sockdir_listen(&d, name);
+    assert_int_equal(sockdir_list(&d, names, ARRAY_LEN(names)), 2);
+    sockdir_sweep(&d);
+    assert_int_equal(sockdir_list(&d, names, ARRAY_LEN(names)), 1);
+    assert_string_equal(names[0], name);
+    (void)close(fd);
+    sockdir_close(&d);
+}
+
 static void long_path_is_no_obstacle(void **state)
 {
     char deep[PATH_MAX];
@@ -201,6 +224,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(socket_whose_server_is_gone_is_removed, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(sockets_of_killed_processes_are_swept_away,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(long_path_is_no_obstacle, set_up, tear_down),
     };
 
