@@ -418,14 +418,15 @@ static int apply_scalar(struct rendezvous_options *o, const struct option_spec *
     return rv < 0 ? yaml_blame(n, rv, msg, "%s: %s", spec->name, inner.text) : 0;
 }
 
-/* Of all that stands under the key; never 0. */
+/* Of the value under the key, or those of its list; never 0. */
 static uint64_t hash_of(const struct yaml_node *n)
 {
     uint64_t hash =
         table_hash(n->text ? n->text : "", n->text ? strlen(n->text) : 0, 1);
 
     for (const struct yaml_node *child = n->first; child; child = child->next) {
-        uint64_t both[] = {hash, hash_of(child)};
+        const char *text = child->text ? child->text : "";
+        uint64_t both[] = {hash, table_hash(text, strlen(text), 1)};
 
         hash = table_hash(both, sizeof(both), 1);
     }
