@@ -231,6 +231,8 @@ int tls_context_new(const struct tls_config *config, struct tls_context **ret,
 
     c->is_server = config->is_server;
     c->agent_id = config->agent_id;
+    c->on_unknown_secret = config->on_unknown_secret;
+    c->arg = config->arg;
     (void)snprintf(c->job, sizeof(c->job), "%s", config->job ? config->job : "");
     rv = fill(c, config, msg);
     if (rv < 0) {

@@ -32,6 +32,10 @@ struct tls_config {
     const char *ca, *cert, *key;   /* PEM files; all or none (NULL) */
     uint64_t agent_id;             /* a client's */
     const char *job; /* a client's: agents of which job may serve it, too; NULL: any */
+    /* A server's: somebody shows a secret that is none of ours; NULL, or may reload the
+     * context, which is then asked again. */
+    void (*on_unknown_secret)(void *arg);
+    void *arg;
 };
 
 /* ERR_INVALID or -errno with one line: which file, what is wrong. What `config` points

@@ -24,6 +24,8 @@ struct tls_context {
     size_t n_secrets;
     bool has_certificate;
     uint64_t agent_id;
+    void (*on_unknown_secret)(void *arg);
+    void *arg;
     char job[MSG_ID_MAX];
     char name[256];
 };

@@ -93,6 +93,18 @@ static const struct tls_secret *find_secret(const struct tls_context *c,
     return NULL;
 }
 
+/* Maybe it is ours by now. */
+static const struct tls_secret *find_fresh(struct tls_context *c, const char *key_id)
+{
+    const struct tls_secret *known = find_secret(c, key_id);
+
+    if (!known && c->on_unknown_secret) {
+        c->on_unknown_secret(c->arg);
+        known = find_secret(c, key_id);
+    }
+    return known;
+}
+
 static void set_peer(struct tls_pump *p, const struct secret *s, uint64_t agent_id)
 {
     p->peer = (struct identity){
@@ -117,7 +129,7 @@ int tls_on_find_session(SSL *ssl, const unsigned char *identity, size_t size,
     if (identity_parse_psk(identity, size, key_id, &agent_id) < 0) {
         return 1;
     }
-    known = find_secret(p->context, key_id);
+    known = find_fresh(p->context, key_id);
     if (!known) {
         memcpy(p->unknown_key, key_id, sizeof(key_id));
         return 1;

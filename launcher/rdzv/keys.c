@@ -1,6 +1,7 @@
 #include "launcher/rdzv/keys.h"
 
 #include "common/auth.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/str.h"
 #include "common/tls.h"
@@ -10,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { READ_AGAIN_MS = 500 };
 
 static bool has_certificate(const struct keys *k)
 {
@@ -138,12 +141,17 @@ void keys_set_agent(struct keys *k, uint64_t agent_id, const char *job)
 
 /* ---- contexts ---- */
 
-static int make(const struct keys *k, bool is_server, struct tls_context **context,
+static void on_unknown_secret(void *arg);
+
+static int make(struct keys *k, bool is_server, struct tls_context **context,
                 struct errmsg *msg)
 {
     struct secrets secrets = {0};
-    struct tls_config config = {
-        .is_server = is_server, .agent_id = k->agent_id, .job = k->job};
+    struct tls_config config = {.is_server = is_server,
+                                .agent_id = k->agent_id,
+                                .job = k->job,
+                                .on_unknown_secret = on_unknown_secret,
+                                .arg = k};
     int rv = 0;
 
     if (has_certificate(k)) {
@@ -162,7 +170,7 @@ static int make(const struct keys *k, bool is_server, struct tls_context **conte
     return rv;
 }
 
-static int refresh(const struct keys *k, bool is_server, struct tls_context **context,
+static int refresh(struct keys *k, bool is_server, struct tls_context **context,
                    struct errmsg *msg)
 {
     bool is_new = !*context;
@@ -173,6 +181,20 @@ static int refresh(const struct keys *k, bool is_server, struct tls_context **co
         return 0;
     }
     return rv;
+}
+
+/* Somebody has the secret that replaces the one read before, or a stranger comes: he
+ * makes us read a file, but not all the time. */
+static void on_unknown_secret(void *arg)
+{
+    struct keys *k = arg;
+    struct errmsg msg = {""};
+    uint64_t now_ms = clock_ms();
+
+    if (k->server && now_ms - k->read_ms >= READ_AGAIN_MS) {
+        k->read_ms = now_ms;
+        (void)refresh(k, true, &k->server, &msg); /* what cannot be read is said */
+    }
 }
 
 /* This node's own agent is one of those that the server lets in: both are read anew. */

@@ -30,6 +30,7 @@ struct keys {
     uint64_t agent_id;
     char job[256];
     struct tls_context *client, *server; /* owned; NULL: not needed yet */
+    uint64_t read_ms;                    /* when the server's were */
 };
 
 /* Finds the files and looks at them. ERR_INVALID or -errno with one line: options that

@@ -385,6 +385,16 @@ def test_secret_is_replaced_while_a_job_runs(start_server, agent, secret, tmp_pa
     assert_all_well([runs])
 
 
+def test_node_that_serves_takes_the_secret_that_replaces_its_own(agent, free_port, secret,
+                                                                 wait_for):
+    path = secret("team")
+    first = agent(free_port, f"--rdzv-secret-file={path}", rank=0)
+    wait_for(lambda: "waiting for" in first.err())
+    path.rename(path.parent / "team.previous")
+    secret("team")
+    assert_all_well([agent(free_port, f"--rdzv-secret-file={path}", rank=1), first])
+
+
 # --- others than agents ---
 
 
