@@ -57,6 +57,13 @@ static uint64_t ask_at(const struct hang *h, const struct progress *p)
     return still_since(h, p) > h->asked_ms ? first_ms : MAX(first_ms, h->again_ms);
 }
 
+/* Who went on when the agents looked has said so by then. It moves with the ranks: they
+ * may report slower steps meanwhile. */
+static uint64_t verdict_at(const struct hang *h, const struct progress *p)
+{
+    return MAX(still_since(h, p) + patience_ms(p), h->asked_ms + ASK_MS);
+}
+
 /* It was told, and nothing has moved since. */
 static bool is_told(const struct hang *h, const struct progress *p)
 {
@@ -68,7 +75,7 @@ uint64_t hang_deadline(const struct hang *h, const struct progress *p)
     if (!is_watched(p) || is_told(h, p)) {
         return UINT64_MAX;
     }
-    return h->state == HANG_ASKING ? h->due_ms : ask_at(h, p);
+    return h->state == HANG_ASKING ? MAX(h->due_ms, verdict_at(h, p)) : ask_at(h, p);
 }
 
 /* --- suspects --- */
@@ -300,8 +307,6 @@ static void begin_anew(struct hang *h, const struct progress *p, uint64_t now_ms
 enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_ms,
                          struct hang_verdict *ret)
 {
-    uint64_t verdict_ms;
-
     if (!is_watched(p) || is_told(h, p)) {
         return HANG_QUIET;
     }
@@ -314,8 +319,7 @@ enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_
         h->due_ms = MAX(still_since(h, p) + patience_ms(p), now_ms + ASK_MS);
         return HANG_ASK;
     }
-    /* who went on when the agents looked has said so by then */
-    verdict_ms = MAX(still_since(h, p) + patience_ms(p), h->asked_ms + ASK_MS);
-    return h->state == HANG_ASKING && now_ms >= verdict_ms ? decide(h, p, now_ms, ret)
-                                                           : HANG_QUIET;
+    return h->state == HANG_ASKING && now_ms >= verdict_at(h, p)
+               ? decide(h, p, now_ms, ret)
+               : HANG_QUIET;
 }

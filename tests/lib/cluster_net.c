@@ -407,6 +407,9 @@ static void on_server_tick(void *arg, uint64_t tag)
     }
     c->server_tick_ms = 0;
     service_tick(c->service, c->sim.now_ms);
+    if (service_deadline(c->service) <= c->sim.now_ms) {
+        cluster_violate(c, "the service wants to be called again at once");
+    }
     server_call(c);
 }
 
