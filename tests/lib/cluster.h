@@ -77,9 +77,16 @@ struct sim_worker {
     uint64_t job_life, generation, start_step, step;
     struct relay_flow *flow; /* owned; NULL: the store is gone */
     struct buf to_relay, from_relay;
-    enum { STORE_IDLE, STORE_SET, STORE_ADD, STORE_GET } store;
+    enum {
+        STORE_IDLE,
+        STORE_SET,
+        STORE_ADD,
+        STORE_APPEND,
+        STORE_LENGTH,
+        STORE_GET
+    } store;
     uint64_t set_value, floor; /* what GET must at least yield */
-    uint64_t n_added;          /* to a counter of its own, which must say so */
+    uint64_t n_added; /* to a counter and a text of its own, which must say so */
     uint32_t target;
 };
 

@@ -1,5 +1,5 @@
 /* A worker: hello, rank 0 resumes, steps with a SET of its own key, an ADD to its own
- * counter and a GET of a neighbour's, rank 0 commits every fifth step; 0 after the last step, 80 when it is
+ * counter, an APPEND to its own text and a GET of a neighbour's key, rank 0 commits every fifth step; 0 after the last step, 80 when it is
  * told to abort or is refused, 83 when it is told to leave; 2 when it refuses the size
  * of the world, which it does instead of all that. */
 
@@ -136,10 +136,10 @@ static void put_u64(struct buf *b, uint64_t v)
     }
 }
 
-static void put_key(struct buf *b, enum tcpstore_op op, uint32_t rank)
+static void put_key(struct buf *b, enum tcpstore_op op, char kind, uint32_t rank)
 {
     char key[16];
-    int n = snprintf(key, sizeof(key), "/%c%u", op == TCPSTORE_ADD ? 'n' : 'k', rank);
+    int n = snprintf(key, sizeof(key), "/%c%u", kind, rank);
 
     if (wire_put_u8(b, (uint8_t)op) < 0) {
         UNREACHABLE();
@@ -161,7 +161,7 @@ static void begin_set(struct sim_worker *w)
 {
     w->store = STORE_SET;
     w->set_value = w->step + 1;
-    put_key(&w->to_relay, TCPSTORE_SET, w->rank);
+    put_key(&w->to_relay, TCPSTORE_SET, 'k', w->rank);
     put_u64(&w->to_relay, VALUE_SIZE);
     put_u64(&w->to_relay, w->set_value);
     pump(w);
@@ -170,7 +170,7 @@ static void begin_set(struct sim_worker *w)
 static void begin_add(struct sim_worker *w)
 {
     w->store = STORE_ADD;
-    put_key(&w->to_relay, TCPSTORE_ADD, w->rank);
+    put_key(&w->to_relay, TCPSTORE_ADD, 'n', w->rank);
     put_u64(&w->to_relay, 1);
     pump(w);
 }
@@ -193,6 +193,40 @@ static void check_add(struct sim_worker *w)
     }
 }
 
+static void begin_append(struct sim_worker *w)
+{
+    w->store = STORE_APPEND;
+    put_key(&w->to_relay, TCPSTORE_APPEND, 't', w->rank);
+    put_u64(&w->to_relay, 1);
+    if (wire_put_u8(&w->to_relay, 'x') < 0) {
+        UNREACHABLE();
+    }
+    pump(w);
+}
+
+static void begin_length(struct sim_worker *w)
+{
+    w->store = STORE_LENGTH;
+    put_key(&w->to_relay, TCPSTORE_GET, 't', w->rank);
+    pump(w);
+}
+
+static void check_length(struct sim_worker *w)
+{
+    struct wire_reader r;
+    uint64_t size;
+
+    wire_reader_init(&r, buf_bytes(&w->from_relay), buf_len(&w->from_relay));
+    size = wire_get_u64(&r);
+    buf_clear(&w->from_relay);
+    if (r.bad || size != w->n_added) {
+        cluster_violate(w->node->cluster,
+                        "generation %" PRIu64 ": the text of rank %u has %" PRIu64
+                        " bytes after %" PRIu64 " times one",
+                        w->generation, w->rank, size, w->n_added);
+    }
+}
+
 static void begin_get(struct sim_worker *w)
 {
     struct sim *sim = &w->node->cluster->sim;
@@ -201,7 +235,7 @@ static void begin_get(struct sim_worker *w)
     w->target = (uint32_t)sim_random(sim, w->world);
     w->floor =
         cluster_sealed(w->node->cluster, w->job_life, w->generation)->acked[w->target];
-    put_key(&w->to_relay, TCPSTORE_GET, w->target);
+    put_key(&w->to_relay, TCPSTORE_GET, 'k', w->target);
     pump(w);
 }
 
@@ -244,6 +278,11 @@ void worker_store_reply(struct sim_worker *w, const struct msg_store_reply *m)
         begin_add(w);
     } else if (w->store == STORE_ADD) {
         check_add(w);
+        begin_append(w);
+    } else if (w->store == STORE_APPEND) {
+        begin_length(w);
+    } else if (w->store == STORE_LENGTH) {
+        check_length(w);
         begin_get(w);
     } else if (w->store == STORE_GET) {
         check_get(w);
