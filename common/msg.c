@@ -100,6 +100,25 @@ int msg_encode(const struct msg *m, struct buf *out)
     return 0;
 }
 
+/* Who begins a conversation says its version first: of another one nothing else can be
+ * understood, but that it is another. */
+static bool is_of_another_version(struct msg *m, struct wire_reader *r)
+{
+    struct wire_reader first = *r;
+    uint16_t version = wire_get_u16(&first);
+
+    if ((m->type != MSG_HELLO && m->type != MSG_OPERATOR) || first.bad ||
+        version == MSG_VERSION) {
+        return false;
+    }
+    if (m->type == MSG_HELLO) {
+        m->u.hello = (struct msg_hello){.version = version};
+    } else {
+        m->u.operator=(struct msg_operator){.version = version};
+    }
+    return true;
+}
+
 int msg_decode(const uint8_t *data, size_t size, struct msg *ret)
 {
     struct wire_reader r;
@@ -121,7 +140,8 @@ int msg_decode(const uint8_t *data, size_t size, struct msg *ret)
     }
     r.left = length;
     ret->type = (enum msg_type)wire_get_u8(&r);
-    if (get_payload(ret, &r) < 0 || !wire_reader_done(&r)) {
+    if (!is_of_another_version(ret, &r) &&
+        (get_payload(ret, &r) < 0 || !wire_reader_done(&r))) {
         return ERR_PROTOCOL;
     }
     return (int)(sizeof(uint32_t) + length);

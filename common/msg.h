@@ -54,8 +54,9 @@
 #define MSG_NO_ID "none"      /* of a job that nobody has named, as torchrun has it */
 
 /* HELLO's first field, alike on both sides. It goes up with every change of what is on
- * the wire: a field, its width or limit, a message. HELLO and REFUSED keep their shape,
- * or the two could not say so to each other. */
+ * the wire: a field, its width or limit, a message. Of a HELLO or OPERATOR of another
+ * version nothing else is read, and REFUSED keeps its shape: so the two can say so to
+ * each other. */
 enum { MSG_VERSION = 5 };
 
 enum {

@@ -183,8 +183,8 @@ void service_hello(struct service *s, struct session *session,
         (void)errmsg_set(
             &msg, ERR_REFUSED,
             "this service speaks version %d of the agent protocol, the node "
-            "%s version %u: install the same ctrun everywhere",
-            MSG_VERSION, hello->host, hello->version);
+            "version %u: install the same ctrun everywhere",
+            MSG_VERSION, hello->version);
         note_refusal(s, hello, msg.text);
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return;

@@ -2,6 +2,7 @@
 
 #include "tests/lib/cmocka.h"
 
+#include "common/err.h"
 #include "common/msg.h"
 #include "common/str.h"
 
@@ -48,10 +49,35 @@ static void a_change_of_the_fields_is_a_new_version(void **state)
     }
 }
 
+/* An agent of a later ctrun, whose HELLO has more fields. */
+static void of_a_hello_of_another_version_the_version_is_read(void **state)
+{
+    struct msg m = {.type = MSG_HELLO, .u.hello = {.version = MSG_VERSION, .job = "j"}};
+    struct buf b;
+    uint8_t *frame;
+    size_t size;
+
+    (void)state;
+    buf_init(&b, MSG_MAX_FRAME);
+    assert_int_equal(msg_encode(&m, &b), 0);
+    assert_int_equal(buf_append(&b, "more", 4), 0);
+    frame = b.data + b.start;
+    size = buf_len(&b);
+    frame[0] = (uint8_t)(frame[0] + 4);
+    assert_int_equal(msg_decode(frame, size, &m),
+                     ERR_PROTOCOL); /* of ours it is wrong */
+    frame[5] = MSG_VERSION + 1;
+    assert_int_equal(msg_decode(frame, size, &m), size);
+    assert_int_equal(m.u.hello.version, MSG_VERSION + 1);
+    assert_string_equal(m.u.hello.job, "");
+    buf_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_change_of_the_fields_is_a_new_version),
+        cmocka_unit_test(of_a_hello_of_another_version_the_version_is_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
