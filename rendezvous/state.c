@@ -105,8 +105,11 @@ static enum durable_space look_at_space(struct state *s, enum durable_space befo
 /* Returns when it is to be called again. */
 static uint64_t tidy(struct state *s)
 {
-    struct errmsg msg = {""};
-    int rv = state_db_tidy(s->db, now_of(s), &msg);
+    struct errmsg msg = {"the folder cannot be looked at"};
+    uint64_t free_bytes = 0;
+    int rv = state_dir_free(&s->dir, &free_bytes);
+
+    rv = rv == 0 ? state_db_tidy(s->db, now_of(s), free_bytes, &msg) : rv;
 
     if (rv < 0 && rv != -ENOSPC) {
         end_process(s, rv, msg.text);

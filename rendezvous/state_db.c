@@ -16,9 +16,10 @@
 
 enum {
     WAL_PAGES_IDLE = 64, /* the log is copied when there is time and so much of it … */
-    WAL_PAGES_MAX = 4096, /* … and in any case */
-    PRUNE_OLD = 256,      /* rows at once, for their age … */
-    PRUNE_MUCH = 16,      /* … and for their number, where more would be too many */
+    WAL_PAGES_MAX = 4096,  /* … and in any case */
+    SPARE_BYTES = 1 << 20, /* are left free by copying it */
+    PRUNE_OLD = 256,       /* rows at once, for their age … */
+    PRUNE_MUCH = 16,       /* … and for their number, where more would be too many */
 };
 
 int state_db_result(const struct state_db *d, int rc, const char *doing,
@@ -541,7 +542,16 @@ int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
     return state_db_result(d, rc, "copying the log into the database", msg);
 }
 
-int state_db_tidy(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
+/* The database may grow by as much: what is left is worth more to the log. */
+static bool may_copy_log(const struct state_db *d, uint64_t on_disk)
+{
+    uint64_t in_log = (uint64_t)d->wal_pages * STATE_PAGE_SIZE;
+
+    return d->wal_pages >= WAL_PAGES_IDLE && on_disk >= in_log + SPARE_BYTES;
+}
+
+int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
+                  struct errmsg *msg)
 {
     uint64_t mark_ms = d->mark_ms;
     int n = 0;
@@ -551,7 +561,7 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
         d->mark_ms = mark_ms;
         return roll_back(d, rv); /* of a full disk the next commit says more */
     }
-    if (d->wal_pages >= WAL_PAGES_IDLE) {
+    if (may_copy_log(d, on_disk)) {
         rv = state_db_copy_log(d, SQLITE_CHECKPOINT_PASSIVE, msg);
     }
     return rv < 0 ? rv : n > 0;

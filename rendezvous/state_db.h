@@ -58,8 +58,10 @@ int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
                     struct errmsg *msg) MUST_CHECK;
 
 /* A bounded part of the work that can be done at any time: history that is too old or
- * too much goes, the log is copied into the database. 1: there is more of it; 0. */
-int state_db_tidy(struct state_db *d, uint64_t now_ms, struct errmsg *msg) MUST_CHECK;
+ * too much goes, the log is copied into the database if the file system has so much
+ * left. 1: there is more of it; 0. */
+int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
+                  struct errmsg *msg) MUST_CHECK;
 
 /* True when the log has grown so much that tidying should not wait. */
 bool state_db_is_untidy(const struct state_db *d);

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 MIB = 1 << 20
-PATIENCE = 60
+PATIENCE = 20
 
 # a worker that stores so many values of a MiB in one request, and says how that went
 STORES = """
@@ -25,10 +25,10 @@ with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 16 MiB."""
+    """A file system of 32 MiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m,mode=700", "tmpfs", disk], check=True)
     yield disk
     subprocess.run(["umount", "--lazy", disk], check=True)
 
@@ -44,7 +44,7 @@ def leave_free(disk, n_bytes):
 
 @pytest.fixture
 def service(start_server, small_disk):
-    return start_server(f"--state-dir={small_disk / 'state'}", "--state-reserve-mib=2",
+    return start_server(f"--state-dir={small_disk / 'state'}", "--state-reserve-mib=4",
                         "--lease-ms=3000")
 
 
@@ -82,8 +82,8 @@ def test_full_disk_in_the_middle_of_a_commit_takes_the_reserve_and_loses_nothing
     running, = job("runs", bin_dir / "fake-worker", f"touch={here}", f"wait={go}")
     wait_for(here.exists, PATIENCE)
     script = tmp_path / "stores.py"
-    script.write_text(STORES.format(tests=os.path.dirname(__file__), n=3))
-    leave_free(small_disk, 5 * MIB // 2)  # more than the reserve, less than three values
+    script.write_text(STORES.format(tests=os.path.dirname(__file__), n=6))
+    leave_free(small_disk, 5 * MIB)  # more than the reserve, less than the values
     stores, = job("stores", script)
     assert stores.wait(PATIENCE) == 0, stores.err()
     wait_for(lambda: "the reserve is used" in service.process.err(), PATIENCE)
@@ -91,7 +91,7 @@ def test_full_disk_in_the_middle_of_a_commit_takes_the_reserve_and_loses_nothing
     script.write_text(STORES.format(tests=os.path.dirname(__file__), n=1))
     (small_disk / "ballast").unlink()
     wait_for(lambda: "there is space for the service's state again" in service.process.err(), PATIENCE)
-    assert (small_disk / "state/reserve").stat().st_size == 2 * MIB
+    assert (small_disk / "state/reserve").stat().st_size == 4 * MIB
     again, = job("again", script)
     assert again.wait(PATIENCE) == 0, again.err()
     go.touch()
@@ -105,7 +105,7 @@ def test_disk_that_is_full_at_the_start_is_no_reason_not_to_start(
     service.process.wait()
     leave_free(small_disk, 0)
     again = start_server(f"--listen=127.0.0.1:{service.port}",
-                         f"--state-dir={small_disk / 'state'}", "--state-reserve-mib=2")
+                         f"--state-dir={small_disk / 'state'}", "--state-reserve-mib=4")
     wait_for(lambda: "is full" in again.process.err() or "nearly full" in again.process.err(), PATIENCE)
     (small_disk / "ballast").unlink()
     wait_for(lambda: "there is space for the service's state again" in again.process.err(), PATIENCE)

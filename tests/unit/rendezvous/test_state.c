@@ -261,13 +261,13 @@ static void history_goes_that_is_too_much_or_too_old(void **unused)
                                    &db, &msg),
                      0);
     commit_history(db, 0, 400, 1);
-    while (state_db_tidy(db, 2, &msg) == 1) { /* there is more to do */
+    while (state_db_tidy(db, 2, UINT64_MAX, &msg) == 1) { /* there is more to do */
     }
     assert_int_equal(state_db_load(db, count, counts, &msg), 0);
     assert_in_range(counts[RECORD_EVENT], 20, 40); /* half of what may be kept */
     assert_int_equal(counts[RECORD_COMMIT], 1);
     commit_history(db, 400, 2, 1500);
-    while (state_db_tidy(db, 1600, &msg) == 1) {
+    while (state_db_tidy(db, 1600, UINT64_MAX, &msg) == 1) {
     }
     memset(counts, 0, sizeof(counts));
     assert_int_equal(state_db_load(db, count, counts, &msg), 0);
@@ -319,7 +319,7 @@ static void service_clock_goes_on_and_never_back(void **unused)
         }
         assert_int_equal(state_db_begin(db, &msg), 0);
         last_ms = now_ms + 30000; /* it runs for half a minute */
-        assert_int_equal(state_db_tidy(db, last_ms, &msg), 0);
+        assert_int_equal(state_db_tidy(db, last_ms, UINT64_MAX, &msg), 0);
         state_db_close(db);
         if (i == 0) {
             last_ms = 9000;

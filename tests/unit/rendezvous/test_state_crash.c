@@ -249,7 +249,7 @@ static void turn(struct play *p)
     buf_release(&batch);
     acknowledge(p);
     if (draw(p, 10) == 0) {
-        assert_int_equal(state_db_tidy(p->db, p->now_ms, &msg), 0);
+        assert_int_equal(state_db_tidy(p->db, p->now_ms, UINT64_MAX, &msg), 0);
     }
 }
 
