@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 MIB = 1 << 20
-PATIENCE = 20
+PATIENCE = 120
 
 # a worker that stores so many values of a MiB in one request, and says how that went
 STORES = """
