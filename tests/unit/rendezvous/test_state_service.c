@@ -8,10 +8,10 @@
 #include "rendezvous/state_batch.h"
 #include "rendezvous/state_db.h"
 #include "tests/lib/cmocka.h"
+#include "tests/lib/kept_agent.h"
 #include "tests/lib/simdisk.h"
 
 #include "common/mem.h"
-#include "common/tcpstore.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -23,28 +23,6 @@ enum {
     MAX_ACKS = 4096,
     MAX_GENERATIONS = 1024,
     MAX_HEARD = 64,
-    MAX_SAID = 4,
-};
-
-/* A message, as far as it is not the same each time. */
-struct word {
-    enum msg_type type;
-    uint64_t generation;
-    uint64_t number; /* seq, or request */
-    uint64_t step;
-};
-
-/* An agent, with one worker. */
-struct node {
-    uint64_t conn; /* 0: none */
-    uint64_t session, boot, generation;
-    int32_t group_rank;
-    bool is_running, has_resumed;
-    bool must_stop, must_join; /* what it will do next */
-    uint64_t n_adds;           /* in this generation, sent */
-    struct word asked;         /* without an answer yet; no type: nothing */
-    struct word said[MAX_SAID];
-    unsigned n_said; /* since its last ROUND: said again after a restart */
 };
 
 /* What was heard by anybody. */
@@ -62,10 +40,10 @@ struct heard {
 
 struct ack {
     size_t calls;
-    struct node nodes[NODES];
-    struct facts *facts; /* owned */
-    unsigned next_node;  /* who speaks in the turn behind it … */
-    struct word next;    /* … and what */
+    struct kept_agent nodes[NODES];
+    struct facts *facts;   /* owned */
+    unsigned next_node;    /* who speaks in the turn behind it … */
+    struct kept_word next; /* … and what */
 };
 
 struct world {
@@ -75,7 +53,7 @@ struct world {
     struct buf batch;
     struct heard heard[MAX_HEARD];
     size_t n_heard;
-    struct node nodes[NODES];
+    struct kept_agent nodes[NODES];
     struct facts facts;
     struct ack *acks; /* owned; NULL: nobody wants them */
     size_t n_acks;
@@ -216,7 +194,7 @@ static void start(struct world *w)
 
 /* ---- the agents' side ---- */
 
-static void hear_round(struct world *w, struct node *node, const struct heard *h)
+static void hear_round(struct world *w, struct kept_agent *node, const struct heard *h)
 {
     uint8_t *known = &w->facts.map[h->a % MAX_GENERATIONS][node - w->nodes];
 
@@ -241,7 +219,7 @@ static void hear_round(struct world *w, struct node *node, const struct heard *h
     node->must_stop = false;
 }
 
-static void hear_answer(struct world *w, struct node *node, const struct heard *h)
+static void hear_answer(struct world *w, struct kept_agent *node, const struct heard *h)
 {
     if (h->a != node->asked.number) {
         return; /* to what was asked before */
@@ -257,7 +235,7 @@ static void hear_answer(struct world *w, struct node *node, const struct heard *
     node->asked.type = 0;
 }
 
-static void hear(struct world *w, struct node *node, const struct heard *h)
+static void hear(struct world *w, struct kept_agent *node, const struct heard *h)
 {
     if (h->type == MSG_WELCOME) {
         if (h->a != node->session) { /* it is not known: its generation is over */
@@ -305,88 +283,19 @@ static void end_turn(struct world *w)
     acknowledge(w);
 }
 
-static void fill_hello(const struct world *w, const struct node *node,
-                       struct msg_hello *h)
-{
-    *h = (struct msg_hello){
-        .version = MSG_VERSION,
-        .agent_id = (uint64_t)(node - w->nodes) + 1,
-        .session = node->session,
-        .cluster = state_db_identity(w->db)->cluster,
-        .boot = node->boot,
-        .generation = node->generation,
-        .group_rank = node->group_rank,
-        .min_nodes = NODES,
-        .max_nodes = NODES,
-        .nproc = 1,
-        .max_restarts = 1000000,
-        .node_rank = -1,
-        .last_call_ms = 3000,
-    };
-    (void)snprintf(h->job, sizeof(h->job), "job");
-    (void)snprintf(h->host, sizeof(h->host), "host%d", (int)(node - w->nodes));
-}
-
-static void fill_store(const struct node *node, const struct word *word, uint8_t *body,
-                       struct msg_store *m)
-{
-    uint64_t size = htole64(3);
-    uint64_t one = htole64(1);
-
-    memcpy(body, &size, 8);
-    body[8] = 'n';
-    body[9] = '/';
-    body[10] = (uint8_t)('0' + node->group_rank);
-    memcpy(body + 11, &one, 8);
-    *m = (struct msg_store){.generation = word->generation,
-                            .client = (uint32_t)word->generation,
-                            .seq = word->number,
-                            .op = TCPSTORE_ADD,
-                            .body = {body, 19}};
-}
-
-static void fill(const struct world *w, const struct node *node,
-                 const struct word *word, uint8_t *body, struct msg *m)
-{
-    m->type = word->type;
-    if (word->type == MSG_HELLO) {
-        fill_hello(w, node, &m->u.hello);
-    } else if (word->type == MSG_JOIN) {
-        m->u.join.after = word->generation;
-        m->u.join.port = 1000;
-        (void)snprintf(m->u.join.addr, sizeof(m->u.join.addr), "10.0.0.1");
-    } else if (word->type == MSG_STORE) {
-        fill_store(node, word, body, &m->u.store);
-    } else if (word->type == MSG_RESUMED) {
-        m->u.resumed = (struct msg_resumed){word->generation, word->number,
-                                            (uint32_t)word->generation, word->step};
-    } else if (word->type == MSG_COMMIT) {
-        m->u.commit = (struct msg_commit){.generation = word->generation,
-                                          .request = word->number,
-                                          .run = (uint32_t)word->generation,
-                                          .step = word->step,
-                                          .hash = "abc"};
-    } else if (word->type == MSG_RANK_ENDED) {
-        m->u.rank_ended.generation = word->generation;
-        m->u.rank_ended.rank = (uint32_t)node->group_rank;
-        m->u.rank_ended.exit_code = 1;
-    } else {
-        assert_int_equal(word->type, MSG_STOPPED);
-        m->u.stopped.generation = word->generation;
-    }
-}
-
 /* One turn of the service's loop. */
-static void say(struct world *w, struct node *node, struct word word)
+static void say(struct world *w, struct kept_agent *node, struct kept_word word)
 {
     struct msg *m = mem_zalloc(sizeof(*m));
-    uint8_t body[32];
+    const struct kept_place place = {(unsigned)(node - w->nodes), NODES,
+                                     state_db_identity(w->db)->cluster};
+    uint8_t body[KEPT_BODY_MAX];
 
     if (w->acks && w->n_acks > 0) {
         w->acks[w->n_acks - 1].next_node = (unsigned)(node - w->nodes);
         w->acks[w->n_acks - 1].next = word;
     }
-    fill(w, node, &word, body, m);
+    kept_agent_fill(node, &place, &word, body, m);
     w->now_ms += 1;
     CHECK(w, service_message(w->service, node->conn, m, w->now_ms) == 0);
     mem_free(m);
@@ -394,26 +303,26 @@ static void say(struct world *w, struct node *node, struct word word)
 }
 
 /* … of what is said again after a restart. */
-static void tell(struct world *w, struct node *node, enum msg_type type)
+static void tell(struct world *w, struct kept_agent *node, enum msg_type type)
 {
-    struct word word = {.type = type, .generation = node->generation};
+    struct kept_word word = {.type = type, .generation = node->generation};
 
-    CHECK(w, node->n_said < MAX_SAID);
+    CHECK(w, node->n_said < KEPT_SAID_MAX);
     node->said[node->n_said++] = word;
     say(w, node, word);
 }
 
-static void ask(struct world *w, struct node *node, struct word word)
+static void ask(struct world *w, struct kept_agent *node, struct kept_word word)
 {
     node->asked = word;
     say(w, node, word);
 }
 
-static void enter(struct world *w, struct node *node)
+static void enter(struct world *w, struct kept_agent *node)
 {
     node->conn = ++w->last_conn;
     service_opened(w->service, node->conn, "10.0.0.1", w->now_ms);
-    say(w, node, (struct word){.type = MSG_HELLO});
+    say(w, node, (struct kept_word){.type = MSG_HELLO});
 }
 
 /* Until nobody has anything to do. */
@@ -425,7 +334,7 @@ static void settle(struct world *w)
         CHECK(w, times < 50);
         goes_on = false;
         for (int i = 0; i < NODES; i++) {
-            struct node *node = &w->nodes[i];
+            struct kept_agent *node = &w->nodes[i];
 
             if (node->must_stop) {
                 node->must_stop = false;
@@ -442,7 +351,7 @@ static void settle(struct world *w)
     }
 }
 
-static struct node *first_rank(struct world *w)
+static struct kept_agent *first_rank(struct world *w)
 {
     for (int i = 0; i < NODES; i++) {
         if (w->nodes[i].group_rank == 0) {
@@ -452,26 +361,28 @@ static struct node *first_rank(struct world *w)
     UNREACHABLE();
 }
 
-static void add(struct world *w, struct node *node)
+static void add(struct world *w, struct kept_agent *node)
 {
-    ask(w, node, (struct word){MSG_STORE, node->generation, ++node->n_adds, 0});
+    ask(w, node, (struct kept_word){MSG_STORE, node->generation, ++node->n_adds, 0});
     CHECK(w, node->asked.type == 0);
 }
 
 static void save_checkpoint(struct world *w)
 {
-    struct node *node = first_rank(w);
+    struct kept_agent *node = first_rank(w);
     uint64_t g = node->generation;
 
     if (!node->has_resumed) {
         node->has_resumed = true;
-        ask(w, node, (struct word){MSG_RESUMED, g, ++w->last_request, w->facts.step});
+        ask(w, node,
+            (struct kept_word){MSG_RESUMED, g, ++w->last_request, w->facts.step});
     }
-    ask(w, node, (struct word){MSG_COMMIT, g, ++w->last_request, w->facts.step + 1});
+    ask(w, node,
+        (struct kept_word){MSG_COMMIT, g, ++w->last_request, w->facts.step + 1});
     CHECK(w, node->asked.type == 0);
 }
 
-static void fail_rank(struct world *w, struct node *node)
+static void fail_rank(struct world *w, struct kept_agent *node)
 {
     uint64_t before = w->facts.generation;
 
@@ -534,7 +445,7 @@ static struct world *play(unsigned n_steps)
     check_all_run(w);
     for (unsigned i = 0; i < n_steps; i++) {
         uint64_t what = draw(w, 10);
-        struct node *node = &w->nodes[draw(w, NODES)];
+        struct kept_agent *node = &w->nodes[draw(w, NODES)];
 
         if (what < 6) {
             add(w, node);
@@ -549,10 +460,10 @@ static struct world *play(unsigned n_steps)
 
 /* ---- after a crash ---- */
 
-static void come_back(struct world *w, struct node *node)
+static void come_back(struct world *w, struct kept_agent *node)
 {
-    struct word asked = node->asked;
-    struct word said[MAX_SAID];
+    struct kept_word asked = node->asked;
+    struct kept_word said[KEPT_SAID_MAX];
     unsigned n_said = node->n_said;
     uint64_t session = node->session;
 
@@ -572,7 +483,7 @@ static void come_back(struct world *w, struct node *node)
 /* Who spoke in the turn that was lost does not know, and says it again. */
 static void say_again(struct world *w, const struct ack *ack)
 {
-    struct node *node = &w->nodes[ack->next_node];
+    struct kept_agent *node = &w->nodes[ack->next_node];
 
     enum msg_type type = ack->next.type;
 
