@@ -11,16 +11,27 @@
 #include <sys/resource.h>
 #include <time.h>
 
+static void on_save(void *arg, const struct record *r)
+{
+    const struct lookout *l = arg;
+
+    if (l->space != SPACE_SPENT) {
+        l->durable->save(l->durable->arg, r);
+    }
+}
+
 void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable)
 {
-    struct history_config config = {.seed = seed};
+    *l = (struct lookout){
+        .durable = durable, .space = SPACE_FINE, .started_ms = clock_wall_ms()};
+    history_init(&l->history, &(struct history_config){.seed = seed,
+                                                       .save = durable ? on_save : NULL,
+                                                       .arg = l});
+}
 
-    if (durable) {
-        config.save = durable->save;
-        config.arg = durable->arg;
-    }
-    *l = (struct lookout){.is_ready = true, .started_ms = clock_wall_ms()};
-    history_init(&l->history, &config);
+void lookout_set_space(struct lookout *l, enum durable_space space)
+{
+    l->space = space;
 }
 
 void lookout_release(struct lookout *l)
@@ -96,14 +107,14 @@ static void on_request(void *arg, const struct http_request *q, int status,
                        struct buf *out)
 {
     const struct lookout *l = arg;
-    const struct durable *durable = l->config.durable;
+    const struct durable *durable = l->durable;
     char nonce[33];
     char date[64];
     struct routes r = {
         .view = {l->config.service, &l->history,
                  clock_ms() + (durable ? durable->clock_offset_ms : 0)},
         .tally = &l->tally,
-        .shell = {.is_ready = l->is_ready,
+        .shell = {.is_ready = l->space == SPACE_FINE,
                   .is_durable = durable != NULL,
                   .refusals = l->config.refusals,
                   .lease_ms = l->config.lease_ms,

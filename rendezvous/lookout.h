@@ -18,7 +18,6 @@ struct lookout_config {
     const struct service *service; /* … */
     const struct connection_pool *pool;
     const struct refusals *refusals;
-    const struct durable *durable; /* NULL: nothing is */
     uint32_t lease_ms;
     size_t store_max_bytes;
 };
@@ -27,7 +26,8 @@ struct lookout {
     struct lookout_config config;
     struct history history;
     struct tally tally;
-    bool is_ready;            /* /readyz */
+    const struct durable *durable; /* borrowed: outlives it; NULL: nothing is saved */
+    enum durable_space space;
     struct http_server *http; /* owned; NULL: none */
     struct server_http http_config;
     uint64_t started_ms; /* wall clock */
@@ -36,6 +36,10 @@ struct lookout {
 /* Events are saved by `durable`; NULL: nowhere. */
 void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable);
 void lookout_release(struct lookout *l);
+
+/* Without space /readyz says no; once the reserve is spent no event is saved: they are
+ * for people, and what must be kept needs the rest. */
+void lookout_set_space(struct lookout *l, enum durable_space space);
 
 /* True for what is an event; the rest is for the curves. */
 bool lookout_note(struct lookout *l, const struct job_event *e);

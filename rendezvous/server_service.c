@@ -72,7 +72,7 @@ static void on_space(void *arg, enum durable_space space)
 {
     struct server *s = arg;
 
-    s->lookout.is_ready = space == SPACE_FINE;
+    lookout_set_space(&s->lookout, space);
     service_set_space(s->service, space);
 }
 

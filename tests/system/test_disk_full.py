@@ -1,6 +1,8 @@
 """The disk of the service's state is full: clear refusals, and what runs goes on."""
 
+import http.client
 import os
+import re
 import subprocess
 
 import pytest
@@ -45,7 +47,16 @@ def leave_free(disk, n_bytes):
 @pytest.fixture
 def service(start_server, small_disk):
     return start_server(f"--state-dir={small_disk / 'state'}", "--state-reserve-mib=4",
-                        "--lease-ms=3000")
+                        "--lease-ms=3000", "--http=127.0.0.1:0")
+
+
+def readiness(service):
+    port = re.search(r"status at http://\S+:(\d+)/\n", service.process.out())[1]
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)
+    connection.request("GET", "/readyz")
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 @pytest.fixture
@@ -62,13 +73,16 @@ def test_little_space_refuses_what_is_new_and_lets_run_what_runs(
     go, here = tmp_path / "go", tmp_path / "here%r"
     running = job("runs", bin_dir / "fake-worker", f"touch={here}", f"wait={go}", nodes=2)
     wait_for(lambda: all((tmp_path / f"here{r}").exists() for r in range(2)), PATIENCE)
+    assert readiness(service) == 200
     leave_free(small_disk, MIB)
     wait_for(lambda: "nearly full" in service.process.err(), PATIENCE)
+    assert readiness(service) == 503
     new, = job("new", bin_dir / "fake-worker", "exit=0")
     assert new.wait(PATIENCE) == 94
     assert "the disk on which this service keeps its state is full" in new.err()
     (small_disk / "ballast").unlink()
     wait_for(lambda: "there is space for the service's state again" in service.process.err(), PATIENCE)
+    assert readiness(service) == 200
     later, = job("later", bin_dir / "fake-worker", "exit=0")
     assert later.wait(PATIENCE) == 0, later.err()
     go.touch()
