@@ -210,7 +210,7 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         }
     }
     if (rv == 0) {
-        server_receive_operators(d->server);
+        server_receive_operators(d->server, 0);
     }
     return rv;
 }

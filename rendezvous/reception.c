@@ -18,7 +18,8 @@ struct reception {
     struct reception_config config;
     struct operators *operators; /* owned */
     struct door *door;           /* owned; NULL: none */
-    uv_timer_t timer;            /* the operators' next deadline */
+    uv_timer_t timer;            /* the operators' next deadline, or the door's */
+    uint64_t door_ms;            /* to be opened then; 0: it is, or need not be */
     bool is_stopping;
 };
 
@@ -68,6 +69,7 @@ static void arm(struct reception *r)
     uint64_t now_ms = service_ms(r);
     int rv;
 
+    deadline = r->door_ms != 0 ? MIN(deadline, r->door_ms) : deadline;
     if (r->is_stopping || deadline == UINT64_MAX) {
         (void)uv_timer_stop(&r->timer); /* returns 0 always */
         return;
@@ -76,6 +78,15 @@ static void arm(struct reception *r)
     rv = uv_timer_start(&r->timer, on_timer, deadline > now_ms ? deadline - now_ms : 0,
                         0);
     ASSERT(rv == 0);
+}
+
+static void open_door(struct reception *r)
+{
+    r->door_ms = 0;
+    door_open(&r->config.listener, &r->door);
+    if (r->door) {
+        closer_opened(r->config.closer);
+    }
 }
 
 void reception_go_on(struct reception *r)
@@ -88,6 +99,9 @@ static void on_timer(uv_timer_t *timer)
 {
     struct reception *r = timer->data;
 
+    if (r->door_ms != 0 && service_ms(r) >= r->door_ms) {
+        open_door(r);
+    }
     reception_go_on(r);
     pool_flush(r->config.pool);
 }
@@ -174,11 +188,13 @@ void reception_free(struct reception *r)
     mem_free(r);
 }
 
-void reception_open_door(struct reception *r)
+void reception_open_door(struct reception *r, uint64_t delay_ms)
 {
-    door_open(&r->config.listener, &r->door);
-    if (r->door) {
-        closer_opened(r->config.closer);
+    if (delay_ms == 0) {
+        open_door(r);
+    } else {
+        r->door_ms = service_ms(r) + delay_ms;
+        arm(r);
     }
 }
 

@@ -32,8 +32,8 @@ struct reception_config {
 struct reception *reception_new(const struct reception_config *config);
 void reception_free(struct reception *r); /* once all is closed */
 
-/* The socket for `ctrun status` on this machine. */
-void reception_open_door(struct reception *r);
+/* The socket for `ctrun status` on this machine, once so much time has passed. */
+void reception_open_door(struct reception *r, uint64_t delay_ms);
 
 /* True for the messages of operators, their first one too, and for all that come by the
  * door: they go to reception_message. */

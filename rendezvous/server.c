@@ -399,9 +399,9 @@ const struct refusals *server_refusals(const struct server *s)
     return &s->guard.refusals;
 }
 
-void server_receive_operators(struct server *s)
+void server_receive_operators(struct server *s, uint64_t delay_ms)
 {
-    reception_open_door(s->reception);
+    reception_open_door(s->reception, delay_ms);
 }
 
 int server_listen_http(struct server *s, const struct server_http *http, int *ret_port,

@@ -52,8 +52,9 @@ int server_listen(struct server *s, const char *addr, int port, int *ret_port,
 const struct refusals *server_refusals(const struct server *s);
 
 /* Makes a Unix socket where `ctrun status` and the like find this server
- * (common/sockdir.h); it is gone at the end. Without one they may ask by TCP. */
-void server_receive_operators(struct server *s);
+ * (common/sockdir.h), once so much time has passed; it is gone at the end. Without one
+ * they may ask by TCP. */
+void server_receive_operators(struct server *s, uint64_t delay_ms);
 
 /* Status and metrics over HTTP (routes.h), once, on an address of its own; errors as
  * above. `names`: by which this machine is known there beside its addresses; borrowed. */

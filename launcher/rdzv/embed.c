@@ -4,6 +4,8 @@
 
 #include "common/mem.h"
 
+enum { DOOR_MS = 20 }; /* the workers come first, and short jobs need none */
+
 struct embed {
     struct server *server; /* owned */
     int port;
@@ -45,7 +47,7 @@ int embed_start(const struct embed_config *config, struct embed **ret,
         server_stop(e->server, on_unused_stopped, e);
         return rv;
     }
-    server_receive_operators(e->server);
+    server_receive_operators(e->server, DOOR_MS);
     *ret = e;
     return 0;
 }
