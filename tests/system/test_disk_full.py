@@ -21,7 +21,7 @@ with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c
         words += [f"/large/{{i}}", b"x" * (1 << 20)]
     c.send(bytes([MULTI_SET]) + __import__("struct").pack("<Q", len(words) // 2) + b"".join(
         __import__("store_client").string(w) for w in words))
-    sys.exit(0 if c.ping() else 7)
+    sys.exit(0 if c.num_keys() >= {n} else 7)  # the agent itself would answer a ping
 """
 
 
