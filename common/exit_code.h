@@ -6,9 +6,10 @@
  * one that told `ctrun` to stop. */
 
 enum {
-    EXIT_MISTAKE = 2,    /* the user's; of a worker: it refuses its configuration */
-    EXIT_NO_SUCH = 3,    /* of ctrun's verbs: no such job, node or rank */
-    EXIT_HAS_FAILED = 4, /* … and the job that was asked for has failed */
+    EXIT_MISTAKE = 2, /* the user's; of a worker: it refuses its configuration */
+    EXIT_NO_SUCH = 3, /* of ctrun's verbs: no such job, node or rank */
+    EXIT_HAS_FAILED =
+        4, /* … and the job that was asked for has failed, or is stopped */
 
     /* ctrun-worker */
     EXIT_LOST_PEER = 80, /* or fenced; like 81 never a first cause */

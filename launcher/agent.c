@@ -364,6 +364,18 @@ static void give_up_joining(struct agent *a, const void *detail)
         give_up_connecting(a, detail);
         return;
     }
+    if (a->generation > 0) {
+        agent_say(
+            a, LOG_LEVEL_ERROR,
+            "job %s has %u of the %u nodes that it needs, and no more came within "
+            "%llu s (join_timeout of --rdzv-conf): start it again on the nodes that "
+            "were lost, or give it a range (--nnodes=MIN:MAX)",
+            a->config.job, MAX(a->n_joined, 1), a->config.min_nodes,
+            (unsigned long long)a->config.join_timeout_ms / 1000);
+        leaving_tell(a, 0);
+        agent_finish(a, EXIT_RENDEZVOUS);
+        return;
+    }
     agent_say(a, LOG_LEVEL_ERROR,
               "job %s did not get its %u nodes within %llu s (join_timeout of "
               "--rdzv-conf): %u came; --rdzv-id and --rdzv-endpoint must be the same "

@@ -253,7 +253,7 @@ static bool is_hidden(const struct supervisor *s)
 static void say_access(const struct supervisor *s)
 {
     if (is_hidden(s) && !s->is_engine && s->options->max_nodes > 1) {
-        log_info("--store-access is local, for the job has a secret: MASTER_ADDR is "
+        log_info("--store-access is local, for the job has keys: MASTER_ADDR is "
                  "127.0.0.1 on each node, and what the workers tell the store goes "
                  "encrypted (direct: rank 0's address, for sockets of their own)",
                  "%s", "");

@@ -212,12 +212,12 @@ static const char *cause_of(const json_t *job)
 void show_jobs(const json_t *root, const struct show_style *style, struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"JOB", TABLE_LEFT, true},        {"STATE", TABLE_LEFT, false},
-        {"GEN", TABLE_RIGHT, false},      {"NODES", TABLE_RIGHT, false},
-        {"RANKS", TABLE_RIGHT, false},    {"STEP", TABLE_RIGHT, false},
-        {"LOSS", TABLE_RIGHT, false},     {"SAVED", TABLE_RIGHT, false},
-        {"RESTARTS", TABLE_LEFT, false},  {"SINCE", TABLE_LEFT, false},
-        {"LAST CAUSE", TABLE_LEFT, true},
+        {"JOB", TABLE_LEFT, true},     {"STATE", TABLE_LEFT, false},
+        {"GEN", TABLE_RIGHT, false},   {"NODES", TABLE_RIGHT, false},
+        {"RANKS", TABLE_RIGHT, false}, {"STEP", TABLE_RIGHT, false},
+        {"LOSS", TABLE_RIGHT, false},  {"TOK/S", TABLE_RIGHT, false},
+        {"SAVED", TABLE_RIGHT, false}, {"RESTARTS", TABLE_LEFT, false},
+        {"SINCE", TABLE_LEFT, false},  {"LAST CAUSE", TABLE_LEFT, true},
     };
     const json_t *list = json_object_get(root, "jobs");
     struct text_table *t;

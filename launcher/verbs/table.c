@@ -195,6 +195,7 @@ void table_write(const struct text_table *t, size_t width, bool has_colours,
     struct cell titles[TABLE_MAX_COLUMNS];
     size_t widths[TABLE_MAX_COLUMNS];
 
+    ASSERT(t->n_cells % t->n_columns == 0); /* whole rows */
     measure(t, widths);
     if (width > 0) {
         shrink(t, widths, width);

@@ -111,7 +111,8 @@ const struct verb verb_table[VERB_COUNT] = {
          .operands = "[JOB]",
          .summary = "Shows the jobs, or one of them with its nodes.",
          .more = "Of one job the exit status says how it is: 0 it forms, runs or is "
-                 "done, 4 it has failed or was cancelled.",
+                 "done; 4 it has failed, was cancelled, or is stopped, since all its "
+                 "nodes were told to go before it was done.",
          .options = PLAIN_OPTIONS("ctrun status")},
     [VERB_PS] =
         {.name = "ps",
@@ -158,7 +159,8 @@ const struct verb verb_table[VERB_COUNT] = {
                     "--nnodes allows.",
          .more =
              "NODE is a host's name, in all jobs or in JOB; or a group rank of JOB, "
-             "or of the only one.",
+             "or of the only one. A job without any node left is stopped, not done: "
+             "started again, it goes on.",
          .options = PLAIN_OPTIONS("ctrun drain")},
     [VERB_HISTORY] =
         {.name = "history",
@@ -251,7 +253,7 @@ char *verb_options_help(const struct verb *verb)
         "usage: %s [options] %s\n\n%s%s%s\n\n%s\n"
         "Exit codes: 0 done; 1 the server failed; 2 a mistake in the command; 3 no such "
         "job, node or rank;\n"
-        "4 (status JOB) the job has failed; 94 no server answers, or it refuses.\n",
+        "4 (status JOB) the job has failed or is stopped; 94 no server answers, or it refuses.\n",
         verb->options.program, verb->operands, verb->summary, verb->more ? "\n" : "",
         verb->more ? verb->more : "", list);
 

@@ -150,7 +150,7 @@ def test_job_with_a_secret_is_encrypted_and_its_store_is_local(start_server, tap
     assert_all_well(agents)
     for a in agents:
         assert json.loads(a.out())["MASTER_ADDR"] == "127.0.0.1"
-        assert a.err().count("--store-access is local, for the job has a secret") == 1
+        assert a.err().count("--store-access is local, for the job has keys") == 1
     assert wire.seen[0] == 0x16
     assert b"ctrunA1" not in wire.seen and b"fake-worker" not in wire.seen
     assert "only who has a key may come secrets=1" in server.process.err()
