@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STACK_MS = 4000 }; /* the agents' limit, and some */
+enum { STACK_MS = 9500 }; /* the agents' limit, and some */
 
 /* By rank; NULL where one is not here (after a restart of the service, say). Owned. */
 static const struct job_node **members_in_order(const struct job *j)

@@ -57,7 +57,7 @@ static const struct scene scenes[] = {
      "> a,b ROUND g=2 a b failures=1\n"},
 
     {"without_a_stack_it_is_ended_all_the_same", two_nodes,
-     HANG ANSWERS "wait 1000\n" VERDICT "wait 3999\n"
+     HANG ANSWERS "wait 1000\n" VERDICT "wait 9499\n"
                   "wait 1\n"
                   "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
 
