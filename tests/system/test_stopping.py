@@ -199,6 +199,7 @@ class Terminal:
         self.status = None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # though these tests run under nohup
             os.execve(args[0], [str(a) for a in args], env)
 
     def shows(self, text):
