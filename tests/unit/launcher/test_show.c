@@ -1,0 +1,75 @@
+/* What a server answered, as tables. */
+
+#include "launcher/verbs/show.h"
+#include "tests/lib/cmocka.h"
+
+#include <string.h>
+
+enum { MAX_OUT = 64 * 1024 };
+
+static json_t *parse(const char *text)
+{
+    json_t *json = json_loads(text, 0, NULL);
+
+    assert_non_null(json);
+    return json;
+}
+
+/* Where the text begins in the line. */
+static size_t column_of(const char *line, const char *text)
+{
+    const char *at = strstr(line, text);
+
+    assert_non_null(at);
+    assert_null(memchr(line, '\n', (size_t)(at - line)));
+    return (size_t)(at - line);
+}
+
+/* … and where it ends. */
+static size_t end_of(const char *line, const char *text)
+{
+    return column_of(line, text) + strlen(text);
+}
+
+static void each_job_is_a_row_below_the_titles(void **state)
+{
+    const struct show_style style = {.wall_ms = 100000};
+    json_t *root = parse(
+        "{\"jobs\": [{\"id\": \"first\", \"state\": \"running\", \"generation\": 1,"
+        "\"nodes\": 2, \"min_nodes\": 2, \"max_nodes\": 2, \"ranks\": 16,"
+        "\"step\": 7007, \"loss\": 2.5, \"tok_s\": 41234, \"committed_step\": 6006,"
+        "\"restarts\": {\"failure\": 1}, \"failures\": 1, \"max_restarts\": 3,"
+        "\"began_ms\": 70000, \"cause\": {\"text\": \"rank 3\"}},"
+        "{\"id\": \"second\", \"state\": \"forming\"}]}");
+    struct buf out;
+    const char *titles;
+    const char *first;
+    const char *second;
+
+    (void)state;
+    buf_init(&out, MAX_OUT);
+    show_jobs(root, &style, &out);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    titles = (const char *)buf_bytes(&out);
+    first = strchr(titles, '\n') + 1;
+    second = strchr(first, '\n') + 1;
+    assert_int_equal(end_of(titles, "STEP"), end_of(first, "7007"));
+    assert_int_equal(end_of(titles, "LOSS"), end_of(first, "2.5000"));
+    assert_int_equal(end_of(titles, "TOK/S"), end_of(first, "41234"));
+    assert_int_equal(end_of(titles, "SAVED"), end_of(first, "6006"));
+    assert_int_equal(column_of(titles, "SINCE"), column_of(first, "30 s"));
+    assert_int_equal(column_of(titles, "LAST CAUSE"), column_of(first, "rank 3"));
+    assert_int_equal(column_of(second, "second"), 0);
+    assert_string_equal(strchr(second, '\n'), "\n"); /* no row of what is left */
+    buf_release(&out);
+    json_decref(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_job_is_a_row_below_the_titles),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
