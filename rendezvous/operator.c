@@ -132,6 +132,13 @@ void operators_closed(struct operators *o, uint64_t conn)
     }
 }
 
+void operators_stop(struct operators *o)
+{
+    while (o->n > 0) {
+        forget(o, &o->list[o->n - 1]);
+    }
+}
+
 /* At the end of every call: nobody looks at them any more. */
 static void forget_done(struct operators *o)
 {

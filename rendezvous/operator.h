@@ -58,6 +58,9 @@ int operators_message(struct operators *o, uint64_t conn, const struct msg *m,
                       uint64_t now_ms) MUST_CHECK;
 void operators_closed(struct operators *o, uint64_t conn);
 
+/* All are closed from here on, and no call says so of each. */
+void operators_stop(struct operators *o);
+
 /* An agent answers what was asked of it for an operator. */
 void operators_inspected(struct operators *o, uint64_t session,
                          const struct msg_inspected *m, uint64_t now_ms);

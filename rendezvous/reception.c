@@ -213,6 +213,7 @@ static void on_timer_closed(uv_handle_t *handle)
 void reception_stop(struct reception *r)
 {
     r->is_stopping = true;
+    operators_stop(r->operators); /* their keys go with their connections */
     if (r->door) {
         door_close(r->door, on_door_closed, r->config.closer);
         r->door = NULL;

@@ -316,6 +316,27 @@ static void crowd_is_turned_away(void **state)
     n_opened = 0;
 }
 
+static void who_follows_is_forgotten_with_its_key_when_the_server_stops(void **state)
+{
+    struct identity *key = mem_zalloc(sizeof(*key)); /* the connection's */
+    struct msg m = make_ask("events", "train");
+    uint64_t conn;
+    size_t told;
+
+    (void)state;
+    key->kind = IDENTITY_PSK;
+    key->role = IDENTITY_OPERATOR;
+    conn = open_as(key);
+    m.u.ask.follow = 1;
+    told = buf_len(&ask_with(conn, m)->text);
+    operators_stop(operators);
+    mem_free(key);
+    json_decref(json_of(ask("cancel", "train")));
+    operators_go_on(operators, NOW_MS);
+    assert_int_equal(buf_len(&answer_of(conn)->text), told);
+    assert_int_equal(operators_deadline(operators), UINT64_MAX);
+}
+
 static void cancel_tells_all_nodes_to_leave_and_ends_with_143(void **state)
 {
     struct msg m = {.type = MSG_STOPPED, .u.stopped = {.generation = 1}};
@@ -498,6 +519,7 @@ int main(void)
         CASE(what_is_not_there_has_an_exit_code),
         CASE(one_question_is_all),
         CASE(crowd_is_turned_away),
+        CASE(who_follows_is_forgotten_with_its_key_when_the_server_stops),
         CASE(cancel_tells_all_nodes_to_leave_and_ends_with_143),
         CASE(job_that_is_done_in_spite_of_it_is_done),
         CASE(node_is_drained_by_name_or_group_rank),
