@@ -99,11 +99,21 @@ static void put_line(const char *line, size_t size)
     }
 }
 
-/* What a peer has said may be in it: one line, and nothing that a terminal obeys. */
+/* A control character above ASCII, U+0080 to U+009f: U+009b begins what U+001b [ does. */
+static bool is_upper_control(const char *at)
+{
+    return (unsigned char)at[0] == 0xc2 && ((unsigned char)at[1] & 0xe0) == 0x80;
+}
+
+/* What a peer has said may be in it: one line, and nothing that a terminal obeys. The
+ * byte behind it is there. */
 static void clean(char *line, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         if ((unsigned char)line[i] < ' ' || line[i] == 0x7f) {
+            line[i] = '?';
+        } else if (is_upper_control(line + i)) {
+            line[i++] = '?';
             line[i] = '?';
         }
     }

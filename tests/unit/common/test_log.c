@@ -66,6 +66,11 @@ static void what_a_terminal_would_obey_is_not_in_a_line(void **state)
     (void)state;
     log_info("said", "by=\"%s\"", "a\nb\x1b[2J\r\x7f é");
     assert_string_equal(seen, "name: said by=\"a?b?[2J?? é\" rank=3\n");
+    n_seen = 0;
+    log_info("said", "by=\"%s\"",
+             "\xc2\x9b"
+             "2J\xc2\xa0\xc2");
+    assert_string_equal(seen, "name: said by=\"??2J\xc2\xa0\xc2\" rank=3\n");
 }
 
 /* Runs log_setup, and a line of each level, with stderr in a file that JOURNAL_STREAM
