@@ -185,12 +185,14 @@ static int add(struct secrets *s, const char *path, const char *file, bool is_tr
                           path, SECRETS_MAX);
     }
     rv = rv < 0 ? rv : read_text(path, is_trusted, text, msg);
+    if (rv > 0) {
+        one.size = (size_t)rv;
+        one.bytes = mem_dup(text, one.size);
+    }
+    explicit_bzero(text, sizeof(text)); /* one that is too short or long, too */
     if (rv < 0) {
         return rv;
     }
-    one.size = (size_t)rv;
-    one.bytes = mem_dup(text, one.size);
-    explicit_bzero(text, sizeof(text));
     s->list = mem_grow(s->list, s->n + 1, sizeof(*s->list));
     s->list[s->n++] = one;
     return 0;
