@@ -416,7 +416,7 @@ int verbs_run(const struct verb *verb, int argc, char *const *argv)
     if (exit_code == 0) {
         exit_code = run(&q);
         places_release(&q.places);
-        keys_release(&q.keys);
     }
+    keys_release(&q.keys);
     return exit_code;
 }
