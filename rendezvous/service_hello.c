@@ -168,51 +168,49 @@ static void resume(struct service *s, struct session *session, struct session *a
     service_note_deadline(s, entry);
 }
 
-void service_hello(struct service *s, struct session *session,
-                   const struct msg_hello *hello, uint64_t now_ms)
+static void refuse_version(struct service *s, struct session *session,
+                           const struct msg_hello *hello, uint64_t now_ms)
 {
-    struct session *away = restore_find(s, hello);
-    struct job_guest guest = {new_number(s), hello, session->peer_addr};
     struct errmsg msg = {""};
-    uint32_t exit_code = 0;
-    const struct finished_job *past;
-    struct entry *entry;
-    uint64_t highest;
 
-    if (hello->version != MSG_VERSION) {
-        (void)errmsg_set(
-            &msg, ERR_REFUSED,
-            "this service speaks version %d of the agent protocol, the node "
-            "version %u: install the same ctrun everywhere",
-            MSG_VERSION, hello->version);
-        note_refusal(s, hello, msg.text);
-        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
-        return;
-    }
-    if (service_permit(s, session, hello, &msg) < 0) {
-        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
-        return;
-    }
-    if (away) {
-        resume(s, session, away, hello, now_ms);
-        return;
-    }
-    replace_old_session(s, hello, now_ms);
-    past = finished_find(&s->finished, hello->job, now_ms);
-    if (is_survivor(s, hello, past)) {
+    (void)errmsg_set(&msg, ERR_REFUSED,
+                     "this service speaks version %d of the agent protocol, the node "
+                     "version %u: install the same ctrun everywhere",
+                     MSG_VERSION, hello->version);
+    note_refusal(s, hello, msg.text);
+    refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+}
+
+/* True when it was refused, for the job has ended already. */
+static bool refuse_past(struct service *s, struct session *session,
+                        const struct job_guest *guest, const struct finished_job *past,
+                        uint64_t now_ms)
+{
+    if (is_survivor(s, guest->hello, past)) {
         refuse(s, session, past->exit_code, past->text, now_ms);
-        return;
+        return true;
     }
-    if (is_late(s, &guest, past, now_ms)) {
+    if (is_late(s, guest, past, now_ms)) {
         refuse_late(s, session, past, now_ms);
-        return;
+        return true;
     }
+    return false;
+}
+
+/* Its job, begun where it is not there yet; NULL: there is no room, and it was refused.
+ */
+static struct entry *take_entry(struct service *s, struct session *session,
+                                const struct msg_hello *hello, uint64_t now_ms)
+{
+    struct entry *entry;
+    struct errmsg msg = {""};
+
     if (s->budget.space != SPACE_FINE && !registry_find(&s->jobs, hello->job)) {
         refuse(s, session, EXIT_RENDEZVOUS,
                "the disk on which this service keeps its state is full: no new job is "
                "begun until there is space",
                now_ms);
-        return;
+        return NULL;
     }
     entry = service_take_job(s, hello->job);
     if (!entry) {
@@ -223,6 +221,22 @@ void service_hello(struct service *s, struct session *session,
                          hello->job, REGISTRY_MAX);
         note_refusal(s, hello, msg.text);
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+    }
+    return entry;
+}
+
+/* Into its job, as a node that is not known yet. */
+static void enter(struct service *s, struct session *session,
+                  const struct job_guest *guest, const struct finished_job *past,
+                  uint64_t now_ms)
+{
+    const struct msg_hello *hello = guest->hello;
+    struct entry *entry = take_entry(s, session, hello, now_ms);
+    struct errmsg msg = {""};
+    uint32_t exit_code = 0;
+    uint64_t highest;
+
+    if (!entry) {
         return;
     }
     service_own(session, entry->job);
@@ -230,12 +244,35 @@ void service_hello(struct service *s, struct session *session,
         entry->job->highest = MAX(entry->job->highest, past->generation);
     }
     highest = entry->job->highest;
-    if (job_hello(entry->job, &guest, &session->node, &exit_code, &msg) < 0) {
+    if (job_hello(entry->job, guest, &session->node, &exit_code, &msg) < 0) {
         note_refusal(s, hello, msg.text);
         service_review_job(s, entry, now_ms);
         refuse(s, session, exit_code, msg.text, now_ms);
         return;
     }
     session->agent_id = hello->agent_id;
-    begin_session(s, session, entry, guest.session, highest);
+    begin_session(s, session, entry, guest->session, highest);
+}
+
+void service_hello(struct service *s, struct session *session,
+                   const struct msg_hello *hello, uint64_t now_ms)
+{
+    struct session *away = restore_find(s, hello);
+    struct job_guest guest = {new_number(s), hello, session->peer_addr};
+    const struct finished_job *past;
+    struct errmsg msg = {""};
+
+    if (hello->version != MSG_VERSION) {
+        refuse_version(s, session, hello, now_ms);
+    } else if (service_permit(s, session, hello, &msg) < 0) {
+        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+    } else if (away) {
+        resume(s, session, away, hello, now_ms);
+    } else {
+        replace_old_session(s, hello, now_ms);
+        past = finished_find(&s->finished, hello->job, now_ms);
+        if (!refuse_past(s, session, &guest, past, now_ms)) {
+            enter(s, session, &guest, past, now_ms);
+        }
+    }
 }
