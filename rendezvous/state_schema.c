@@ -138,7 +138,8 @@ static struct texts texts_of(const struct state_table *t)
     return ret;
 }
 
-/* History is kept in the order in which it was saved, all else by its key. */
+/* History is kept in the order in which it was saved, in which it goes; all else by its
+ * key. */
 static void add_create(const struct state_table *t, const struct texts *x, char *sql)
 {
     if (t->is_history) {
@@ -205,7 +206,7 @@ void state_sql(enum record_kind kind, enum state_statement what,
         break;
     case STATE_ALL:
         add(sql, STATE_SQL_MAX, "select value, sum, %s from %s order by %s", x.names,
-            t->name, t->is_history ? "id" : x.names);
+            t->name, x.names);
         break;
     case STATE_MEASURE:
     case STATE_PRUNE:

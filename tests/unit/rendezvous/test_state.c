@@ -155,6 +155,27 @@ static void what_was_committed_is_there_at_the_next_start_in_order(void **unused
     rig_free(r);
 }
 
+static void history_comes_in_the_order_of_its_names_too(void **unused)
+{
+    static const char *const jobs[] = {"late", "early", "middle"};
+    struct rig *r = rig_new();
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        r->durable->save(r->durable->arg, &(struct record){.act = RECORD_PUT,
+                                                           .kind = RECORD_FINISHED,
+                                                           .job = jobs[i]});
+    }
+    commit(r);
+    rig_stop(r);
+    rig_start(r);
+    assert_int_equal(r->n_taken, 3);
+    assert_string_equal(r->taken[0], "finished early 0 ");
+    assert_string_equal(r->taken[1], "finished late 0 ");
+    assert_string_equal(r->taken[2], "finished middle 0 ");
+    rig_free(r);
+}
+
 static void what_comes_while_a_transaction_is_on_its_way_is_the_next(void **unused)
 {
     struct rig *r = rig_new();
@@ -332,6 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_committed_is_there_at_the_next_start_in_order),
+        cmocka_unit_test(history_comes_in_the_order_of_its_names_too),
         cmocka_unit_test(what_comes_while_a_transaction_is_on_its_way_is_the_next),
         cmocka_unit_test(what_was_saved_last_is_written_when_it_is_closed),
         cmocka_unit_test(end_of_a_generation_takes_its_keys_along_and_nothing_else),
