@@ -36,6 +36,9 @@ const char *fence_commit(struct fence *f, uint32_t run, uint64_t step, const cha
     if (hash[0] == '\0') {
         return "a commit without a hash";
     }
+    if (step > INT64_MAX) {
+        return "no run has so many steps"; /* nor has the database, or JSON, the number */
+    }
     if (!f->has_resumed) {
         return "this generation has not said yet from which step it resumed";
     }
