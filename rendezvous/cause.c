@@ -142,6 +142,7 @@ void cause_hang(struct cause *c, const struct msg_rank_ended *end, const char *h
     cause_add(c, end, host);
     c->is_hang = true;
     c->hung_rank = end->rank;
+    c->has_changed = true;
 }
 
 void cause_add(struct cause *c, const struct msg_rank_ended *end, const char *host)

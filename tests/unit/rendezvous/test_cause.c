@@ -366,6 +366,27 @@ static void the_first_causes_words_may_come_later(void **state)
     mem_free(c);
 }
 
+static void that_a_rank_hangs_is_news_of_one_that_was_heard_of(void **state)
+{
+    const struct end first = {.rank = 1, .code = 3, .ended_ms = 100};
+    const struct end stopped = {
+        .rank = 2, .signal = SIGTERM, .ended_ms = 150, .stopped = true};
+    struct msg_rank_ended *end = mem_zalloc(sizeof(*end));
+    struct cause *c = mem_zalloc(sizeof(*c));
+
+    (void)state;
+    add(c, &first, 0);
+    add(c, &stopped, 0);
+    c->has_changed = false; /* it was saved */
+    *end = (struct msg_rank_ended){
+        .rank = 2, .signal = SIGTERM, .ended_ms = 160, .stopped = 1};
+    cause_hang(c, end, "host2");
+    assert_true(c->is_hang && c->hung_rank == 2 && c->has_changed);
+    cause_release(c);
+    mem_free(c);
+    mem_free(end);
+}
+
 static void without_a_rank_the_report_names_none(void **state)
 {
     struct cause *c = mem_zalloc(sizeof(*c));
@@ -381,7 +402,7 @@ static void without_a_rank_the_report_names_none(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 6];
+    struct CMUnitTest tests[ARRAY_LEN(cases) + ARRAY_LEN(loops) + 7];
     size_t n = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -397,6 +418,8 @@ int main(void)
         (struct CMUnitTest)cmocka_unit_test(without_a_rank_the_report_names_none);
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(the_first_causes_words_may_come_later);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        that_a_rank_hangs_is_news_of_one_that_was_heard_of);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(
         where_all_reacted_the_report_names_no_first_cause);
     tests[n++] =
