@@ -256,14 +256,15 @@ void service_closed(struct service *s, uint64_t conn, uint64_t now_ms)
 
 /* --- messages --- */
 
-/* Nodes that were given different names for one job wait for each other in vain. */
+/* Nodes that were given different names for one job wait for each other in vain. Of
+ * another owner's jobs they hear nothing. */
 static const char *other_that_waits(const struct service *s, const struct job *job)
 {
     for (size_t i = 0; i < s->jobs.n && job->state == JOB_FORMING; i++) {
         const struct job *other = s->jobs.entry[i]->job;
         bool waits = other->state == JOB_FORMING && other->count[NODE_JOINED] > 0;
 
-        if (waits && other != job) {
+        if (waits && other != job && strcmp(other->owner, job->owner) == 0) {
             return other->id;
         }
     }

@@ -160,12 +160,12 @@ static int teardown(void **state)
 }
 
 /* Connects as `who` and says hello; the session's number, 0: it was refused. */
-static uint64_t hello(struct rig *r, uint64_t conn, const struct identity *who,
-                      uint64_t agent_id, uint64_t session)
+static uint64_t hello_to(struct rig *r, const char *job, uint64_t conn,
+                         const struct identity *who, uint64_t agent_id,
+                         uint64_t session)
 {
     struct msg m = {.type = MSG_HELLO,
                     .u.hello = {.version = MSG_VERSION,
-                                .job = "job",
                                 .host = "node",
                                 .agent_id = agent_id,
                                 .session = session,
@@ -176,11 +176,18 @@ static uint64_t hello(struct rig *r, uint64_t conn, const struct identity *who,
                                 .node_rank = -1,
                                 .group_rank = -1}};
 
+    (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "%s", job);
     service_opened(r->service, conn, "10.0.0.1", NOW);
     service_identify(r->service, conn, who);
     assert_int_equal(service_message(r->service, conn, &m, NOW), 0);
     assert_true(r->last_conn == conn);
     return r->last.type == MSG_WELCOME ? r->last.u.welcome.session : 0;
+}
+
+static uint64_t hello(struct rig *r, uint64_t conn, const struct identity *who,
+                      uint64_t agent_id, uint64_t session)
+{
+    return hello_to(r, "job", conn, who, agent_id, session);
 }
 
 static void assert_refused(const struct rig *r, enum refusal why, const char *words)
@@ -205,6 +212,33 @@ static void job_belongs_to_the_secret_that_began_it(void **state)
     assert_true(hello(r, 2, &also_a, 2, 0) != 0);
     assert_true(hello(r, 3, &b, 3, 0) == 0);
     assert_refused(r, REFUSAL_ROLE, "job job belongs to another secret");
+}
+
+static void say(struct rig *r, uint64_t conn, const struct msg *m)
+{
+    assert_int_equal(service_message(r->service, conn, m, NOW), 0);
+}
+
+static void nobody_hears_which_jobs_of_another_secret_wait(void **state)
+{
+    const struct msg join = {.type = MSG_JOIN,
+                             .u.join = {.addr = "10.0.0.1", .port = 9}};
+    const struct msg beat = {.type = MSG_HEARTBEAT};
+    struct rig *r = *state;
+    struct identity a = psk("a", 1);
+    struct identity also_a = psk("a", 2);
+    struct identity b = psk("b", 3);
+
+    assert_true(hello_to(r, "one", 1, &a, 1, 0) != 0);
+    assert_true(hello_to(r, "two", 2, &also_a, 2, 0) != 0);
+    assert_true(hello_to(r, "secret", 3, &b, 3, 0) != 0);
+    say(r, 3, &join);
+    say(r, 1, &beat);
+    assert_int_equal(r->last.type, MSG_PONG);
+    assert_string_equal(r->last.u.pong.also_waiting, "");
+    say(r, 2, &join);
+    say(r, 1, &beat);
+    assert_string_equal(r->last.u.pong.also_waiting, "two");
 }
 
 static void replayed_session_is_refused(void **state)
@@ -280,6 +314,7 @@ int main(void)
         cmocka_unit_test(agents_key_is_of_no_use_to_another_agent),
         cmocka_unit_test(roles_say_who_may_ask_and_who_may_store),
         CASE(job_belongs_to_the_secret_that_began_it),
+        CASE(nobody_hears_which_jobs_of_another_secret_wait),
         CASE(replayed_session_is_refused),
         CASE(another_certificate_does_not_take_an_agents_place),
         cmocka_unit_test(peer_is_worth_one_line_and_is_counted_each_time),
