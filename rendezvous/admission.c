@@ -9,7 +9,9 @@ enum {
     FLAP_WAIT_MAX_MS = 30000,
 };
 
-#define MAX_GENERATION (UINT64_MAX / 2) /* higher ones are not reached, but made up */
+/* Higher ones are not reached, but made up; those that follow fit the database's numbers
+ * and JSON's, which have a sign. */
+#define MAX_GENERATION (INT64_MAX / 2)
 
 /* "2", or "2:4". */
 static const char *format_nodes(const struct msg_hello *hello, char text[32])

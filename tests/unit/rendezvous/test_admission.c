@@ -186,6 +186,11 @@ static const struct scene scenes[] = {
      "> a REFUSED 2: job job: no generation has such a number\n"
      "> a (closed)\n"},
 
+    {"a_generation_whose_next_ones_could_not_be_kept_is_refused", NULL,
+     "a hello gen=9223372036854775807\n"
+     "> a REFUSED 2: job job: no generation has such a number\n"
+     "> a (closed)\n"},
+
     {"names_that_cannot_be_printed_are_refused", NULL,
      "a hello host=\x1b[31m\n"
      "> a REFUSED 2: the job's name or this host's has characters that cannot be "
