@@ -114,7 +114,7 @@ static uint64_t tidy(struct state *s)
     if (rv < 0 && rv != -ENOSPC) {
         end_process(s, rv, msg.text);
     }
-    return clock_ms() + (rv == 1 ? 0 : TIDY_MS);
+    return clock_ms() + (rv == 1 ? 0 : s->config.tidy_ms);
 }
 
 /* True when there is work, or the end has come; false at `until_ms`. */
@@ -168,7 +168,6 @@ static void work(struct state *s, bool has_work, uint64_t *tidy_ms)
     lock(s);
     is_changed = space != s->space;
     s->space = space;
-    s->has_work = false;
     s->is_written = s->is_written || has_work;
     unlock(s);
     if (has_work || is_changed) {
@@ -179,7 +178,7 @@ static void work(struct state *s, bool has_work, uint64_t *tidy_ms)
 static void *run(void *arg)
 {
     struct state *s = arg;
-    uint64_t tidy_ms = clock_ms() + TIDY_MS;
+    uint64_t tidy_ms = clock_ms() + s->config.tidy_ms;
     bool is_over = false;
 
     while (!is_over) {
@@ -188,6 +187,7 @@ static void *run(void *arg)
         lock(s);
         (void)wait_for_work(s, tidy_ms); /* or until it is time to tidy */
         has_work = s->has_work;
+        s->has_work = false; /* what comes from now on is another piece */
         is_over = s->is_ending && !has_work;
         unlock(s);
         if (!is_over) {
@@ -419,6 +419,7 @@ int state_open(const struct state_config *config, struct state **ret,
     int rv;
 
     s->config = *config;
+    s->config.tidy_ms = config->tidy_ms ? config->tidy_ms : TIDY_MS;
     buf_init(&s->next, SIZE_MAX);
     buf_init(&s->writing, SIZE_MAX);
     init_thread(s);

@@ -29,6 +29,7 @@ struct state_config {
     uint64_t reserve_bytes;
     uint64_t history_ms;
     uint64_t history_bytes;
+    uint32_t tidy_ms; /* between looks at what is to be tidied; 0: 1000 */
 };
 
 /* What is wrong stands in `msg`, with what to do about it; state_exit_code says with

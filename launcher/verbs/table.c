@@ -193,7 +193,7 @@ void table_write(const struct text_table *t, size_t width, bool has_colours,
                  struct buf *out)
 {
     struct cell titles[TABLE_MAX_COLUMNS];
-    size_t widths[TABLE_MAX_COLUMNS];
+    size_t widths[TABLE_MAX_COLUMNS] = {0};
 
     ASSERT(t->n_cells % t->n_columns == 0); /* whole rows */
     measure(t, widths);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <uv.h>
 
 enum { MAX_TAKEN = 512 };
@@ -26,6 +27,7 @@ struct rig {
     char taken[MAX_TAKEN][64]; /* "kind job generation value" */
     size_t n_taken;
     unsigned n_committed;
+    uint32_t tidy_ms; /* of the next start */
 };
 
 static void on_committed(void *arg)
@@ -60,7 +62,8 @@ static int rig_try(struct rig *r, struct errmsg *msg)
                                         .dir = r->scratch.path,
                                         .reserve_bytes = 65536,
                                         .history_ms = 1000000,
-                                        .history_bytes = 40000};
+                                        .history_bytes = 40000,
+                                        .tidy_ms = r->tidy_ms};
 
     (void)scratch_path(&r->scratch, "state");
     return state_open(&config, &r->state, msg);
@@ -193,6 +196,29 @@ static void what_comes_while_a_transaction_is_on_its_way_is_the_next(void **unus
     assert_true(r->durable->has_saved(r->durable->arg));
     commit(r);
     assert_false(r->durable->has_saved(r->durable->arg));
+    rig_free(r);
+}
+
+/* The thread tidies all the time, and the loop is idle for as long as that may take. */
+static void what_comes_while_the_thread_tidies_is_written_too(void **unused)
+{
+    enum { TURNS = 3000 };
+    struct rig *r = rig_new();
+
+    (void)unused;
+    rig_stop(r);
+    r->tidy_ms = 1;
+    rig_start(r);
+    for (unsigned i = 0; i < TURNS; i++) {
+        const struct timespec pause = {.tv_nsec = (long)(i * 37 % 1500) * 1000};
+
+        if (i % 2) { /* the other one leaves something in the log */
+            (void)nanosleep(&pause, NULL);
+        }
+        save(r, RECORD_PUT, RECORD_KEY, "k", 1, i % 2 ? "one" : "two");
+        commit(r); /* or the test's time runs out */
+    }
+    assert_int_equal(r->n_committed, TURNS);
     rig_free(r);
 }
 
@@ -355,6 +381,7 @@ int main(void)
         cmocka_unit_test(what_was_committed_is_there_at_the_next_start_in_order),
         cmocka_unit_test(history_comes_in_the_order_of_its_names_too),
         cmocka_unit_test(what_comes_while_a_transaction_is_on_its_way_is_the_next),
+        cmocka_unit_test(what_comes_while_the_thread_tidies_is_written_too),
         cmocka_unit_test(what_was_saved_last_is_written_when_it_is_closed),
         cmocka_unit_test(end_of_a_generation_takes_its_keys_along_and_nothing_else),
         cmocka_unit_test(history_goes_that_is_too_much_or_too_old),
