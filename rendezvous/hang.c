@@ -275,12 +275,20 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
     look_again(h, p);
     news = judge(h, p, now_ms, &guilty);
 
+    if (news == HANG_HELD && h->held_ms == p->moved_ms) {
+        news = HANG_QUIET; /* that was told */
+    }
     if (news == HANG_QUIET) {
         h->due_ms = h->again_ms;
         return news;
     }
-    h->state = HANG_TOLD;
-    h->told_ms = p->moved_ms;
+    if (news == HANG_HELD) { /* it may be let go, and hang all the same */
+        h->held_ms = p->moved_ms;
+        h->due_ms = h->again_ms;
+    } else {
+        h->state = HANG_TOLD;
+        h->told_ms = p->moved_ms;
+    }
     *ret = (struct hang_verdict){.rank = guilty ? guilty->rank : 0,
                                  .n_waiting = h->n_waiting,
                                  .for_ms = now_ms - MIN(now_ms, p->moved_ms)};

@@ -42,7 +42,8 @@ struct hang {
     uint64_t asked_ms;   /* the suspects … */
     uint64_t again_ms;   /* … and not again before */
     uint64_t due_ms;     /* ASKING: to look again */
-    uint64_t told_ms;    /* the last move, as of the verdict */
+    uint64_t told_ms;    /* the last move, as of the verdict … */
+    uint64_t held_ms;    /* … and when it was told that somebody holds a process */
     bool has_missed;     /* an answer to the question before did not come */
     uint32_t n_waiting;  /* ranks that wait; as of the verdict, like the next two */
     uint32_t n_mute;     /* … and do not say for whom */

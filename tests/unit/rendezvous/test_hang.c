@@ -375,6 +375,25 @@ static void a_process_that_a_debugger_holds_is_told_of(void **state)
     close_rig(&r);
 }
 
+static void a_process_that_is_let_go_and_hangs_all_the_same_is_found(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    open_rig(&r, 2, 50, 150);
+    pass(&r, 20000);
+    r.rank[1].is_traced = true;
+    pass(&r, 20000);
+    assert_int_equal(r.news, HANG_HELD);
+    r.rank[1].is_traced = false;
+    r.rank[1].is_stopped = true;
+    pass(&r, 20000);
+    assert_int_equal(r.n_verdicts, 2);
+    assert_int_equal(r.news, HANG_FOUND);
+    assert_int_equal(r.verdict.rank, 1);
+    close_rig(&r);
+}
+
 static void a_rank_whose_output_nobody_reads_is_told_of(void **state)
 {
     struct rig r;
@@ -723,6 +742,7 @@ int main(void)
         cmocka_unit_test(without_a_word_of_waiting_only_a_stopped_process_is_proof),
         cmocka_unit_test(ranks_that_wait_for_each_other_are_told_of_without_blame),
         cmocka_unit_test(a_process_that_a_debugger_holds_is_told_of),
+        cmocka_unit_test(a_process_that_is_let_go_and_hangs_all_the_same_is_found),
         cmocka_unit_test(a_rank_whose_output_nobody_reads_is_told_of),
         cmocka_unit_test(an_hour_of_steps_that_vary_threefold_has_no_alarm),
         cmocka_unit_test(rare_long_steps_are_no_alarm),
