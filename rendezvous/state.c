@@ -94,7 +94,9 @@ static enum durable_space look_at_space(struct state *s, enum durable_space befo
         rv = rv == 0 ? state_dir_free(&s->dir, &free_bytes) : rv;
     }
     if (rv < 0 && rv != -ENOSPC) {
-        end_process(s, rv, "the folder cannot be looked at");
+        end_process(s, rv,
+                    rv == -ESTALE ? "its files were removed"
+                                  : "the folder cannot be looked at");
     }
     if (!s->dir.has_reserve) {
         return SPACE_SPENT;
@@ -105,7 +107,7 @@ static enum durable_space look_at_space(struct state *s, enum durable_space befo
 /* Returns when it is to be called again. */
 static uint64_t tidy(struct state *s)
 {
-    struct errmsg msg = {"the folder cannot be looked at"};
+    struct errmsg msg = {"the folder cannot be looked at, or its files were removed"};
     uint64_t free_bytes = 0;
     int rv = state_dir_free(&s->dir, &free_bytes);
 
@@ -370,6 +372,11 @@ static int open_db(struct state *s, struct errmsg *msg)
     };
     int rv;
 
+    if (state_dir_is_torn(&s->dir)) {
+        mem_free(path);
+        (void)errmsg_set(msg, ERR_CORRUPT, "it is empty or gone, and its log is not");
+        return blame(s, ERR_CORRUPT, msg);
+    }
     if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
         rv = errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
     } else {

@@ -118,12 +118,28 @@ void state_dir_close(struct state_dir *d)
     *d = (struct state_dir){.fd = -1, .lock_fd = -1};
 }
 
+static bool is_empty(const struct state_dir *d, const char *name)
+{
+    struct stat st;
+
+    return fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size == 0;
+}
+
+bool state_dir_is_torn(const struct state_dir *d)
+{
+    return is_empty(d, "state.db") && !is_empty(d, "state.db-wal");
+}
+
 int state_dir_free(const struct state_dir *d, uint64_t *ret)
 {
     struct statvfs st;
+    struct stat lock;
 
-    if (fstatvfs(d->fd, &st) < 0) {
+    if (fstatvfs(d->fd, &st) < 0 || fstat(d->lock_fd, &lock) < 0) {
         return -errno;
+    }
+    if (lock.st_nlink == 0) {
+        return -ESTALE;
     }
     *ret = (uint64_t)st.f_bavail * st.f_frsize;
     return 0;

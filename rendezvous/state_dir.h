@@ -29,7 +29,12 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
                    struct errmsg *msg) MUST_CHECK;
 void state_dir_close(struct state_dir *d);
 
-/* Bytes of its file system that we may write. */
+/* There is a write-ahead log, and no database that it belongs to: SQLite would begin anew
+ * and throw it away. */
+bool state_dir_is_torn(const struct state_dir *d);
+
+/* Bytes of its file system that we may write. -ESTALE: the files of the folder were
+ * removed, what is written now is lost. */
 int state_dir_free(const struct state_dir *d, uint64_t *ret) MUST_CHECK;
 
 /* -ENOSPC: there is not enough space. Costs nothing when it is there. */

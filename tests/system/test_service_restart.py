@@ -162,6 +162,28 @@ def test_damaged_state_is_refused_with_95_and_stays_as_it_is(service, start, bin
     assert path.read_bytes() == data
 
 
+@pytest.mark.parametrize("way", ["emptied", "gone"])
+def test_log_without_its_database_is_refused_with_95(service, start, bin_dir, way):
+    service.kill()
+    if way == "gone":
+        (service.folder / "state.db").unlink()
+    else:
+        (service.folder / "state.db").write_bytes(b"")
+    log = (service.folder / "state.db-wal").read_bytes()
+    again = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                  f"--state-dir={service.folder}")
+    assert again.wait() == 95, again.err()
+    assert "empty or gone" in again.err()
+    assert (service.folder / "state.db-wal").read_bytes() == log
+
+
+def test_service_whose_files_are_removed_ends_and_says_so(service):
+    for name in ("state.db", "state.db-wal", "lock"):
+        (service.folder / name).unlink()
+    assert service.server.process.wait() == -signal.SIGABRT
+    assert "were removed" in service.server.process.err()
+
+
 def test_state_of_a_newer_version_is_refused_with_95(service, start, bin_dir):
     import sqlite3
     service.kill()
