@@ -18,7 +18,9 @@ static const char previous[] = ".previous";
 void secrets_release(struct secrets *s)
 {
     for (size_t i = 0; i < s->n; i++) {
-        explicit_bzero(s->list[i].bytes, s->list[i].size);
+        if (s->list[i].bytes) {
+            explicit_bzero(s->list[i].bytes, s->list[i].size);
+        }
         mem_free(s->list[i].bytes);
     }
     mem_free(s->list);
