@@ -1,9 +1,16 @@
-/* Frames of the agent protocol: what is accepted is written again as the same bytes. */
+/* Frames of the agent protocol: what is accepted is written again as the same bytes, but
+ * for the first word of another version, of which nothing else is read. */
 
 #include "common/check.h"
 #include "common/msg.h"
 
 #include <string.h>
+
+static bool is_of_another_version(const struct msg *m)
+{
+    return (m->type == MSG_HELLO && m->u.hello.version != MSG_VERSION) ||
+           (m->type == MSG_OPERATOR && m->u.operator.version != MSG_VERSION);
+}
 
 /* NOLINTNEXTLINE(readability-identifier-naming): libFuzzer looks for this name */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -21,8 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (n > 0) {
             buf_clear(&again);
             ASSERT(msg_encode(&m, &again) == 0);
-            ASSERT(buf_len(&again) == (size_t)n);
-            ASSERT(memcmp(buf_bytes(&again), data + at, (size_t)n) == 0);
+            ASSERT(is_of_another_version(&m) || buf_len(&again) == (size_t)n);
+            ASSERT(is_of_another_version(&m) ||
+                   memcmp(buf_bytes(&again), data + at, (size_t)n) == 0);
             at += (size_t)n;
         }
     }
