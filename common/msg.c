@@ -1,50 +1,24 @@
 #include "common/msg.h"
 
 #include "common/err.h"
-#include "common/wire.h"
+#include "common/wire_fields.h"
 
 #include <signal.h>
 #include <string.h>
 
-enum { MAX_EXIT_CODE = 255 };
-
-static int put_i32(struct buf *b, int32_t v)
-{
-    return wire_put_u32(b, (uint32_t)v);
-}
-
-static int put_bytes(struct buf *b, struct bytes bytes)
-{
-    return wire_put_bytes(b, bytes.data, bytes.size);
-}
-
-static struct bytes get_bytes(struct wire_reader *r)
-{
-    struct bytes bytes;
-
-    bytes.data = wire_get_bytes(r, MSG_MAX_FRAME, &bytes.size);
-    return bytes;
-}
+enum { MAX_EXIT_CODE = 255, max_bytes = MSG_MAX_FRAME };
 
 /* One encoder and one decoder per message, made from its field table. */
-#define PUT_U(bits, field) rv = rv < 0 ? rv : wire_put_u##bits(out, m->field);
-#define PUT_I(field)       rv = rv < 0 ? rv : put_i32(out, m->field);
-#define PUT_T(size, field) rv = rv < 0 ? rv : wire_put_text(out, m->field);
-#define PUT_B(field)       rv = rv < 0 ? rv : put_bytes(out, m->field);
-#define GET_U(bits, field) m->field = wire_get_u##bits(r);
-#define GET_I(field)       m->field = (int32_t)wire_get_u32(r);
-#define GET_T(size, field) wire_get_text(r, m->field, size);
-#define GET_B(field)       m->field = get_bytes(r);
-#define CODEC(NAME, name, number)                                       \
-    static int put_##name(const struct msg_##name *m, struct buf *out)  \
-    {                                                                   \
-        int rv = 0;                                                     \
-                                                                        \
-        MSG_##NAME##_FIELDS(PUT_U, PUT_I, PUT_T, PUT_B) return rv;      \
-    }                                                                   \
-    static void get_##name(struct msg_##name *m, struct wire_reader *r) \
-    {                                                                   \
-        MSG_##NAME##_FIELDS(GET_U, GET_I, GET_T, GET_B)                 \
+#define CODEC(NAME, name, number)                                                      \
+    static int put_##name(const struct msg_##name *from, struct buf *out)              \
+    {                                                                                  \
+        int rv = 0;                                                                    \
+                                                                                       \
+        MSG_##NAME##_FIELDS(WIRE_PUT_U, WIRE_PUT_I, WIRE_PUT_T, WIRE_PUT_B) return rv; \
+    }                                                                                  \
+    static void get_##name(struct msg_##name *to, struct wire_reader *r)               \
+    {                                                                                  \
+        MSG_##NAME##_FIELDS(WIRE_GET_U, WIRE_GET_I, WIRE_GET_T, WIRE_GET_B)            \
     }
 MSG_MAP(CODEC)
 #undef CODEC

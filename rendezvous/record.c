@@ -2,55 +2,34 @@
 
 #include "rendezvous/record_fields.h"
 
-#include "common/wire.h"
+#include "common/wire_fields.h"
 
 #include <string.h>
 
-static int put_i32(struct buf *b, int32_t v)
-{
-    return wire_put_u32(b, (uint32_t)v);
-}
-
-static int put_bytes(struct buf *b, struct bytes bytes)
-{
-    return wire_put_bytes(b, bytes.data, bytes.size);
-}
-
-static struct bytes get_bytes(struct wire_reader *r)
-{
-    struct bytes bytes;
-
-    bytes.data = wire_get_bytes(r, RECORD_LOOSE_MAX, &bytes.size);
-    return bytes;
-}
+enum { max_bytes = RECORD_LOOSE_MAX };
 
 /* One encoder and one decoder per value, made from its field table. */
-#define PUT_U(bits, field) rv = rv < 0 ? rv : wire_put_u##bits(out, v->field);
-#define PUT_I(field)       rv = rv < 0 ? rv : put_i32(out, v->field);
-#define PUT_T(size, field) rv = rv < 0 ? rv : wire_put_text(out, v->field);
-#define PUT_B(field)       rv = rv < 0 ? rv : put_bytes(out, v->field);
-#define GET_U(bits, field) ret->field = wire_get_u##bits(&r);
-#define GET_I(field)       ret->field = (int32_t)wire_get_u32(&r);
-#define GET_T(size, field) wire_get_text(&r, ret->field, size);
-#define GET_B(field)       ret->field = get_bytes(&r);
-#define CODEC(NAME, name)                                                              \
-    int record_put_##name(const struct record_##name *v, struct buf *out)              \
-    {                                                                                  \
-        int rv = wire_put_u8(out, RECORD_VERSION);                                     \
-                                                                                       \
-        RECORD_##NAME##_FIELDS(PUT_U, PUT_I, PUT_T, PUT_B) return rv;                  \
-    }                                                                                  \
-    int record_get_##name(struct bytes value, struct record_##name *ret)               \
-    {                                                                                  \
-        struct wire_reader r;                                                          \
-                                                                                       \
-        wire_reader_init(&r, value.data, value.size);                                  \
-        if (wire_get_u8(&r) != RECORD_VERSION) {                                       \
-            return r.bad ? ERR_CORRUPT : ERR_UNSUPPORTED;                              \
-        }                                                                              \
-        RECORD_##NAME##_FIELDS(GET_U, GET_I, GET_T, GET_B) return wire_reader_done(&r) \
-            ? 0                                                                        \
-            : ERR_CORRUPT;                                                             \
+#define CODEC(NAME, name)                                                    \
+    int record_put_##name(const struct record_##name *from, struct buf *out) \
+    {                                                                        \
+        int rv = wire_put_u8(out, RECORD_VERSION);                           \
+                                                                             \
+        RECORD_##NAME##_FIELDS(WIRE_PUT_U, WIRE_PUT_I, WIRE_PUT_T,           \
+                               WIRE_PUT_B) return rv;                        \
+    }                                                                        \
+    int record_get_##name(struct bytes value, struct record_##name *to)      \
+    {                                                                        \
+        struct wire_reader reader;                                           \
+        struct wire_reader *r = &reader;                                     \
+                                                                             \
+        wire_reader_init(r, value.data, value.size);                         \
+        if (wire_get_u8(r) != RECORD_VERSION) {                              \
+            return r->bad ? ERR_CORRUPT : ERR_UNSUPPORTED;                   \
+        }                                                                    \
+        RECORD_##NAME##_FIELDS(WIRE_GET_U, WIRE_GET_I, WIRE_GET_T,           \
+                               WIRE_GET_B) return wire_reader_done(r)        \
+            ? 0                                                              \
+            : ERR_CORRUPT;                                                   \
     }
 RECORD_FIELDS_MAP(CODEC)
 #undef CODEC

@@ -208,6 +208,10 @@ def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, start_ser
     (job,) = ask_json("status", "train")["jobs"]
     assert (job["nodes"], job["failures"]) == (1, 0)
     assert "has a node 7" in ask("drain", "7", "train", code=3)
+    ask("status", "train")
+    ask("drain", "0", "train")
+    assert nodes[0].wait() == 0, nodes[0].err()
+    assert re.search(r"^state +stopped$", ask("status", "train", code=4), re.M)  # not done
 
 
 def test_of_two_jobs_one_is_named(run_jobs, ask, ask_json, free_port):
