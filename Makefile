@@ -161,6 +161,7 @@ bench: all fakes $(BENCHES) ## our speed beside the machine's limits; BENCH='--q
 
 FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/bin/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 10
+FUZZ_JOBS    ?= $$(nproc)
 FUZZ_LIMIT   ?= -max_total_time=$(FUZZ_SECONDS)
 # what reads a stranger's bytes; the rest of the worker would only make the build longer
 $(O)/libfuzzed.a: $(filter-out %/main.c.o,$(call objects,common rendezvous worker/checkpoint)) \
@@ -170,9 +171,9 @@ $(O)/bin/fuzz_%: $(O)/tests/fuzz/fuzz_%.c.o $(O)/libfuzzed.a
 	@mkdir -p $(@D); echo '  LD    $@'
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(LIBS_worker) -luv -o $@
 fuzzers: $(FUZZERS)
-fuzz: ## every parser for FUZZ_SECONDS each, from tests/fuzz/corpus on (clang, libFuzzer)
+fuzz: ## every parser for FUZZ_SECONDS each, FUZZ_JOBS at a time, from tests/fuzz/corpus on (clang, libFuzzer)
 	$(Q)$(MAKE) --no-print-directory MODE=fuzz CC=clang fuzzers
-	$(Q)printf '%s\n' $(notdir $(FUZZERS)) | xargs -P $$(nproc) -n 1 sh -c 'mkdir -p build/fuzz/corpus/$$1; \
+	$(Q)printf '%s\n' $(notdir $(FUZZERS)) | xargs -P $(FUZZ_JOBS) -n 1 sh -c 'mkdir -p build/fuzz/corpus/$$1; \
 	  echo "  FUZZ  $$1"; build/fuzz/bin/$$1 $(FUZZ_LIMIT) -len_control=0 -max_len=65536 \
 	  -artifact_prefix=build/fuzz/$$1- build/fuzz/corpus/$$1 $$(ls -d tests/fuzz/corpus/$$1 2>/dev/null) \
 	  >build/fuzz/$$1.log 2>&1 || \
