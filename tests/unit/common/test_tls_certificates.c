@@ -1,0 +1,214 @@
+/* Two pumps again: who lets whom in by a certificate, and where one shows a certificate
+ * and the other a secret. */
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/tls_rig.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static void certificates_of_one_ca_open_and_name_job_and_node(void **state)
+{
+    struct tls_rig *r = *state;
+    const struct identity *peer;
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/node3", 1);
+    tls_rig_shake_in_steps(r, 100);
+    tls_rig_assert_talk(r);
+    peer = tls_pump_peer(r->server.pump);
+    assert_int_equal(peer->kind, IDENTITY_CERTIFICATE);
+    assert_int_equal(peer->role, IDENTITY_AGENT);
+    assert_string_equal(peer->job, "7");
+    assert_string_equal(peer->name, "node3");
+    assert_int_equal(tls_pump_peer(r->client.pump)->role, IDENTITY_SERVICE);
+}
+
+static void expired_certificates_are_refused(void **state)
+{
+    struct tls_rig *r = *state;
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 0);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->server,
+                           "its certificate is not right: certificate has expired");
+    tls_rig_assert_trouble(&r->client, "this side's certificate has expired");
+    assert_int_equal(r->server.rv, ERR_REFUSED);
+}
+
+static void expired_certificate_of_the_service_is_refused(void **state)
+{
+    struct tls_rig *r = *state;
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 0);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->client, "certificate has expired");
+    tls_rig_assert_trouble(&r->server, "this side's certificate has expired");
+}
+
+static void certificates_of_another_ca_are_refused(void **state)
+{
+    struct tls_rig *r = *state;
+    struct tls_config foreign;
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    foreign = tls_rig_certificate(r, "other", "ctrun://job/7/agent/n", 1);
+    (void)snprintf(r->ca, sizeof(r->ca), "%s", scratch_path(&r->scratch, "ca/ca.pem"));
+    tls_rig_make(&r->client, &foreign); /* it knows the service's CA */
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->server, "its certificate is not right");
+    tls_rig_assert_trouble(&r->client,
+                           "does not know the CA of this side's certificate");
+}
+
+static void service_of_another_ca_is_refused(void **state)
+{
+    struct tls_rig *r = *state;
+
+    tls_rig_give_certificate(r, &r->server, "other", "ctrun://service", 1);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->client, "its certificate is not right");
+    tls_rig_assert_trouble(&r->server, "does not know the CA");
+}
+
+static void agents_of_other_jobs_and_operators_do_not_serve(void **state)
+{
+    static const struct {
+        const char *server;
+        bool may;
+    } cases[] = {
+        {"ctrun://job/7/agent/n", true},   {"ctrun://job/*/agent/*", true},
+        {"ctrun://job/8/agent/n", false},  {"ctrun://operator/anna", false},
+        {"ctrun://job/7/worker/n", false},
+    };
+    struct tls_rig *r = *state;
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        tls_rig_give_certificate(r, &r->server, "ca", cases[i].server, 1);
+        tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/m", 1);
+        tls_rig_shake(r);
+        if (cases[i].may) {
+            tls_rig_assert_talk(r);
+        } else {
+            tls_rig_assert_trouble(&r->client, "may not serve this job");
+        }
+        (void)tls_rig_teardown(state);
+        (void)tls_rig_setup(state);
+    }
+}
+
+static void service_does_not_come_as_a_client(void **state)
+{
+    struct tls_rig *r = *state;
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://service", 1);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->server, "certificate ctrun://service may not come here");
+    tls_rig_assert_trouble(&r->client, "does not take this side's certificate");
+}
+
+/* ---- one of each ---- */
+
+static void secret_does_not_open_to_whoever_shows_a_certificate(void **state)
+{
+    struct tls_rig *r = *state;
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    tls_rig_give_secret(r, &r->client, "a", TLS_RIG_SECRET_A);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(
+        &r->client, "it shows a certificate, and does not know this side's secret");
+    tls_rig_assert_trouble(&r->server, "it does not know the CA");
+}
+
+static void certificate_does_not_open_where_a_secret_is_asked_for(void **state)
+{
+    struct tls_rig *r = *state;
+
+    tls_rig_give_secret(r, &r->server, "a", TLS_RIG_SECRET_A);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->server, "it has no secret of ours");
+    tls_rig_assert_trouble(&r->client, "does not take this side's certificate");
+}
+
+static void service_with_both_takes_either(void **state)
+{
+    struct tls_rig *r = *state;
+    struct tls_config both = tls_rig_certificate(r, "ca", "ctrun://service", 1);
+    struct secrets s = tls_rig_read_secret(r, "a", TLS_RIG_SECRET_A);
+
+    both.is_server = true;
+    both.secrets = &s;
+    tls_rig_make(&r->server, &both);
+    secrets_release(&s);
+    tls_rig_give_secret(r, &r->client, "a", TLS_RIG_SECRET_A);
+    tls_rig_shake(r);
+    tls_rig_assert_talk(r);
+    assert_int_equal(tls_pump_peer(r->server.pump)->kind, IDENTITY_PSK);
+    tls_rig_close_end(&r->client);
+    tls_rig_close_end(&r->server);
+    tls_context_free(r->client.context);
+
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://operator/anna", 1);
+    tls_rig_shake(r);
+    tls_rig_assert_talk(r);
+    assert_int_equal(tls_pump_peer(r->server.pump)->kind, IDENTITY_CERTIFICATE);
+    assert_int_equal(tls_pump_peer(r->server.pump)->role, IDENTITY_OPERATOR);
+    tls_rig_close_end(&r->client);
+    tls_rig_close_end(&r->server);
+    tls_context_free(r->client.context);
+
+    tls_rig_give_secret(r, &r->client, "b", TLS_RIG_SECRET_B);
+    tls_rig_shake(r);
+    tls_rig_assert_trouble(&r->client, "does not know this side's secret");
+    tls_rig_assert_trouble(&r->server, "none of ours");
+}
+
+static void files_that_are_not_right_are_named(void **state)
+{
+    struct tls_rig *r = *state;
+    struct tls_config config = tls_rig_certificate(r, "ca", "ctrun://service", 1);
+    struct errmsg msg = {""};
+    struct tls_context *c;
+
+    assert_int_equal(chmod(r->key, 0644), 0);
+    assert_int_equal(tls_context_new(&config, &c, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "others may read or change"));
+    assert_int_equal(chmod(r->key, 0600), 0);
+    config.cert = r->ca; /* not that key's */
+    assert_int_equal(tls_context_new(&config, &c, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "cannot use the key"));
+    config.cert = r->key;
+    assert_int_equal(tls_context_new(&config, &c, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "cannot read the certificate"));
+    config.ca = "/does/not/exist";
+    assert_int_equal(tls_context_new(&config, &c, &msg), ERR_INVALID);
+    assert_non_null(strstr(msg.text, "cannot read the CA /does/not/exist"));
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, tls_rig_setup, tls_rig_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(certificates_of_one_ca_open_and_name_job_and_node),
+        CASE(expired_certificates_are_refused),
+        CASE(expired_certificate_of_the_service_is_refused),
+        CASE(certificates_of_another_ca_are_refused),
+        CASE(service_of_another_ca_is_refused),
+        CASE(agents_of_other_jobs_and_operators_do_not_serve),
+        CASE(service_does_not_come_as_a_client),
+        CASE(secret_does_not_open_to_whoever_shows_a_certificate),
+        CASE(certificate_does_not_open_where_a_secret_is_asked_for),
+        CASE(service_with_both_takes_either),
+        CASE(files_that_are_not_right_are_named),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
