@@ -22,8 +22,8 @@ enum { DAYS = 365, CA_DAYS = 3650, MAX_DAYS = 36500 };
 
 struct keygen_options {
     bool help;
-    char ca[PATH_MAX]; /* "": a secret is wanted */
-    uint32_t days;
+    char ca[PATH_MAX];    /* "": a secret is wanted */
+    uint32_t days;        /* 0: not given */
     char job[MSG_ID_MAX]; /* "": any … */
     char node[MSG_ID_MAX];
 };
@@ -38,7 +38,7 @@ static const struct option_spec specs[] = {
      .help =
          "Certificates in place of a secret: the folder of a small CA, made if need "
          "be. Without --job and --node: a certificate each for a service, an agent "
-         "(any node of any job) and an operator.",
+         "(any node of any job) and an operator, as far as they are not there.",
      .set = option_set_text,
      FIELD(ca)},
     {.name = "days",
@@ -125,16 +125,19 @@ static void say_secret(const char *path, bool is_default)
             ">~/.config/ctrun/secret' <%s\n",
             path);
     } else {
-        (void)printf("Name it on every node: ctrun --rdzv-secret-file=%s … (or set "
-                     "CTRUN_SECRET_FILE)\n",
-                     path);
+        (void)printf(
+            "Each node needs a copy, for its user alone (chmod 600), and names "
+            "it:\n"
+            "  ctrun --rdzv-secret-file=%s … (or set CTRUN_SECRET_FILE)\n",
+            path);
     }
     (void)printf(
-        "A service of its own: ctrun-rendezvous --secrets=%s --listen ADDRESS:29400\n"
-        "To replace it some day: mv %s %s.previous; make a new one; SIGHUP to the "
-        "service;\n"
-        "when all nodes have the new one, remove the old one; SIGHUP.\n",
-        path, path, path);
+        "A service of its own:\n"
+        "  ctrun-rendezvous --secrets=%s --listen ADDRESS:29400\n"
+        "To replace it some day, and SIGHUP to such a service after each line:\n"
+        "  mv %s %s.previous && ctrun keygen%s%s\n"
+        "  rm %s.previous     (once all nodes have the new one)\n",
+        path, path, path, is_default ? "" : " ", is_default ? "" : path, path);
 }
 
 static int make_secret(const char *asked)
@@ -142,6 +145,7 @@ static int make_secret(const char *asked)
     struct errmsg msg = {""};
     char path[PATH_MAX];
     char text[65];
+    char *full;
     int rv = choose_path(asked, path, &msg);
 
     if (rv == 0) {
@@ -153,17 +157,19 @@ static int make_secret(const char *asked)
     if (rv < 0) {
         return say_mistake(&msg);
     }
-    say_secret(path, !asked);
+    full = realpath(path, NULL); /* what is printed holds in any folder */
+    say_secret(full ? full : path, !asked);
+    free(full); /* of libc */
     return end_printing();
 }
 
 /* ---- certificates ---- */
 
-static bool is_there(const char *folder, const char *name)
+static bool is_there(const char *folder, const char *name, const char *end)
 {
     char path[PATH_MAX];
 
-    return str_format(path, sizeof(path), "%s/%s.pem", folder, name) &&
+    return str_format(path, sizeof(path), "%s/%s.%s", folder, name, end) &&
            access(path, F_OK) == 0;
 }
 
@@ -171,11 +177,12 @@ static int issue(const struct keygen_options *o, const char *name,
                  const struct identity *who, struct errmsg *msg)
 {
     char uri[IDENTITY_URI_MAX] = "";
-    int rv = tls_ca_issue(o->ca, name, who, (int)o->days, msg);
+    unsigned days = o->days > 0 ? o->days : DAYS;
+    int rv = tls_ca_issue(o->ca, name, who, (int)days, msg);
 
     if (rv == 0 && identity_format_uri(who, uri, sizeof(uri))) {
         (void)printf("ctrun: made %s/%s.pem and .key, %s, for %u days\n", o->ca, name,
-                     uri, o->days);
+                     uri, days);
     }
     return rv;
 }
@@ -195,17 +202,17 @@ static void make_file_name(const struct keygen_options *o, char *ret, size_t siz
     }
 }
 
-static int issue_one(const struct keygen_options *o, struct errmsg *msg)
+static int issue_one(const struct keygen_options *o, const char *name,
+                     struct errmsg *msg)
 {
     struct identity who = {.kind = IDENTITY_CERTIFICATE, .role = IDENTITY_AGENT};
-    char name[160];
 
     memcpy(who.job, o->job, sizeof(who.job));
     memcpy(who.name, o->node, sizeof(who.name));
-    make_file_name(o, name, sizeof(name));
     return issue(o, name, &who, msg);
 }
 
+/* Those that are not there; where there is nothing to do, the first says so. */
 static int issue_all(const struct keygen_options *o, struct errmsg *msg)
 {
     static const struct {
@@ -216,48 +223,89 @@ static int issue_all(const struct keygen_options *o, struct errmsg *msg)
         {"agent", IDENTITY_AGENT},
         {"operator", IDENTITY_OPERATOR},
     };
+    size_t n_there = 0;
     int rv = 0;
 
+    for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
+        n_there += is_there(o->ca, roles[i].name, "key");
+    }
     for (size_t i = 0; i < ARRAY_LEN(roles) && rv == 0; i++) {
         struct identity who = {.kind = IDENTITY_CERTIFICATE, .role = roles[i].role};
 
-        rv = issue(o, roles[i].name, &who, msg);
+        if (n_there == ARRAY_LEN(roles) || !is_there(o->ca, roles[i].name, "key")) {
+            rv = issue(o, roles[i].name, &who, msg);
+        }
     }
     return rv;
 }
 
-static void say_certificates(const char *folder)
+static void say_command(const char *command, const char *folder, const char *name,
+                        const char *rest)
 {
+    (void)printf("  %s --tls-ca=%s/ca.pem --tls-cert=%s/%s.pem --tls-key=%s/%s.key "
+                 "%s\n",
+                 command, folder, folder, name, folder, name, rest);
+}
+
+/* Where what is for whom: only of what is there. */
+static void say_certificates(const struct keygen_options *o, const char *folder,
+                             const char *agent)
+{
+    char command[MSG_ID_MAX + 32] = "ctrun";
+
+    if (o->job[0] != '\0') {
+        (void)snprintf(command, sizeof(command), "ctrun --rdzv-id=%s", o->job);
+    }
     (void)printf(
-        "Each node needs ca.pem, and an agent's certificate and its key (its user's "
-        "alone):\n"
-        "  ctrun --tls-ca=ca.pem --tls-cert=agent.pem --tls-key=agent.key …\n"
-        "The service needs ca.pem, service.pem and service.key:\n"
-        "  ctrun-rendezvous --tls-ca=ca.pem --tls-cert=service.pem "
-        "--tls-key=service.key --listen ADDRESS:29400\n"
-        "Keep %s/ca.key to yourself: whoever has it makes certificates.\n",
-        folder);
+        "%s %s needs ca.pem, %s.pem and %s.key (a key is its user's alone), and "
+        "names them:\n",
+        o->node[0] != '\0' ? "Node" : "Each", o->node[0] != '\0' ? o->node : "node",
+        agent, agent);
+    say_command(command, folder, agent, "…");
+    if (is_there(folder, "service", "pem")) {
+        (void)printf("A service of its own has ca.pem, service.pem and service.key:\n");
+        say_command("ctrun-rendezvous", folder, "service", "--listen ADDRESS:29400");
+    } else {
+        (void)printf("One of the nodes serves the others. A service of its own needs a "
+                     "certificate of its own:\n"
+                     "  ctrun keygen --ca %s\n",
+                     folder);
+    }
+    if (is_there(folder, "operator", "pem")) {
+        (void)printf(
+            "Who is to see and steer all jobs of it has operator.pem and .key:\n");
+        say_command("ctrun status", folder, "operator", "--endpoint=ADDRESS:29400");
+    }
+    (void)printf("Keep %s/ca.key to yourself: whoever has it makes certificates.\n",
+                 folder);
 }
 
 static int make_certificates(const struct keygen_options *o)
 {
     bool is_one = o->job[0] != '\0' || o->node[0] != '\0';
     struct errmsg msg = {""};
+    char agent[160] = "agent";
+    char *full;
     int rv = 0;
 
-    if (!is_there(o->ca, "ca")) {
+    if (is_one) {
+        make_file_name(o, agent, sizeof(agent));
+    }
+    if (!is_there(o->ca, "ca", "pem")) {
         rv = tls_ca_make(o->ca, CA_DAYS, &msg);
         if (rv == 0) {
             (void)printf("ctrun: made the CA %s/ca.pem and ca.key\n", o->ca);
         }
     }
     if (rv == 0) {
-        rv = is_one ? issue_one(o, &msg) : issue_all(o, &msg);
+        rv = is_one ? issue_one(o, agent, &msg) : issue_all(o, &msg);
     }
     if (rv < 0) {
         return say_mistake(&msg);
     }
-    say_certificates(o->ca);
+    full = realpath(o->ca, NULL); /* what is printed holds in any folder */
+    say_certificates(o, full ? full : o->ca, agent);
+    free(full); /* of libc */
     return end_printing();
 }
 
@@ -270,16 +318,17 @@ static int check(const struct keygen_options *o, int n_operands, char *const *ar
                           "what there is",
                           argv[0]);
     }
-    if (o->ca[0] == '\0' && (o->job[0] != '\0' || o->node[0] != '\0')) {
+    if (o->ca[0] == '\0' && (o->job[0] != '\0' || o->node[0] != '\0' || o->days > 0)) {
         return errmsg_set(msg, ERR_INVALID,
-                          "--job and --node are for certificates: give --ca, too");
+                          "--job, --node and --days are for certificates: give --ca, "
+                          "too");
     }
     return 0;
 }
 
 int keygen_run(int argc, char *const *argv)
 {
-    struct keygen_options o = {.days = DAYS};
+    struct keygen_options o = {.days = 0};
     struct errmsg msg = {""};
     int next = argc;
     int rv = options_parse(&table, argc, argv, &o, &next, &msg);
