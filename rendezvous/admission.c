@@ -94,7 +94,7 @@ static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
     if (hello->min_nodes == 0 || hello->min_nodes > hello->max_nodes ||
         hello->max_nodes > MSG_MAX_NODES || hello->nproc == 0 ||
         (uint64_t)hello->nproc * hello->max_nodes > MSG_MAX_WORLD ||
-        hello->node_rank >= (int32_t)hello->max_nodes) {
+        hello->node_rank < -1 || hello->node_rank >= (int32_t)hello->max_nodes) {
         return errmsg_set(msg, ERR_REFUSED,
                           "job %s: --nnodes=%s, --nproc-per-node=%u, --node-rank=%d do "
                           "not fit together (at most %d nodes and %d ranks)",
@@ -103,6 +103,13 @@ static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
     }
     if (hello->generation > MAX_GENERATION) {
         return errmsg_set(msg, ERR_REFUSED, "job %s: no generation has such a number",
+                          hello->job);
+    }
+    if (hello->on_hang > ON_HANG_REPORT || hello->group_rank < -1 ||
+        hello->group_rank >= MSG_MAX_NODES) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s: what this node says of itself is none of what "
+                          "ctrun says",
                           hello->job);
     }
     return 0;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_EXIT_CODE = 255 };
+
 static void save(const struct finished *f, const struct finished_job *past)
 {
     struct record record = {
@@ -135,7 +137,9 @@ int finished_restore(struct finished *f, const struct record *r)
     if (rv < 0) {
         return rv;
     }
-    if (f->n == FINISHED_MAX || place_of(f, r->job) < f->n) {
+    if (f->n == FINISHED_MAX || place_of(f, r->job) < f->n ||
+        fields.exit_code > MAX_EXIT_CODE || fields.n_members > MSG_MAX_NODES ||
+        fields.max_nodes > MSG_MAX_NODES) {
         return ERR_CORRUPT;
     }
     past = mem_zalloc(sizeof(*past));

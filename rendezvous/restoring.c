@@ -24,7 +24,8 @@ static bool is_sane_job(const struct record_job *f)
            f->min_nodes > 0 && f->min_nodes <= f->max_nodes &&
            f->max_nodes <= MSG_MAX_NODES && f->n_members <= MSG_MAX_NODES &&
            f->left_for < RESTART_CAUSE_COUNT && f->exit_code <= MAX_EXIT_CODE &&
-           f->refusal_code <= MAX_EXIT_CODE;
+           f->refusal_code <= MAX_EXIT_CODE && f->on_hang <= ON_HANG_REPORT &&
+           f->hung <= MSG_MAX_WORLD; /* a rank, and 1 */
 }
 
 static void take_ending(struct ending *e, const struct record_job *f)
@@ -121,6 +122,8 @@ static bool is_sane_node(const struct job *j, const struct record_node *f)
     return f->state < NODE_STATE_COUNT && f->nproc > 0 &&
            (uint64_t)f->nproc * j->shape.max_nodes <= MSG_MAX_WORLD &&
            f->node_rank >= -1 && f->node_rank < (int32_t)j->shape.max_nodes &&
+           f->group_rank >= -1 && f->group_rank < MSG_MAX_NODES &&
+           f->arrival < UINT64_MAX &&
            (!was_member || (f->ranked_in == j->generation && f->group_rank >= 0 &&
                             (uint32_t)f->group_rank < j->n_members));
 }
@@ -238,8 +241,8 @@ static int restore_outcome(struct others *o, struct bytes value)
     struct bytes one;
     int rv = record_get_outcome(value, &f);
 
-    if (rv < 0) {
-        return rv;
+    if (rv < 0 || !msg_is_end(f.code, f.signal)) {
+        return rv < 0 ? rv : ERR_CORRUPT;
     }
     *out = (struct outcome){.code = f.code, .signal = f.signal};
     memcpy(out->error, f.error, sizeof(out->error));
@@ -258,8 +261,8 @@ static int restore_cause(struct job *j, const struct record *r)
     struct bytes one;
     int rv = record_get_cause(r->value, &f);
 
-    if (rv < 0) {
-        return rv;
+    if (rv < 0 || f.hung_rank >= MSG_MAX_WORLD || f.loop_rank >= MSG_MAX_WORLD) {
+        return rv < 0 ? rv : ERR_CORRUPT;
     }
     while (rv == 0 && c->others.n_outcomes < OTHERS_OUTCOMES &&
            record_list_next(&f.outcomes, &one)) {
@@ -329,6 +332,7 @@ static int restore_report(struct job *j, const struct record *r)
     m = mem_zalloc(sizeof(*m));
     n = msg_decode(f.report.data, f.report.size, m);
     if (n > 0 && (size_t)n == f.report.size && m->type == MSG_REPORT &&
+        m->u.report.rank >= -1 && m->u.report.rank < MSG_MAX_WORLD &&
         msg_is_end(m->u.report.code, m->u.report.signal)) {
         j->report = mem_dup(&m->u.report, sizeof(*j->report));
         j->report_arrivals = f.n_arrivals;

@@ -1,11 +1,14 @@
 /* Bytes as what several agents say to one service, in any order, with time passing:
- * nothing may break an assertion, leak, or keep the service's timer spinning. Each
+ * nothing may break an assertion, leak, or keep the service's timer spinning, and what
+ * was saved meanwhile is what the next service takes up. Each
  * command is an opcode and a few bytes; messages come from a template with the fields
  * that matter set from the input, so that jobs run, drain and form again. */
 
 #include "rendezvous/service.h"
+#include "tests/lib/shelf.h"
 
 #include "common/check.h"
+#include "common/err.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +26,7 @@ struct input {
 
 struct world {
     struct service *service;
+    struct shelf shelf;
     bool is_open[CONNS + 1];
     uint64_t generation[CONNS + 1]; /* the last ROUND's */
     uint64_t now_ms;
@@ -57,11 +61,26 @@ static void on_close(void *arg, uint64_t conn)
     w->is_open[conn] = false;
 }
 
+static void on_save(void *arg, const struct record *r)
+{
+    struct world *w = arg;
+
+    shelf_save(&w->shelf, r);
+}
+
+/* As no agent says it. */
+static void make_odd(struct msg_hello *h, uint8_t bits)
+{
+    h->version = bits == 255 ? MSG_VERSION + 1 : MSG_VERSION;
+    h->on_hang = bits == 254 ? 9 : ON_HANG_RESTART;
+    h->group_rank = bits == 253 ? -9 : h->group_rank;
+    h->node_rank = bits == 252 ? -9 : h->node_rank;
+}
+
 static void make_hello(struct msg_hello *h, struct input *in)
 {
     uint8_t bits = take(in);
 
-    h->version = bits == 255 ? MSG_VERSION + 1 : MSG_VERSION;
     h->job[0] = bits & 1 ? 'x' : 'y';
     h->host[0] = (char)('a' + (bits >> 1) % 4);
     h->agent_id = (bits >> 1) % 4;
@@ -75,6 +94,7 @@ static void make_hello(struct msg_hello *h, struct input *in)
     h->generation = bits & 128 ? take(in) : 0;
     h->commit_step = bits & 128 ? 5 : 0;
     h->commit_hash[0] = bits & 128 ? 'h' : '\0';
+    make_odd(h, bits);
 }
 
 static void make_join(struct msg_join *join, struct input *in)
@@ -227,17 +247,36 @@ static void play(struct world *w, struct input *in)
     }
 }
 
+static struct service *new_service(struct world *w)
+{
+    return service_new(&(struct service_config){
+        .cluster = 1,
+        .lease_ms = 3000,
+        .seed = 3,
+        .sink = {.arg = w, .send = on_send, .close = on_close, .save = on_save}});
+}
+
+/* No peer can bring about a state that is refused. */
+static void check_saved(struct world *w)
+{
+    struct world next = {.now_ms = w->now_ms};
+    struct errmsg msg;
+
+    shelf_commit(&w->shelf);
+    next.service = new_service(&next);
+    ASSERT(shelf_restore(&w->shelf, next.service, next.now_ms, &msg) == 0);
+    service_free(next.service);
+    shelf_release(&next.shelf);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct world w = {.now_ms = 5000};
     struct input in = {data, size};
 
-    w.service = service_new(&(struct service_config){
-        .cluster = 1,
-        .lease_ms = 3000,
-        .seed = 3,
-        .sink = {.arg = &w, .send = on_send, .close = on_close}});
+    w.service = new_service(&w);
     play(&w, &in);
+    check_saved(&w);
     for (uint64_t conn = 1; conn <= CONNS; conn++) {
         if (w.is_open[conn]) {
             close_conn(&w, conn);
@@ -245,5 +284,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     ASSERT(service_sessions(w.service) == 0);
     service_free(w.service);
+    shelf_release(&w.shelf);
     return 0;
 }
