@@ -320,6 +320,8 @@ static int blame(const struct state *s, int err, struct errmsg *msg)
                           "another program has the state %.160s/state.db open "
                           "(sqlite3?): end it",
                           s->dir.path);
+    case -ENOSPC:
+        return state_dir_blame_space(&s->dir, msg);
     default:
         return errmsg_set(msg, err, "cannot use the state %.120s/state.db: %.300s",
                           s->dir.path, why.text);

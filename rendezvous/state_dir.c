@@ -14,11 +14,22 @@
 
 static const char reserve_name[] = "reserve";
 
+int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg)
+{
+    return errmsg_set(msg, -ENOSPC,
+                      "the disk of the state %.200s is full: make room for %llu MiB on "
+                      "it, or give a --state-dir on another one",
+                      d->path, (unsigned long long)(d->reserve_bytes >> 20) + 1);
+}
+
 static int open_folder(struct state_dir *d, struct errmsg *msg)
 {
     struct stat st;
 
     if (mkdir(d->path, 0700) < 0 && errno != EEXIST) {
+        if (errno == ENOSPC || errno == EDQUOT) {
+            return state_dir_blame_space(d, msg);
+        }
         return errmsg_set(msg, ERR_INVALID, "cannot make the folder %.200s: %s%s",
                           d->path, err_text(-errno),
                           errno == ENOENT ? " (make its parent first)" : "");
@@ -44,6 +55,40 @@ static int open_folder(struct state_dir *d, struct errmsg *msg)
     return 0;
 }
 
+/* Anything but a plain file would be waited for, or written to somewhere else. */
+static int check_file(const struct state_dir *d, const char *name, struct errmsg *msg)
+{
+    struct stat st;
+    const char *what = "no file";
+
+    if (fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISREG(st.st_mode)) {
+        return 0; /* what cannot be looked at cannot be opened: that says why */
+    }
+    if (S_ISDIR(st.st_mode)) {
+        what = "a folder";
+    } else if (S_ISLNK(st.st_mode)) {
+        what = "a symbolic link";
+    } else if (S_ISFIFO(st.st_mode)) {
+        what = "a pipe";
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "%.200s/%s is %s, and must be a file of that folder: move it "
+                      "away, or give another --state-dir",
+                      d->path, name, what);
+}
+
+static int check_files(const struct state_dir *d, struct errmsg *msg)
+{
+    static const char *const names[] = {"lock", reserve_name, "state.db",
+                                        "state.db-wal"};
+    int rv = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(names) && rv == 0; i++) {
+        rv = check_file(d, names[i], msg);
+    }
+    return rv;
+}
+
 static int blame_holder(const struct state_dir *d, struct errmsg *msg)
 {
     char pid[16] = "";
@@ -62,9 +107,14 @@ static int take_lock(struct state_dir *d, struct errmsg *msg)
 {
     char pid[16];
 
-    d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (d->lock_fd < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+        return state_dir_blame_space(d, msg);
+    }
     if (d->lock_fd < 0) {
-        return errmsg_set(msg, ERR_INVALID, "cannot write in the folder %.200s: %s",
+        return errmsg_set(msg, ERR_INVALID,
+                          "cannot write in the folder %.200s: %s; give a --state-dir "
+                          "where this user may write",
                           d->path, err_text(-errno));
     }
     if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
@@ -91,6 +141,7 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
                             .lock_fd = -1,
                             .reserve_bytes = reserve_bytes};
     rv = open_folder(d, msg);
+    rv = rv == 0 ? check_files(d, msg) : rv;
     rv = rv == 0 ? take_lock(d, msg) : rv;
     if (rv == 0) {
         rv = state_dir_make_reserve(d);

@@ -23,11 +23,15 @@ struct state_dir {
 };
 
 /* Makes the folder, not its parent's. ERR_INVALID: a mistake of the user's, such as a
- * folder that others can read; ERR_BUSY: another service uses it. The reserve may be
+ * folder that others can read, or something in it that is no file; ERR_BUSY: another
+ * service uses it; -ENOSPC: there is no room even for the folder. The reserve may be
  * missing when this returns 0. */
 int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes,
                    struct errmsg *msg) MUST_CHECK;
 void state_dir_close(struct state_dir *d);
+
+/* -ENOSPC, with what to do about it. */
+int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg);
 
 /* There is a write-ahead log, and no database that it belongs to: SQLite would begin anew
  * and throw it away. */

@@ -125,3 +125,16 @@ def test_disk_that_is_full_at_the_start_is_no_reason_not_to_start(
     wait_for(lambda: "there is space for the service's state again" in again.process.err(), PATIENCE)
     later, = job("later", bin_dir / "fake-worker", "exit=0")
     assert later.wait(PATIENCE) == 0, later.err()
+
+
+def test_first_start_on_a_full_disk_says_what_to_do(start, start_server, bin_dir, small_disk):
+    options = f"--state-dir={small_disk / 'state'}", "--state-reserve-mib=4"
+    (small_disk / "state").mkdir(mode=0o700)
+    leave_free(small_disk, 0)
+    first = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0", *options)
+    assert first.wait(PATIENCE) == 1, first.err()
+    assert first.err().count("\n") == 1
+    assert f"the disk of the state {small_disk / 'state'} is full: make room for 5 MiB" in first.err()
+    (small_disk / "ballast").unlink()
+    again = start_server(*options)
+    assert again.process.popen.poll() is None
