@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define RING_SIZE 256
+#define VALUE_MAX 300
 
 struct trace {
     const char *machine; /* static strings, all three */
@@ -119,6 +120,30 @@ static void clean(char *line, size_t size)
     }
 }
 
+const char *log_value(const char *text, char *ret, size_t size)
+{
+    bool is_plain = *text != '\0';
+    size_t n = 0;
+
+    ASSERT(size >= 3);
+    for (const char *at = text; *at; at++) {
+        is_plain = is_plain && (unsigned char)*at > ' ' && !strchr("\"'=\x7f", *at);
+    }
+    if (is_plain) {
+        (void)snprintf(ret, size, "%s", text); /* cut is fine */
+        return ret;
+    }
+    ret[n++] = '"';
+    for (; *text && n < size - 2; text++) {
+        bool is_control = (unsigned char)*text < ' ' || *text == 0x7f;
+
+        ret[n++] = *text == '"' ? '\'' : (char)(is_control ? ' ' : *text);
+    }
+    ret[n++] = '"';
+    ret[n] = '\0';
+    return ret;
+}
+
 void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
 {
     char line[2048];
@@ -146,11 +171,13 @@ void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
 
 void log_trace(const char *machine, const char *id, const char *from, const char *to)
 {
+    char value[VALUE_MAX];
+
     (void)pthread_mutex_lock(&logger.lock);
     logger.ring[logger.n_traces++ % RING_SIZE] = (struct trace){machine, from, to};
     (void)pthread_mutex_unlock(&logger.lock);
-    log_debug("state", "machine=%s%s%s from=%s to=%s", machine, *id ? " id=" : "", id,
-              from, to);
+    log_debug("state", "machine=%s%s%s from=%s to=%s", machine, *id ? " id=" : "",
+              *id ? log_value(id, value, sizeof(value)) : "", from, to);
 }
 
 /* Runs in a dying process: takes no lock. */

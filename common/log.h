@@ -28,6 +28,11 @@ enum log_level log_level_parse(const char *text, enum log_level fallback);
 void log_write(enum log_level level, const char *sentence, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
 
+/* Others' text as the value of a key: as it is, or in quotes, where it could be taken
+ * for more than one value. No line that somebody makes up looks like one of ours. Cut
+ * to `size`. Returns `ret`. */
+const char *log_value(const char *text, char *ret, size_t size);
+
 /* Where lines go instead of stderr, for a program that must not wait for whoever reads
  * them; NULL: stderr again. Called by any thread, one at a time; must not log. */
 void log_set_sink(void (*sink)(const char *line, size_t size));

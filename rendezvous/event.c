@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "common/log.h"
+#include "common/msg.h"
 
 #include <stdio.h>
 
@@ -58,43 +59,50 @@ static void clean(char *text)
 }
 
 /* What people look for is told at info; the rest is in the history. */
-static void log_detail(const struct job_event *e, const char *why)
+static void log_detail(const struct job_event *e, const char *job, const char *why)
 {
+    char node[MSG_ID_MAX + 3];
+
     log_debug(event_kind_name(e->kind),
-              "job=%s generation=%llu node=%s step=%llu text=\"%s\"",
-              e->job ? e->job : "", (unsigned long long)e->generation,
-              e->node ? e->node : "", (unsigned long long)e->step, why);
+              "job=%s generation=%llu node=%s step=%llu text=\"%s\"", job,
+              (unsigned long long)e->generation,
+              e->node ? log_value(e->node, node, sizeof(node)) : "",
+              (unsigned long long)e->step, why);
 }
 
 void event_log(const struct job_event *e)
 {
     unsigned long long generation = e->generation;
     char why[MAX_WHY];
+    char job[MSG_ID_MAX + 3] = "";
 
+    if (e->job) {
+        (void)log_value(e->job, job, sizeof(job));
+    }
     (void)snprintf(why, sizeof(why), "%s", e->why ? e->why : "");
     clean(why);
     switch (e->kind) {
     case JOB_HAS_FORMED:
-        log_info("job formed", "job=%s generation=%llu nodes=%zu ranks=%u", e->job,
+        log_info("job formed", "job=%s generation=%llu nodes=%zu ranks=%u", job,
                  generation, e->nodes, e->ranks);
         break;
     case JOB_RESTARTS:
-        log_info("job restarting", "job=%s generation=%llu cause=\"%s\"", e->job,
+        log_info("job restarting", "job=%s generation=%llu cause=\"%s\"", job,
                  generation, why);
         break;
     case JOB_HAS_FAILED:
-        log_info("job failed", "job=%s generation=%llu exit_code=%u cause=\"%s\"",
-                 e->job, generation, e->exit_code, why);
+        log_info("job failed", "job=%s generation=%llu exit_code=%u cause=\"%s\"", job,
+                 generation, e->exit_code, why);
         break;
     case JOB_IS_DONE:
-        log_info("job done", "job=%s generation=%llu", e->job, generation);
+        log_info("job done", "job=%s generation=%llu", job, generation);
         break;
     case JOB_HANGS:
-        log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", e->job, generation,
+        log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", job, generation,
                  why);
         break;
     case OPERATOR_ACTS:
-        log_info("an operator acts", "job=%s text=\"%s\"", e->job ? e->job : "", why);
+        log_info("an operator acts", "job=%s text=\"%s\"", job, why);
         break;
     case NODE_IS_REFUSED:
         log_warn("turned a node away", "cause=\"%s\"",
@@ -106,7 +114,7 @@ void event_log(const struct job_event *e)
     case NODE_STANDS_BY:
     case NODE_IS_LOST:
     case NODE_HAS_LEFT:
-        log_detail(e, why);
+        log_detail(e, job, why);
         break;
     case JOB_PROGRESSES:
     case SERVICE_HAS_STARTED:

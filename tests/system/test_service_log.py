@@ -11,10 +11,10 @@ import pytest
 def run_job(start, bin_dir, start_server):
     """run_job(script, code, *options): a service, and a job that ends; the service's lines."""
 
-    def run(script, code, *options, level="info"):
+    def run(script, code, *options, level="info", name="j7"):
         server = start_server(f"--log-level={level}")
         job = start(
-            bin_dir / "ctrun", "--nproc-per-node=2", "--rdzv-id=j7", "--rdzv-backend=c10d",
+            bin_dir / "ctrun", "--nproc-per-node=2", f"--rdzv-id={name}", "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{server.port}", *options, "--no-python",
             "/bin/sh", "-c", script,
         )
@@ -49,6 +49,15 @@ def test_lines_of_the_machine_carry_the_job(run_job):
     assert any(
         "state machine=job id=j7 from=forming to=running" in line for line in lines
     ), lines
+
+
+def test_a_jobs_name_makes_up_no_line(run_job):
+    name = 'x generation=9" cause="all is well'
+    assert run_job("exit 0", 0, name=name) == [
+        'ctrun-rendezvous: job formed job="x generation=9\' cause=\'all is well" generation=1 '
+        "nodes=1 ranks=2",
+        'ctrun-rendezvous: job done job="x generation=9\' cause=\'all is well" generation=1',
+    ]
 
 
 def test_a_service_whose_port_an_agent_has_taken_says_so(start, bin_dir, free_port, wait_for):

@@ -49,6 +49,22 @@ static void line_has_its_level_pairs_and_context(void **state)
     assert_string_equal(seen, "name: sealed rank=3\nname: warn: late ms=7 rank=3\n");
 }
 
+static void a_value_of_others_is_one_value(void **state)
+{
+    char text[16];
+
+    (void)state;
+    assert_string_equal(log_value("job-7_\u00fc", text, sizeof(text)), "job-7_\u00fc");
+    assert_string_equal(log_value("", text, sizeof(text)), "\"\"");
+    assert_string_equal(log_value("a b", text, sizeof(text)), "\"a b\"");
+    assert_string_equal(log_value("a=b", text, sizeof(text)), "\"a=b\"");
+    assert_string_equal(log_value("x\" y\n=", text, sizeof(text)), "\"x' y =\"");
+    assert_string_equal(log_value("0123456789abcdefg", text, sizeof(text)),
+                        "0123456789abcde");
+    assert_string_equal(log_value("0123456789 abcdefg", text, sizeof(text)),
+                        "\"0123456789 ab\"");
+}
+
 static void line_that_is_too_long_is_cut_and_ended(void **state)
 {
     static char sentence[4096];
@@ -143,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(line_has_its_level_pairs_and_context),
+        CASE(a_value_of_others_is_one_value),
         CASE(line_that_is_too_long_is_cut_and_ended),
         CASE(what_a_terminal_would_obey_is_not_in_a_line),
         CASE(journal_gets_the_priority_of_a_line),
