@@ -209,7 +209,7 @@ void operator_fail(const struct operators *o, struct asker *op, uint32_t exit_co
 /* Takes the JSON over; NULL is for want of memory. */
 static void put_json(const struct operators *o, const struct asker *op, json_t *json)
 {
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    char *text = json ? json_dumps(json, VIEW_JSON) : NULL;
 
     json_decref(json);
     if (text) {

@@ -46,7 +46,7 @@ static void put_json(struct reply *a, json_t *json)
     }
     a->status = 200;
     a->type = JSON_TYPE;
-    if (json_dump_callback(json, on_json, &a->body, JSON_COMPACT) < 0) {
+    if (json_dump_callback(json, on_json, &a->body, VIEW_JSON) < 0) {
         buf_clear(&a->body);
         put_text(a, 503, "too much to show at once");
     }

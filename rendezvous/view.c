@@ -3,6 +3,7 @@
 #include "rendezvous/event_json.h"
 
 #include "common/mem.h"
+#include "common/str.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -421,6 +422,17 @@ json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t li
     return make_page("nodes", list, end, entry->job->n_nodes);
 }
 
+/* As its last report has it: a number, or "nan", "inf". */
+static void put_said_loss(json_t *json, const char *text)
+{
+    double loss = NAN;
+
+    if (text[0] != '\0') {
+        (void)json_object_set_new(
+            json, "loss", make_real(str_parse_double(text, &loss) < 0 ? NAN : loss));
+    }
+}
+
 static void put_report(json_t *json, const struct progress_rank *r, uint64_t now_ms)
 {
     put_some(json, "pid", r->pid);
@@ -428,7 +440,7 @@ static void put_report(json_t *json, const struct progress_rank *r, uint64_t now
         put_integer(json, "step", r->step);
         put_some_text(json, "phase", r->phase);
         put_some(json, "tok_s", r->tok_s);
-        put_some_text(json, "loss", r->loss); /* as it was said */
+        put_said_loss(json, r->loss);
         put_integer(json, "age_ms", now_ms - MIN(r->said_ms, now_ms));
     }
     if (r->waits_for >= 0) {

@@ -7,13 +7,16 @@
  * pages: `next` is where the next one begins; without it this was the last.
  *
  * Times named …_ms are Unix time in milliseconds, …_age_ms how long ago. What is not
- * known is left out. */
+ * known is left out. A loss is a number; null, where what was said is none: "nan", "inf". */
 
 #include "rendezvous/history.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/service.h"
 
 #include <jansson.h>
+
+/* Of reals, all of which are losses: the digits that floats have. */
+#define VIEW_JSON (JSON_COMPACT | JSON_REAL_PRECISION(9))
 
 enum {
     VIEW_MAX_PAGE = 1000, /* nodes, ranks, events */

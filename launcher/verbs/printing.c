@@ -64,7 +64,8 @@ bool printing_put(const struct buf *text)
 
 bool printing_put_json(const json_t *json)
 {
-    char *text = json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII);
+    char *text =
+        json_dumps(json, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     bool is_put;
 
     if (!text) {

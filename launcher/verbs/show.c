@@ -45,8 +45,6 @@ static const char *format_loss(const json_t *json, char *text, size_t size)
     text[0] = '\0';
     if (json_is_number(loss)) {
         (void)snprintf(text, size, "%.4f", json_number_value(loss));
-    } else if (json_is_string(loss)) {
-        (void)snprintf(text, size, "%s", json_string_value(loss));
     } else if (json_is_null(loss)) {
         (void)snprintf(text, size, "nan");
     }

@@ -89,7 +89,7 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
         " 'progress_age_ms': 0, 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
     expect(view_ranks(&v, "job", 0, 1),
            "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'a', 'group_rank': 0,"
-           " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': '3.25',"
+           " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': 3.25,"
            " 'age_ms': 0}], 'total': 1}");
     stage_free(st);
 }
