@@ -10,6 +10,7 @@
 
 #include "launcher/path.h"
 #include "launcher/texts.h"
+#include "launcher/verbs/verb_options.h"
 
 #include "common/mem.h"
 #include "common/str.h"
@@ -71,6 +72,18 @@ static bool ends_in(const char *text, const char *end)
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
 }
 
+/* Or a verb was meant, which is no program. */
+static int say_missing(const char *name, bool is_here, struct errmsg *msg)
+{
+    const char *verb = is_here ? NULL : verb_nearest(name);
+
+    return errmsg_set(msg, ERR_MISSING,
+                      "cannot find the program '%.200s': neither beside ctrun nor in "
+                      "PATH, nor a file in this folder%s%s%s",
+                      name, is_here ? " that is asked for as ./NAME" : "",
+                      verb ? "; did you mean ctrun " : "", verb ? verb : "");
+}
+
 static int find_program(const struct worker_command *c, const char *name, char *ret,
                         struct errmsg *msg)
 {
@@ -96,11 +109,7 @@ static int find_program(const struct worker_command *c, const char *name, char *
         memcpy(ret, name, strlen(name) + 1);
         return 0;
     }
-    return errmsg_set(
-        msg, ERR_MISSING,
-        "cannot find the program '%.200s': neither beside ctrun nor in PATH, "
-        "nor a file in this folder%s",
-        name, is_here ? " that is asked for as ./NAME" : "");
+    return say_missing(name, is_here, msg);
 }
 
 /* The next word of an interpreter line, NUL-terminated in place. */

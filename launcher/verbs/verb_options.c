@@ -181,6 +181,21 @@ const struct verb *verb_find(const char *name)
     return NULL;
 }
 
+const char *verb_nearest(const char *word)
+{
+    const char *names[VERB_COUNT + 2] = {"keygen", "ckpt"};
+    const char *nearest;
+
+    for (size_t i = 0; i < VERB_COUNT; i++) {
+        names[i + 2] = verb_table[i].name;
+    }
+    nearest = strlen(word) < 2 ? NULL : str_nearest(word, names, ARRAY_LEN(names));
+    return nearest && word[0] == nearest[0] && /* "train2" is no "drain" */
+                   str_distance(word, nearest) <= 1 + (strlen(nearest) > 4)
+               ? nearest
+               : NULL;
+}
+
 static int take_operand(char *field, size_t size, const char *what, const char *value,
                         struct errmsg *msg)
 {

@@ -51,6 +51,10 @@ extern const struct verb verb_table[VERB_COUNT];
 /* NULL: it is none of them. */
 const struct verb *verb_find(const char *name);
 
+/* The verb, of ctrun's others too, that somebody may have meant by that word, which is
+ * no program; NULL: none. */
+const char *verb_nearest(const char *word);
+
 /* argv[0] is the verb. ERR_INVALID with one line. */
 int verb_options_parse(const struct verb *verb, int argc, char *const *argv,
                        struct verb_options *ret, struct errmsg *msg) MUST_CHECK;

@@ -335,6 +335,10 @@ static void bare_names_are_found_beside_ctrun_then_in_path(void **state)
         &c, "nothing",
         "! cannot find the program 'nothing': neither beside ctrun nor in PATH, "
         "nor a file in this folder");
+    assert_command(
+        &c, "statu",
+        "! cannot find the program 'statu': neither beside ctrun nor in PATH, "
+        "nor a file in this folder; did you mean ctrun status");
     c.no_python = true;
     assert_command(&c, "inpath", "@/path/inpath x");
     assert_command(&c, in_folder("pyscript"), "@/pyscript x");

@@ -59,6 +59,20 @@ static void each_verb_is_found_by_its_name_alone(void **state)
     assert_null(verb_find(""));
 }
 
+static void a_verb_may_have_been_meant_by_a_word_that_is_near(void **state)
+{
+    (void)state;
+    assert_string_equal(verb_nearest("statu"), "status");
+    assert_string_equal(verb_nearest("stauts"), "status");
+    assert_string_equal(verb_nearest("log"), "logs");
+    assert_string_equal(verb_nearest("keygn"), "keygen");
+    assert_string_equal(verb_nearest("chkpt"), "ckpt");
+    assert_null(verb_nearest("train2"));
+    assert_null(verb_nearest("train.py"));
+    assert_null(verb_nearest("p"));
+    assert_null(verb_nearest(""));
+}
+
 static void options_stand_before_and_behind_the_operands(void **state)
 {
     struct verb_options o =
@@ -111,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_verb_is_found_by_its_name_alone),
+        cmocka_unit_test(a_verb_may_have_been_meant_by_a_word_that_is_near),
         cmocka_unit_test(options_stand_before_and_behind_the_operands),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(help_names_every_option_and_the_exit_codes),
