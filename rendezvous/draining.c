@@ -243,6 +243,11 @@ void draining_describe_cancel(const struct job *j, char *ret, size_t size)
     (void)snprintf(ret, size, "job %s was %.500s", j->id, j->ending.text);
 }
 
+bool draining_was_cancelled(const struct job *j)
+{
+    return j->state == JOB_FAILED && j->ending.is_cancelled && !j->ending.has_refused;
+}
+
 /* Nobody is left that runs: the end. */
 static void end_cancelled(struct job *j)
 {
@@ -250,7 +255,7 @@ static void end_cancelled(struct job *j)
     uint32_t exit_code = EXIT_SIGNAL + SIGTERM;
 
     draining_describe_cancel(j, text, sizeof(text));
-    job_note(j, (struct job_event){.kind = JOB_HAS_FAILED,
+    job_note(j, (struct job_event){.kind = JOB_IS_CANCELLED,
                                    .exit_code = exit_code,
                                    .why = j->ending.text});
     draining_close(j, JOB_FAILED, exit_code, text);

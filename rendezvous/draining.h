@@ -51,6 +51,9 @@ void draining_settle(struct job *j);
 /* How an operator ended it, in words. */
 void draining_describe_cancel(const struct job *j, char *ret, size_t size);
 
+/* It is over since an operator ended it: not because of what happened in it. */
+bool draining_was_cancelled(const struct job *j);
+
 /* The end: CLOSED to all. */
 void draining_close(struct job *j, enum job_state state, uint32_t exit_code,
                     const char *text);

@@ -9,21 +9,14 @@
 enum { MAX_WHY = 512 };
 
 static const char *const kind_names[JOB_EVENT_COUNT] = {
-    [JOB_HAS_FORMED] = "formed",
-    [JOB_RESTARTS] = "restarting",
-    [JOB_HAS_FAILED] = "failed",
-    [JOB_IS_DONE] = "done",
-    [JOB_IS_STOPPED] = "stopped",
-    [JOB_HAS_COMMITTED] = "committed",
-    [JOB_PROGRESSES] = "progress",
-    [NODE_HAS_JOINED] = "node_joined",
-    [NODE_STANDS_BY] = "node_standby",
-    [NODE_IS_LOST] = "node_lost",
-    [NODE_HAS_LEFT] = "node_left",
-    [NODE_IS_REFUSED] = "refused",
-    [JOB_HANGS] = "hang",
-    [OPERATOR_ACTS] = "operator",
-    [SERVICE_HAS_STARTED] = "service_started",
+    [JOB_HAS_FORMED] = "formed",       [JOB_RESTARTS] = "restarting",
+    [JOB_HAS_FAILED] = "failed",       [JOB_IS_DONE] = "done",
+    [JOB_IS_CANCELLED] = "cancelled",  [JOB_IS_STOPPED] = "stopped",
+    [JOB_HAS_COMMITTED] = "committed", [JOB_PROGRESSES] = "progress",
+    [NODE_HAS_JOINED] = "node_joined", [NODE_STANDS_BY] = "node_standby",
+    [NODE_IS_LOST] = "node_lost",      [NODE_HAS_LEFT] = "node_left",
+    [NODE_IS_REFUSED] = "refused",     [JOB_HANGS] = "hang",
+    [OPERATOR_ACTS] = "operator",      [SERVICE_HAS_STARTED] = "service_started",
 };
 
 static const char *const cause_names[RESTART_CAUSE_COUNT] = {
@@ -96,6 +89,10 @@ void event_log(const struct job_event *e)
         break;
     case JOB_IS_DONE:
         log_info("job done", "job=%s generation=%llu", job, generation);
+        break;
+    case JOB_IS_CANCELLED:
+        log_info("job cancelled", "job=%s generation=%llu exit_code=%u cause=\"%s\"",
+                 e->job, generation, e->exit_code, why);
         break;
     case JOB_HANGS:
         log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", job, generation,

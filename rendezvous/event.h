@@ -13,6 +13,7 @@ enum job_event_kind {
     JOB_RESTARTS,
     JOB_HAS_FAILED,
     JOB_IS_DONE,
+    JOB_IS_CANCELLED,  /* by an operator */
     JOB_IS_STOPPED,    /* all its nodes were told to leave, and have gone */
     JOB_HAS_COMMITTED, /* a checkpoint */
     JOB_PROGRESSES,    /* no event: a point of its loss curve */

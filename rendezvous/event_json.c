@@ -85,7 +85,7 @@ static void set_text(json_t *json, const char *key, const char *text)
 static bool has_restarts(enum job_event_kind kind)
 {
     return kind == JOB_RESTARTS || kind == JOB_HAS_FAILED || kind == JOB_IS_DONE ||
-           kind == JOB_IS_STOPPED;
+           kind == JOB_IS_CANCELLED || kind == JOB_IS_STOPPED;
 }
 
 json_t *event_json_make(const struct history_event *e)
@@ -104,7 +104,7 @@ json_t *event_json_make(const struct history_event *e)
     if (e->has_rank) {
         set_integer(json, "rank", e->rank);
     }
-    if (e->kind == JOB_HAS_FAILED) {
+    if (e->kind == JOB_HAS_FAILED || e->kind == JOB_IS_CANCELLED) {
         set_integer(json, "exit_code", e->exit_code);
     }
     if (e->kind == JOB_RESTARTS) {

@@ -254,6 +254,10 @@ static void apply(struct history *h, struct history_job *job,
         set_cause(job, e);
         end_job(h, job, e, HISTORY_FAILED);
         break;
+    case JOB_IS_CANCELLED:
+        set_cause(job, e);
+        end_job(h, job, e, HISTORY_CANCELLED);
+        break;
     case JOB_IS_DONE:
         end_job(h, job, e, HISTORY_DONE);
         break;
@@ -281,10 +285,10 @@ static void apply(struct history *h, struct history_job *job,
 /* Refusals are of jobs that may not exist; who is lost or drained does not begin one. */
 static bool is_of_job(const struct history *h, enum job_event_kind kind, const char *id)
 {
-    bool begins = kind == NODE_HAS_JOINED || kind == JOB_HAS_FORMED ||
-                  kind == JOB_PROGRESSES || kind == JOB_RESTARTS ||
-                  kind == JOB_HAS_FAILED || kind == JOB_IS_DONE ||
-                  kind == JOB_IS_STOPPED || kind == JOB_HAS_COMMITTED;
+    bool begins =
+        kind == NODE_HAS_JOINED || kind == JOB_HAS_FORMED || kind == JOB_PROGRESSES ||
+        kind == JOB_RESTARTS || kind == JOB_HAS_FAILED || kind == JOB_IS_DONE ||
+        kind == JOB_IS_CANCELLED || kind == JOB_IS_STOPPED || kind == JOB_HAS_COMMITTED;
 
     return id[0] != '\0' && (begins || find_living(h, id));
 }
@@ -417,7 +421,8 @@ static void apply_restored(struct history *h, const struct history_event *e)
     job = take_job(h, e->job, e->wall_ms);
     job->generation = MAX(job->generation, e->generation);
     if (e->kind == JOB_RESTARTS || e->kind == JOB_HAS_FAILED ||
-        e->kind == JOB_IS_DONE || e->kind == JOB_IS_STOPPED) {
+        e->kind == JOB_IS_DONE || e->kind == JOB_IS_CANCELLED ||
+        e->kind == JOB_IS_STOPPED) {
         memcpy(job->restarts, e->restarts, sizeof(job->restarts));
     }
     apply(h, job, e);

@@ -39,7 +39,13 @@ struct history_event {
     char *job, *node, *text;                /* owned; "" for nothing */
 };
 
-enum history_state { HISTORY_LIVES, HISTORY_DONE, HISTORY_FAILED, HISTORY_STOPPED };
+enum history_state {
+    HISTORY_LIVES,
+    HISTORY_DONE,
+    HISTORY_FAILED,
+    HISTORY_CANCELLED,
+    HISTORY_STOPPED
+};
 
 struct history_job {
     struct table_node by_id; /* while it lives */

@@ -79,8 +79,8 @@ static void put_spread(struct buf *out, const char *name, const char *labels,
 
 /* ---- jobs, together ---- */
 
-static const char *const job_states[] = {"forming", "running", "draining",
-                                         "done",    "failed",  "stopped"};
+static const char *const job_states[] = {"forming", "running",   "draining", "done",
+                                         "failed",  "cancelled", "stopped"};
 static const char *const node_states[NODE_STATE_COUNT] = {
     [NODE_PRESENT] = "present", [NODE_JOINED] = "joined", [NODE_RUNNING] = "running",
     [NODE_DONE] = "done",       [NODE_LEFT] = "left",
@@ -140,6 +140,8 @@ static void put_history(struct buf *out, const struct history *h)
         h->n_kind[JOB_IS_DONE]);
     put(out, "ctrun_jobs_ended_total{state=\"failed\"} %" PRIu64 "\n",
         h->n_kind[JOB_HAS_FAILED]);
+    put(out, "ctrun_jobs_ended_total{state=\"cancelled\"} %" PRIu64 "\n",
+        h->n_kind[JOB_IS_CANCELLED]);
     put(out, "ctrun_jobs_ended_total{state=\"stopped\"} %" PRIu64 "\n",
         h->n_kind[JOB_IS_STOPPED]);
     put_counter(out, "ctrun_nodes_joined_total", "Nodes that have joined a job.",

@@ -32,7 +32,7 @@ static void tell_closed(struct job *j, const struct job_node *node)
 {
     struct msg m = {.type = MSG_CLOSED, .u.closed = {.exit_code = j->exit_code}};
 
-    if (j->state == JOB_FAILED && j->ending.is_cancelled) {
+    if (draining_was_cancelled(j)) {
         draining_describe_cancel(j, m.u.closed.text, sizeof(m.u.closed.text));
     } else if (j->state == JOB_FAILED && j->ending.has_refused) {
         memcpy(m.u.closed.text, j->ending.text, sizeof(m.u.closed.text));

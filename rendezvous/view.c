@@ -1,5 +1,6 @@
 #include "rendezvous/view.h"
 
+#include "rendezvous/draining.h"
 #include "rendezvous/event_json.h"
 
 #include "common/mem.h"
@@ -57,7 +58,7 @@ const char *view_job_state(const struct job *j)
     case JOB_DONE:
         return "done";
     case JOB_FAILED:
-        return "failed";
+        return draining_was_cancelled(j) ? "cancelled" : "failed";
     }
     UNREACHABLE();
 }
@@ -71,6 +72,8 @@ static const char *state_of_record(const struct history_job *h)
         return "done";
     case HISTORY_FAILED:
         return "failed";
+    case HISTORY_CANCELLED:
+        return "cancelled";
     case HISTORY_STOPPED:
         return "stopped";
     }
@@ -215,7 +218,7 @@ static json_t *make_past(const struct history_job *h)
     put_integer(json, "nodes", h->nodes);
     put_integer(json, "ranks", h->ranks);
     put_some(json, "committed_step", h->commit_step);
-    if (h->state == HISTORY_DONE || h->state == HISTORY_FAILED) {
+    if (h->state != HISTORY_LIVES && h->state != HISTORY_STOPPED) {
         put_integer(json, "exit_code", h->exit_code);
     }
     put_some(json, "ended_ms", h->ended_ms);

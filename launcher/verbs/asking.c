@@ -182,7 +182,8 @@ struct search {
 
 static bool is_live(const json_t *job)
 {
-    static const char *const over[] = {"done", "failed", "stopped", "idle"};
+    static const char *const over[] = {"done", "failed", "cancelled", "stopped",
+                                       "idle"};
     const char *state = json_string_value(json_object_get(job, "state"));
 
     for (size_t i = 0; state && i < ARRAY_LEN(over); i++) {

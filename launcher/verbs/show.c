@@ -103,7 +103,8 @@ static enum table_colour colour_of(const char *state)
         {"hang", TABLE_RED},        {"node_lost", TABLE_RED},
         {"refused", TABLE_RED},     {"forming", TABLE_YELLOW},
         {"draining", TABLE_YELLOW}, {"restarting", TABLE_YELLOW},
-        {"stopped", TABLE_DIM},     {"idle", TABLE_DIM},
+        {"cancelled", TABLE_DIM},   {"stopped", TABLE_DIM},
+        {"idle", TABLE_DIM},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(colours); i++) {

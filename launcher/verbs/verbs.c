@@ -69,7 +69,8 @@ static int exit_code_of(const struct verb_options *o, const json_t *list)
         json_string_value(json_object_get(json_array_get(list, 0), "state"));
 
     return o->kind == VERB_STATUS && o->job[0] != '\0' && state &&
-                   (strcmp(state, "failed") == 0 || strcmp(state, "stopped") == 0)
+                   (strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0 ||
+                    strcmp(state, "stopped") == 0)
                ? EXIT_HAS_FAILED
                : EXIT_SUCCESS;
 }

@@ -175,10 +175,10 @@ def test_a_job_is_cancelled_on_all_its_nodes(launch, ask, ask_json, start_server
     for node in nodes:
         assert "job train was cancelled by" in node.err()
     (past,) = ask_json("history")["jobs"]
-    assert (past["id"], past["state"], past["exit_code"]) == ("train", "failed", 143)
+    assert (past["id"], past["state"], past["exit_code"]) == ("train", "cancelled", 143)
     assert "cancelled by" in past["cause"]["text"]
     assert "train" in ask("history", "train")
-    assert "state" in ask("status", "train", code=4)
+    assert "cancelled" in ask("status", "train", code=4)
     assert "nothing to do" in ask("cancel", code=3)
     events = [json.loads(line) for line in ask("events", "--json").splitlines()]
     assert any(e["kind"] == "operator" and "cancelled by" in e["text"] for e in events)

@@ -116,6 +116,26 @@ a_loss_that_is_no_number_and_one_that_is_not_known_are_told_apart(void **state)
     stage_free(st);
 }
 
+static void a_job_that_was_cancelled_is_counted_as_such(void **state)
+{
+    struct stage *st = stage_new();
+    struct tally t = {0};
+    char *text;
+
+    (void)state;
+    stage_play(st, "shape nodes=2\n"
+                   "a enters\n"
+                   "operator cancels\n"
+                   "> a CLOSED 143: job job was cancelled by op\n");
+    text = write_metrics(st, &t);
+    assert_has(text, "\nctrun_jobs{state=\"cancelled\"} 1\n");
+    assert_has(text, "\nctrun_jobs{state=\"failed\"} 0\n");
+    assert_has(text, "\nctrun_jobs_ended_total{state=\"cancelled\"} 1\n");
+    assert_has(text, "\nctrun_jobs_ended_total{state=\"failed\"} 0\n");
+    mem_free(text);
+    stage_free(st);
+}
+
 /* --- many --- */
 
 static void enter(struct service *s, uint64_t conn, const char *job, uint32_t nproc,
@@ -290,6 +310,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_histogram_counts_all_below_its_bounds),
         cmocka_unit_test(a_job_has_its_series_and_its_name_is_escaped),
+        cmocka_unit_test(a_job_that_was_cancelled_is_counted_as_such),
         cmocka_unit_test(
             a_loss_that_is_no_number_and_one_that_is_not_known_are_told_apart),
         cmocka_unit_test(

@@ -280,6 +280,37 @@ static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
     stage_free(st);
 }
 
+static void a_job_that_was_cancelled_has_not_failed(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+    json_t *job;
+
+    (void)state;
+    stage_play(st, two_nodes);
+    stage_play(st, "operator cancels\n"
+                   "> a,b STOP g=1 leave: cancelled by op\n"
+                   "a ended rank=2 code=1\n"
+                   "> a,b STOP g=1 abort: rank 2 on a failed\n"
+                   "a stopped\n"
+                   "b stopped\n"
+                   "> a,b CLOSED 143: job job was cancelled by op\n");
+    v = view_of(st);
+    job = view_job(&v, "job");
+    assert_string_equal(json_string_value(json_object_get(job, "state")), "cancelled");
+    assert_int_equal(json_integer_value(json_object_get(job, "exit_code")), 143);
+    json_decref(job);
+    stage_play(st, "a gone\n"
+                   "b gone\n");
+    v = view_of(st);
+    expect(view_history(&v, NULL),
+           "{'jobs': [{'id': 'job', 'state': 'cancelled', 'generation': 1, 'nodes': 2, "
+           "'ranks': 4, 'exit_code': 143, 'began_ms': 1000, 'formed_ms': 4000, "
+           "'ended_ms': 4000, 'cause': {'text': 'cancelled by op'}, "
+           "'restarts': " NO_RESTARTS "}]}");
+    stage_free(st);
+}
+
 static void jobs_are_sorted_and_text_of_peers_is_made_utf8(void **state)
 {
     struct stage *st = stage_new();
@@ -340,6 +371,7 @@ int main(void)
         cmocka_unit_test(each_cause_is_told_from_the_others),
         cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
         cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
+        cmocka_unit_test(a_job_that_was_cancelled_has_not_failed),
         cmocka_unit_test(jobs_are_sorted_and_text_of_peers_is_made_utf8),
         cmocka_unit_test(a_node_that_is_turned_away_is_an_event),
     };
