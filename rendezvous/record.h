@@ -21,17 +21,19 @@
  *   MEMBERS   id   0           -                        who was in its generations
  *   FLAPPERS  id   0           -                        who was lost how often
  *   REPORT    id   0           -                        the last MSG_REPORT
+ *   CURVE     id   g           number u64               its loss, drawn by g: history
+ *   PACE      id   g           -                        how long a step takes in it
  *
- * Values of KEY and QUEUE are the bytes themselves; COMMIT's is text; those of EVENT are
- * made and read by who keeps history; all others are little-endian fields in the order of
+ * Values of KEY and QUEUE are the bytes themselves; COMMIT's is text; those of EVENT and
+ * CURVE are made and read by who keeps history; all others are little-endian fields in the order of
  * their schema (record_fields.h), behind a u8 schema version. Integers of keys are
  * big-endian, so that names in the order of memcmp are in that of their numbers.
  *
  * Everything that a turn of the loop saves is one transaction: after a crash all of it
  * is there or nothing. Replies of that turn leave after it. At the start the records
  * are given in the order of (kind, job, generation, key), texts and keys compared as
- * bytes (the shorter of two with a common beginning first); COMMIT and EVENT may be
- * left out. What is not dropped stays. */
+ * bytes (the shorter of two with a common beginning first); COMMIT, EVENT and CURVE
+ * may be left out. What is not dropped stays. */
 
 #include "common/msg.h"
 
@@ -54,6 +56,8 @@ enum record_kind {
     RECORD_MEMBERS,
     RECORD_FLAPPERS,
     RECORD_REPORT,
+    RECORD_CURVE,
+    RECORD_PACE,
     RECORD_KIND_COUNT,
 };
 
@@ -61,7 +65,7 @@ enum record_act {
     RECORD_PUT,
     RECORD_DROP,            /* the one record; one that is not there is no error */
     RECORD_DROP_GENERATION, /* END, KEY, QUEUE and CLIENT of (job, generation) */
-    RECORD_DROP_JOB,        /* all of the job but FINISHED, COMMIT and EVENT */
+    RECORD_DROP_JOB,        /* all of the job but FINISHED, COMMIT, EVENT, CURVE */
 };
 
 struct record {

@@ -160,6 +160,11 @@ enum {
     U(64, n_arrivals) /* nodes that had come by then: they heard it */ \
     B(report)
 
+/* Of a step, as the judge of hangs has it (progress.h). */
+#define RECORD_PACE_FIELDS(U, I, T, B) \
+    U(64, generation)                  \
+    U(32, step_ms)
+
 #define RECORD_FIELDS_MAP(X) \
     X(JOB, job)              \
     X(NODE, node)            \
@@ -171,7 +176,8 @@ enum {
     X(FLAPPER, flapper)      \
     X(FINISHED, finished)    \
     X(CLIENT, client)        \
-    X(REPORT, report)
+    X(REPORT, report)        \
+    X(PACE, pace)
 
 /* What a CLIENT's record says of the request `seq`. */
 enum client_state {

@@ -343,6 +343,19 @@ static int restore_report(struct job *j, const struct record *r)
     return rv;
 }
 
+static int restore_pace(struct job *j, const struct record *r)
+{
+    struct record_pace f;
+    int rv = record_get_pace(r->value, &f);
+
+    if (rv < 0 || f.generation > j->generation || f.step_ms == 0) {
+        return rv < 0 ? rv : ERR_CORRUPT;
+    }
+    j->saving.pace_generation = f.generation;
+    j->saving.pace_ms = f.step_ms;
+    return 0;
+}
+
 int restoring_rest(struct job *j, const struct record *r)
 {
     bool is_current = j->keys && r->generation == j->generation;
@@ -362,11 +375,14 @@ int restoring_rest(struct job *j, const struct record *r)
         return restore_flappers(j, r);
     case RECORD_REPORT:
         return restore_report(j, r);
+    case RECORD_PACE:
+        return restore_pace(j, r);
     case RECORD_JOB:
     case RECORD_NODE:
     case RECORD_FINISHED:
     case RECORD_COMMIT:
     case RECORD_EVENT:
+    case RECORD_CURVE:
     case RECORD_KIND_COUNT:
         break;
     }

@@ -15,6 +15,8 @@ struct job_node;
 struct saving {
     struct job_node *touched; /* nodes, listed */
     uint64_t job, members, flappers;
+    uint64_t pace_generation; /* in which a step … */
+    uint32_t pace_ms;         /* … takes about so long; 0: it is not known */
 };
 
 struct saving_node {

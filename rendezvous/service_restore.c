@@ -88,6 +88,7 @@ static int add_record(struct service *s, const struct record *r)
         return finished_restore(&s->finished, r);
     case RECORD_COMMIT:
     case RECORD_EVENT:
+    case RECORD_CURVE:
         return 0; /* history's */
     case RECORD_NODE:
         return entry ? add_node(s, entry, r) : ERR_CORRUPT;
@@ -99,6 +100,7 @@ static int add_record(struct service *s, const struct record *r)
     case RECORD_MEMBERS:
     case RECORD_FLAPPERS:
     case RECORD_REPORT:
+    case RECORD_PACE:
         if (!entry) {
             return ERR_CORRUPT;
         }
@@ -118,7 +120,8 @@ static const char *kind_name(enum record_kind kind)
         [RECORD_FINISHED] = "end",      [RECORD_COMMIT] = "commit",
         [RECORD_EVENT] = "event",       [RECORD_CAUSE] = "cause",
         [RECORD_MEMBERS] = "members",   [RECORD_FLAPPERS] = "flappers",
-        [RECORD_REPORT] = "report",
+        [RECORD_REPORT] = "report",     [RECORD_CURVE] = "curve",
+        [RECORD_PACE] = "pace",
     };
 
     return kind > 0 && kind < RECORD_KIND_COUNT ? names[kind] : "unknown";

@@ -4,6 +4,7 @@
 
 #include "rendezvous/state_db.h"
 
+#include "rendezvous/state_base.h"
 #include "rendezvous/state_batch.h"
 #include "rendezvous/state_internal.h"
 
@@ -131,14 +132,22 @@ int state_db_prepare(struct state_db *d, struct errmsg *msg)
 
     rv = rv == 0 ? prepare(d, "commit", &d->commit, msg) : rv;
     rv = rv == 0 ? prepare(d, "rollback", &d->rollback, msg) : rv;
-    rv = rv == 0 ? prepare(d,
-                           "update identity set cluster = ?1, boot = ?2, sum = ?3, "
-                           "clock_ms = ?4, clock_name = ?5, clock_offset_ms = ?6, "
-                           "own_sum = ?7",
-                           &d->mark, msg)
-                 : rv;
     rv = rv == 0 ? prepare(d, "pragma freelist_count", &d->free_pages, msg) : rv;
-    for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
+    for (int kind = RECORD_JOB; kind < STATE_FIRST_NEW && rv == 0; kind++) {
+        rv = prepare_kind(d, (enum record_kind)kind, msg);
+    }
+    return rv < 0 || d->is_old ? rv : state_db_prepare_new(d, msg);
+}
+
+int state_db_prepare_new(struct state_db *d, struct errmsg *msg)
+{
+    int rv = prepare(d,
+                     "update identity set cluster = ?1, boot = ?2, sum = ?3, clock_ms "
+                     "= ?4, clock_name = ?5, clock_offset_ms = ?6, commits = ?7, "
+                     "own_sum = ?8",
+                     &d->mark, msg);
+
+    for (int kind = STATE_FIRST_NEW; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
         rv = prepare_kind(d, (enum record_kind)kind, msg);
     }
     return rv;
@@ -318,19 +327,24 @@ static int apply(struct state_db *d, const struct record *r, uint64_t now_ms,
 
 /* ---- one transaction ---- */
 
-uint64_t state_identity_check(const uint64_t fields[STATE_IDENTITY_FIELDS])
+uint64_t state_identity_check(const uint64_t *fields, size_t n)
 {
-    return table_hash(fields, STATE_IDENTITY_FIELDS * sizeof(*fields), STATE_SCHEMA);
+    return table_hash(fields, n * sizeof(*fields), STATE_OLDEST);
 }
 
 int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
 {
     uint64_t mark_ms = MAX(d->mark_ms, now_ms + STATE_MARK_AHEAD_MS);
-    const uint64_t fields[STATE_IDENTITY_FIELDS] = {
-        d->identity.cluster,  d->identity.boot,           d->sum, mark_ms,
-        d->config.clock_name, d->identity.clock_offset_ms};
-    int rc = sqlite3_bind_int64(d->mark, STATE_IDENTITY_FIELDS + 1,
-                                (int64_t)state_identity_check(fields));
+    const uint64_t fields[STATE_IDENTITY_FIELDS] = {d->identity.cluster,
+                                                    d->identity.boot,
+                                                    d->sum,
+                                                    mark_ms,
+                                                    d->config.clock_name,
+                                                    d->identity.clock_offset_ms,
+                                                    ++d->n_commits};
+    int rc = sqlite3_bind_int64(
+        d->mark, STATE_IDENTITY_FIELDS + 1,
+        (int64_t)state_identity_check(fields, STATE_IDENTITY_FIELDS));
 
     for (int i = 0; i < STATE_IDENTITY_FIELDS; i++) {
         rc |= sqlite3_bind_int64(d->mark, i + 1, (int64_t)fields[i]);
@@ -338,6 +352,29 @@ int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
     ASSERT(rc == SQLITE_OK);
     d->mark_ms = mark_ms;
     return state_db_run(d, d->mark, "writing the identity", msg);
+}
+
+/* What the log goes on from: after the first commit behind a copy of it. On a full disk
+ * it is tried again after the next. */
+static int write_base(struct state_db *d, struct errmsg *msg)
+{
+    const struct state_base base = {d->identity.cluster, d->n_copied};
+    int rv = 0;
+
+    if (d->n_base != d->n_copied && d->n_commits > d->n_copied) {
+        rv = state_base_write(d->config.vfs, d->config.path, &base);
+        d->n_base = rv == 0 ? d->n_copied : d->n_base;
+    }
+    return rv == 0 || rv == -ENOSPC
+               ? 0
+               : errmsg_set(msg, rv, "writing state.db-base: %s", err_text(rv));
+}
+
+int state_db_end(struct state_db *d, struct errmsg *msg)
+{
+    int rv = state_db_run(d, d->commit, "committing", msg);
+
+    return rv == 0 ? write_base(d, msg) : rv;
 }
 
 static int apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
@@ -353,7 +390,7 @@ static int apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
 }
 
 /* SQLite may have rolled back by itself: it does so when the disk is full. */
-static int roll_back(const struct state_db *d, int why)
+int state_db_roll_back(const struct state_db *d, int why)
 {
     struct errmsg ignored = {""};
 
@@ -367,6 +404,7 @@ int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
                     struct errmsg *msg)
 {
     uint64_t history[RECORD_KIND_COUNT];
+    uint64_t n_commits = d->n_commits;
     uint64_t mark_ms = d->mark_ms;
     uint64_t sum = d->sum;
     int rv;
@@ -375,12 +413,13 @@ int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
     rv = state_db_run(d, d->begin, "beginning", msg);
     rv = rv == 0 ? apply_all(d, batch, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
-    rv = rv == 0 ? state_db_run(d, d->commit, "committing", msg) : rv;
+    rv = rv == 0 ? state_db_end(d, msg) : rv;
     if (rv < 0) {
         memcpy(d->history, history, sizeof(history));
+        d->n_commits = n_commits;
         d->mark_ms = mark_ms;
         d->sum = sum;
-        rv = roll_back(d, rv);
+        rv = state_db_roll_back(d, rv);
     }
     return rv;
 }
@@ -471,7 +510,8 @@ int state_db_load(struct state_db *d,
     uint64_t sum = 0;
     int rv = 0;
 
-    for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
+    for (int kind = RECORD_JOB;
+         kind < (d->is_old ? STATE_FIRST_NEW : RECORD_KIND_COUNT) && rv == 0; kind++) {
         rv = load_kind(d, (enum record_kind)kind, &sum, take, arg, msg);
     }
     if (rv == 0 && sum != d->sum) {
@@ -482,10 +522,12 @@ int state_db_load(struct state_db *d,
 
 /* ---- tidying ---- */
 
-/* Of all that may be kept, half is the events'. */
+/* Of all that may be kept, half is the events', a quarter the commits'. */
 static uint64_t history_share(const struct state_db *d, enum record_kind kind)
 {
-    return d->config.history_bytes / (kind == RECORD_EVENT ? 2 : 4);
+    unsigned part = kind == RECORD_EVENT ? 2 : kind == RECORD_COMMIT ? 4 : 8;
+
+    return d->config.history_bytes / part;
 }
 
 static int prune(struct state_db *d, enum record_kind kind, uint64_t now_ms, int *ret_n,
@@ -531,13 +573,18 @@ static int tidy_rows(struct state_db *d, uint64_t now_ms, int *ret_n,
         return state_db_run(d, d->rollback, "ending", msg);
     }
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
-    return rv == 0 ? state_db_run(d, d->commit, "committing", msg) : rv;
+    return rv == 0 ? state_db_end(d, msg) : rv;
 }
 
 int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
 {
-    int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, how, NULL, NULL);
+    int in_log = 0;
+    int copied = 0;
+    int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, how, &in_log, &copied);
 
+    if (rc == SQLITE_OK && in_log == copied) {
+        d->n_copied = d->n_commits;
+    }
     d->wal_pages = rc == SQLITE_OK ? 0 : d->wal_pages;
     return state_db_result(d, rc, "copying the log into the database", msg);
 }
@@ -553,13 +600,15 @@ static bool may_copy_log(const struct state_db *d, uint64_t on_disk)
 int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
                   struct errmsg *msg)
 {
+    uint64_t n_commits = d->n_commits;
     uint64_t mark_ms = d->mark_ms;
     int n = 0;
     int rv = tidy_rows(d, now_ms, &n, msg);
 
     if (rv < 0) {
+        d->n_commits = n_commits;
         d->mark_ms = mark_ms;
-        return roll_back(d, rv); /* of a full disk the next commit says more */
+        return state_db_roll_back(d, rv); /* of a full disk the next commit says more */
     }
     if (may_copy_log(d, on_disk)) {
         rv = state_db_copy_log(d, SQLITE_CHECKPOINT_PASSIVE, msg);

@@ -80,7 +80,7 @@ static int check_file(const struct state_dir *d, const char *name, struct errmsg
 static int check_files(const struct state_dir *d, struct errmsg *msg)
 {
     static const char *const names[] = {"lock", reserve_name, "state.db",
-                                        "state.db-wal"};
+                                        "state.db-wal", "state.db-base"};
     int rv = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(names) && rv == 0; i++) {

@@ -6,6 +6,7 @@
  * a time.
  *
  *   state.db, state.db-wal   the database, and its write-ahead log
+ *   state.db-base            where the log begins (state_base.h)
  *   lock                     held (flock) by the service that uses it; its process id
  *   reserve                  space, given up when the disk is full */
 

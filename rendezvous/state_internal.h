@@ -17,6 +17,10 @@ struct state_db {
     uint64_t
         mark_ms;   /* the service's clock will not have passed it, as the disk says */
     int wal_pages; /* of the log, since it was last copied */
+    bool is_old;   /* of STATE_OLDEST, until state_db_begin */
+    uint64_t n_commits; /* ever … */
+    uint64_t n_copied;  /* … that the database's own file has … */
+    uint64_t n_base;    /* … and as state_base.h has it; UINT64_MAX: nobody knows */
     sqlite3_stmt *begin, *commit, *rollback, *mark, *free_pages;        /* owned … */
     sqlite3_stmt *statements[RECORD_KIND_COUNT][STATE_STATEMENT_COUNT]; /* … or NULL */
 };
@@ -37,16 +41,24 @@ int state_db_query(const struct state_db *d, const char *sql, int64_t *ret,
                    struct errmsg *msg) MUST_CHECK;
 
 /* Of the row of `identity`, without its own column. */
-enum { STATE_IDENTITY_FIELDS = 6 };
-uint64_t state_identity_check(const uint64_t fields[STATE_IDENTITY_FIELDS]);
+enum { STATE_IDENTITY_FIELDS = 7, STATE_OLD_IDENTITY_FIELDS = 6 };
+uint64_t state_identity_check(const uint64_t *fields, size_t n);
 
 /* Writes `identity` into the open transaction. */
 int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg) MUST_CHECK;
+
+/* Commits the open transaction, with what state_db_mark wrote. */
+int state_db_end(struct state_db *d, struct errmsg *msg) MUST_CHECK;
+
+/* Ends the open transaction, if there is one, which failed with `why`: returns that. */
+int state_db_roll_back(const struct state_db *d, int why) MUST_CHECK;
 
 /* `how`: SQLITE_CHECKPOINT_… */
 int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg) MUST_CHECK;
 
 /* What is behind state_db_open once there is a database of the right schema. */
 int state_db_prepare(struct state_db *d, struct errmsg *msg) MUST_CHECK;
+/* … and what a database of STATE_OLDEST lacks until then. */
+int state_db_prepare_new(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 
 #endif

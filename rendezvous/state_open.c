@@ -2,6 +2,7 @@
  * our version, or new; 3. SQLite's own check; 4. the identity. Each failure says what is
  * wrong with the file; what to do about it says state.c. */
 
+#include "rendezvous/state_base.h"
 #include "rendezvous/state_internal.h"
 #include "rendezvous/state_wal.h"
 
@@ -105,7 +106,7 @@ static int set_up(struct state_db *d, struct errmsg *msg)
 }
 
 /* A file of somebody else's is not touched. */
-static int check_origin(const struct state_db *d, bool *ret_is_new, struct errmsg *msg)
+static int check_origin(struct state_db *d, bool *ret_is_new, struct errmsg *msg)
 {
     int64_t application = 0;
     int64_t version = 0;
@@ -125,7 +126,8 @@ static int check_origin(const struct state_db *d, bool *ret_is_new, struct errms
         return errmsg_set(msg, ERR_UNSUPPORTED,
                           "it is a database of another program's");
     }
-    if (version != STATE_SCHEMA) {
+    d->is_old = version == STATE_OLDEST;
+    if (version != STATE_SCHEMA && !d->is_old) {
         return errmsg_set(msg, ERR_UNSUPPORTED,
                           "it was written by %s ctrun-rendezvous (its schema is %lld, "
                           "this program's %d)",
@@ -159,7 +161,7 @@ static int create_tables(const struct state_db *d, struct errmsg *msg)
                        "create table identity (cluster integer not null, boot integer "
                        "not null, sum integer not null, clock_ms integer not null, "
                        "clock_name integer not null, clock_offset_ms integer not null, "
-                       "own_sum integer not null)",
+                       "commits integer not null, own_sum integer not null)",
                        NULL, msg);
     for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
         state_sql((enum record_kind)kind, STATE_CREATE, sql);
@@ -171,16 +173,16 @@ static int create_tables(const struct state_db *d, struct errmsg *msg)
 static int create(const struct state_db *d, struct errmsg *msg)
 {
     const uint64_t fields[STATE_IDENTITY_FIELDS] = {
-        d->config.seed, 0, 0, d->config.clock_ms, d->config.clock_name, 0};
+        d->config.seed, 0, 0, d->config.clock_ms, d->config.clock_name, 0, 0};
     char sql[STATE_SQL_MAX];
     int rv;
 
     rv = state_db_query(d, "begin immediate", NULL, msg);
     rv = rv == 0 ? create_tables(d, msg) : rv;
     (void)snprintf(sql, sizeof(sql),
-                   "insert into identity values (%lld, 0, 0, %lld, %lld, 0, %lld)",
+                   "insert into identity values (%lld, 0, 0, %lld, %lld, 0, 0, %lld)",
                    (long long)fields[0], (long long)fields[3], (long long)fields[4],
-                   (long long)state_identity_check(fields));
+                   (long long)state_identity_check(fields, STATE_IDENTITY_FIELDS));
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
     (void)snprintf(sql, sizeof(sql), "pragma application_id = %d", STATE_APPLICATION);
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
@@ -218,13 +220,14 @@ static uint64_t clock_offset(const struct state_db *d, uint64_t old_name,
 
 static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg)
 {
-    uint64_t fields[STATE_IDENTITY_FIELDS];
-    uint64_t check = (uint64_t)sqlite3_column_int64(s, STATE_IDENTITY_FIELDS);
+    int n = d->is_old ? STATE_OLD_IDENTITY_FIELDS : STATE_IDENTITY_FIELDS;
+    uint64_t fields[STATE_IDENTITY_FIELDS] = {0};
 
-    for (int i = 0; i < STATE_IDENTITY_FIELDS; i++) {
+    for (int i = 0; i < n; i++) {
         fields[i] = (uint64_t)sqlite3_column_int64(s, i);
     }
-    if (state_identity_check(fields) != check) {
+    if (state_identity_check(fields, (size_t)n) !=
+        (uint64_t)sqlite3_column_int64(s, n)) {
         return errmsg_set(msg, ERR_CORRUPT, "its identity is not what was written");
     }
     d->identity.cluster = fields[0];
@@ -232,13 +235,33 @@ static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg
     d->sum = fields[2];
     d->mark_ms = fields[3];
     d->identity.clock_offset_ms = clock_offset(d, fields[4], fields[5]);
+    d->n_commits = fields[6];
+    return 0;
+}
+
+/* The commit behind it was on the disk. */
+static int check_base(const struct state_db *d, struct errmsg *msg)
+{
+    struct state_base base;
+
+    if (!d->is_old && state_base_read(d->config.vfs, d->config.path, &base) &&
+        base.cluster == d->identity.cluster && base.commit == d->n_commits) {
+        return errmsg_set(msg, ERR_CORRUPT,
+                          "its log state.db-wal is gone or was emptied: put that "
+                          "back or, where state.db is a copy that is whole without, "
+                          "remove state.db-base");
+    }
     return 0;
 }
 
 static int read_identity(struct state_db *d, struct errmsg *msg)
 {
     sqlite3_stmt *s = NULL;
-    int rc = sqlite3_prepare_v2(d->db, "select * from identity", -1, &s, NULL);
+    const char *sql = d->is_old ? "select cluster, boot, sum, clock_ms, clock_name, "
+                                  "clock_offset_ms, own_sum from identity"
+                                : "select cluster, boot, sum, clock_ms, clock_name, "
+                                  "clock_offset_ms, commits, own_sum from identity";
+    int rc = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
     int rv;
 
     if (rc == SQLITE_OK) {
@@ -293,6 +316,7 @@ static int open_all(struct state_db *d, struct errmsg *msg)
         rv = is_new ? create(d, msg) : check_structure(d, msg);
     }
     rv = rv == 0 ? read_identity(d, msg) : rv;
+    rv = rv == 0 ? check_base(d, msg) : rv;
     rv = rv == 0 ? state_db_prepare(d, msg) : rv;
     if (rv == 0) { /* in place of SQLite's, which copies in the middle of a commit */
         (void)sqlite3_wal_hook(d->db, on_log_grown, d); /* the last hook's argument */
@@ -307,6 +331,7 @@ int state_db_open(const struct state_db_config *config, struct state_db **ret,
     int rv;
 
     d->config = *config;
+    d->n_base = UINT64_MAX;
     d->config.path = mem_strdup(config->path);
     d->config.vfs = config->vfs ? mem_strdup(config->vfs) : NULL;
     rv = open_all(d, msg);
@@ -323,16 +348,47 @@ const struct state_identity *state_db_identity(const struct state_db *d)
     return &d->identity;
 }
 
+/* What came with this version. */
+static int add_new(struct state_db *d, struct errmsg *msg)
+{
+    char sql[STATE_SQL_MAX];
+    int rv = state_db_query(
+        d, "alter table identity add column commits integer not null default 0", NULL,
+        msg);
+
+    for (int kind = STATE_FIRST_NEW; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
+        state_sql((enum record_kind)kind, STATE_CREATE, sql);
+        rv = state_db_query(d, sql, NULL, msg);
+    }
+    (void)snprintf(sql, sizeof(sql), "pragma user_version = %d", STATE_SCHEMA);
+    rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
+    return rv == 0 ? state_db_prepare_new(d, msg) : rv;
+}
+
+/* Its own transaction, that is in the database's file before another follows: a log of
+ * another version's database would be nobody's. */
+static int upgrade(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
+{
+    int rv = state_db_run(d, d->begin, "beginning", msg);
+
+    rv = rv == 0 ? add_new(d, msg) : rv;
+    rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
+    rv = rv == 0 ? state_db_run(d, d->commit, "committing", msg) : rv;
+    d->is_old = rv < 0;
+    return rv == 0 ? state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg) : rv;
+}
+
 /* The log is emptied first: what an unfinished transaction has left in it must not be
  * taken for damage, when another has been written over its beginning. */
 int state_db_begin(struct state_db *d, struct errmsg *msg)
 {
+    uint64_t now_ms = d->config.clock_ms + d->identity.clock_offset_ms;
     int rv;
 
     rv = state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
+    rv = rv == 0 && d->is_old ? upgrade(d, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;
-    rv = rv == 0
-             ? state_db_mark(d, d->config.clock_ms + d->identity.clock_offset_ms, msg)
-             : rv;
-    return rv == 0 ? state_db_run(d, d->commit, "committing", msg) : rv;
+    rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
+    rv = rv == 0 ? state_db_end(d, msg) : rv;
+    return rv < 0 ? state_db_roll_back(d, rv) : 0;
 }

@@ -27,6 +27,10 @@ static const struct state_table tables[RECORD_KIND_COUNT] = {
     [RECORD_MEMBERS] = {.name = "members"},
     [RECORD_FLAPPERS] = {.name = "flappers"},
     [RECORD_REPORT] = {.name = "reports"},
+    [RECORD_CURVE] = {.name = "curves",
+                      .columns = {{"number", 8, STATE_NUMBER}},
+                      .is_history = true},
+    [RECORD_PACE] = {.name = "paces"},
 };
 
 const struct state_table *state_table(enum record_kind kind)

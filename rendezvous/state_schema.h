@@ -10,7 +10,9 @@
 #include "common/buf.h"
 
 enum {
-    STATE_SCHEMA = 1,               /* PRAGMA user_version; any change raises it */
+    STATE_SCHEMA = 2,               /* PRAGMA user_version; any change raises it */
+    STATE_OLDEST = 1,               /* that is taken over: without the kinds from … */
+    STATE_FIRST_NEW = RECORD_CURVE, /* … here on, and without identity.commits */
     STATE_APPLICATION = 0x6374726e, /* PRAGMA application_id: "ctrn" */
     STATE_MAX_COLUMNS = 3,
     STATE_SQL_MAX = 1024,

@@ -112,7 +112,7 @@ static bool is_meant(const struct record *r, const struct record *drop)
     bool is_of_generation = r->kind == RECORD_END || r->kind == RECORD_KEY ||
                             r->kind == RECORD_QUEUE || r->kind == RECORD_CLIENT;
     bool stays = r->kind == RECORD_FINISHED || r->kind == RECORD_COMMIT ||
-                 r->kind == RECORD_EVENT;
+                 r->kind == RECORD_EVENT || r->kind == RECORD_CURVE;
 
     if (strcmp(r->job, drop->job) != 0) {
         return false;

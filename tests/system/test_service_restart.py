@@ -177,6 +177,35 @@ def test_log_without_its_database_is_refused_with_95(service, start, bin_dir, wa
     assert (service.folder / "state.db-wal").read_bytes() == log
 
 
+@pytest.mark.parametrize("way", ["emptied", "gone"])
+def test_database_without_its_log_is_refused_with_95(service, start, bin_dir, way):
+    service.kill()
+    path = service.folder / "state.db-wal"
+    log, database = path.read_bytes(), (service.folder / "state.db").read_bytes()
+    if way == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    again = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                  f"--state-dir={service.folder}")
+    assert again.wait() == 95, again.err()
+    assert "state.db-wal is gone or was emptied: put that back" in again.err()
+    assert again.err().count("\n") == 1
+    assert (service.folder / "state.db").read_bytes() == database
+    path.write_bytes(log)
+    service.begin()
+
+
+def test_state_that_somebody_has_looked_at_is_taken(service):
+    import sqlite3
+    service.kill()
+    with sqlite3.connect(service.folder / "state.db") as db:
+        assert db.execute("select boot from identity").fetchall() == [(1,)]
+    db.close()  # copies the log, and removes it
+    assert not (service.folder / "state.db-wal").exists()
+    service.begin()
+
+
 def test_service_whose_files_are_removed_ends_and_says_so(service):
     for name in ("state.db", "state.db-wal", "lock"):
         (service.folder / name).unlink()

@@ -1,9 +1,10 @@
 /* The state after a crash between any two calls that change the disk: what was
  * acknowledged is there, of the transaction that was on its way all or nothing, and
- * the next boot number is new. And after a disk has changed a bit by itself. */
+ * the next boot number is new. And after a disk has changed a bit by itself, or somebody
+ * has taken the log away. */
 
 #include "rendezvous/state_batch.h"
-#include "rendezvous/state_db.h"
+#include "rendezvous/state_internal.h"
 #include "rendezvous/state_schema.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/simdisk.h"
@@ -11,6 +12,7 @@
 #include "common/buf.h"
 #include "common/mem.h"
 
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +96,7 @@ static bool is_hit(const struct row *row, const struct record *r)
     bool is_of_generation = row->kind == RECORD_END || row->kind == RECORD_KEY ||
                             row->kind == RECORD_QUEUE || row->kind == RECORD_CLIENT;
     bool is_history = row->kind == RECORD_FINISHED || row->kind == RECORD_COMMIT ||
-                      row->kind == RECORD_EVENT;
+                      row->kind == RECORD_EVENT || row->kind == RECORD_CURVE;
 
     switch (r->act) {
     case RECORD_PUT:
@@ -411,6 +413,225 @@ static void nothing_acknowledged_is_lost_wherever_it_crashes(void **unused)
     play_free(p);
 }
 
+/* ---- a log that is taken away ---- */
+
+static void remove_log(struct simdisk *disk)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find("simdisk");
+
+    simdisk_use(disk);
+    (void)vfs->xDelete(vfs, "state.db-wal", 0); /* or there was none */
+}
+
+static void empty_log(struct simdisk *disk)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find("simdisk");
+    sqlite3_file *file = mem_zalloc((size_t)vfs->szOsFile);
+
+    simdisk_use(disk);
+    if (vfs->xOpen(vfs, "state.db-wal", file, SQLITE_OPEN_WAL, NULL) == SQLITE_OK) {
+        assert_int_equal(file->pMethods->xTruncate(file, 0), SQLITE_OK);
+    }
+    mem_free(file);
+}
+
+/* True when it is refused. Else nothing was lost. */
+static bool open_without_log(const struct play *p, struct simdisk *disk, size_t calls)
+{
+    size_t ack = last_ack(p, calls);
+    size_t next = ack == MAX_ACKS ? 0 : MIN(ack + 1, p->n_acks - 1);
+    struct print found = {0, 0};
+    struct print none = {0, 0};
+    struct state_db *db = NULL;
+    struct errmsg msg = {""};
+    int rv;
+
+    simdisk_use(disk);
+    rv = open_db(p->now_ms, &db, &msg);
+    if (rv < 0) {
+        assert_int_equal(rv, ERR_CORRUPT);
+        return true;
+    }
+    rv = state_db_load(db, take_print, &found, &msg);
+    if (rv == 0 && !same(found, ack == MAX_ACKS ? none : p->acks[ack].print) &&
+        !same(found, p->acks[next].print)) {
+        fail_msg("crash at call %zu: an older state came back", calls);
+    }
+    if (rv == 0 && ack != MAX_ACKS) {
+        assert_true(state_db_identity(db)->boot > p->acks[ack].boot);
+    }
+    state_db_close(db);
+    return rv < 0;
+}
+
+static void log_that_is_taken_away_is_noticed_whenever_it_was(void **unused)
+{
+    struct play *p = play(is_soak() ? 150 : 60);
+    size_t n_calls = simdisk_calls(p->disk);
+    size_t step = is_soak() ? 1 : n_calls / 120;
+    size_t n_refused = 0;
+    size_t n = 0;
+
+    (void)unused;
+    for (size_t calls = 0; calls <= n_calls; calls += step) {
+        for (uint64_t seed = 0; seed < 2; seed++, n++) {
+            struct simdisk *found = simdisk_crash(p->disk, calls, calls * 7 + seed);
+
+            if (seed == 0) {
+                remove_log(found);
+            } else {
+                empty_log(found);
+            }
+            n_refused += open_without_log(p, found, calls);
+            simdisk_free(found);
+        }
+    }
+    print_message("%zu times, refused %zu\n", n, n_refused);
+    assert_true(n_refused > n / 2);
+    simdisk_use(p->disk);
+    play_free(p);
+}
+
+/* As sqlite3(1) does when somebody has looked: the log is copied, and goes. */
+static void copy_log_as_others_do(void)
+{
+    sqlite3 *db;
+
+    assert_int_equal(sqlite3_open_v2("state.db", &db, SQLITE_OPEN_READWRITE, "simdisk"),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "pragma locking_mode = exclusive; "
+                                  "select count(*) from identity",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void log_that_somebody_else_has_copied_is_not_missed(void **unused)
+{
+    struct play *p = play(60);
+    size_t n_calls = simdisk_calls(p->disk);
+
+    (void)unused;
+    for (size_t calls = n_calls / 4; calls <= n_calls; calls += n_calls / 60) {
+        struct simdisk *found = simdisk_crash(p->disk, calls, calls);
+        size_t size;
+
+        simdisk_use(found);
+        copy_log_as_others_do();
+        assert_null(simdisk_bytes(found, "state.db-wal", &size));
+        state_db_close(reopen(p, calls, "behind another program"));
+        simdisk_free(found);
+    }
+    simdisk_use(p->disk);
+    play_free(p);
+}
+
+/* It is named as the way out: a database without its log may be a whole copy. */
+static void without_its_base_the_database_is_taken_as_it_is(void **unused)
+{
+    struct play *p = play(10);
+    struct simdisk *found = simdisk_crash(p->disk, simdisk_calls(p->disk), 1);
+    sqlite3_vfs *vfs = sqlite3_vfs_find("simdisk");
+    struct errmsg msg = {""};
+
+    (void)unused;
+    remove_log(found);
+    state_db_close(p->db);
+    assert_int_equal(open_db(p->now_ms, &p->db, &msg), ERR_CORRUPT);
+    assert_non_null(strstr(msg.text, "remove state.db-base"));
+    assert_int_equal(vfs->xDelete(vfs, "state.db-base", 1), SQLITE_OK);
+    assert_int_equal(open_db(p->now_ms, &p->db, &msg), 0);
+    play_free(p);
+    simdisk_free(found);
+}
+
+/* ---- a schema of before ---- */
+
+static void query(sqlite3 *db, const char *sql)
+{
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+}
+
+/* What the last version would have written. */
+static void make_old(void)
+{
+    uint64_t fields[STATE_OLD_IDENTITY_FIELDS];
+    sqlite3_stmt *s;
+    sqlite3 *db;
+
+    assert_int_equal(sqlite3_open_v2("state.db", &db, SQLITE_OPEN_READWRITE, "simdisk"),
+                     SQLITE_OK);
+    query(db, "pragma locking_mode = exclusive");
+    query(db, "drop table curves");
+    query(db, "drop table paces");
+    query(db, "alter table identity drop column commits");
+    query(db, "pragma user_version = 1");
+    assert_int_equal(sqlite3_prepare_v2(db, "select * from identity", -1, &s, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    for (int i = 0; i < STATE_OLD_IDENTITY_FIELDS; i++) {
+        fields[i] = (uint64_t)sqlite3_column_int64(s, i);
+    }
+    (void)sqlite3_finalize(s);
+    assert_int_equal(
+        sqlite3_prepare_v2(db, "update identity set own_sum = ?", -1, &s, NULL),
+        SQLITE_OK);
+    (void)sqlite3_bind_int64(
+        s, 1, (int64_t)state_identity_check(fields, STATE_OLD_IDENTITY_FIELDS));
+    assert_int_equal(sqlite3_step(s), SQLITE_DONE);
+    (void)sqlite3_finalize(s);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+/* A disk with an older schema, at rest; the model and the boot are those of `before`. */
+static struct play *play_old(const struct play *before)
+{
+    struct simdisk *disk = simdisk_crash(before->disk, simdisk_calls(before->disk), 1);
+    struct play *p;
+    size_t size;
+
+    simdisk_use(disk);
+    make_old();
+    if (simdisk_bytes(disk, "state.db-base", &size)) {
+        sqlite3_vfs *vfs = sqlite3_vfs_find("simdisk");
+
+        assert_int_equal(vfs->xDelete(vfs, "state.db-base", 1), SQLITE_OK);
+    }
+    p = play_new(simdisk_crash(disk, simdisk_calls(disk), 1), 1);
+    simdisk_free(disk);
+    p->now_ms = before->now_ms;
+    p->model = before->model;
+    p->acks[p->n_acks++] = before->acks[before->n_acks - 1];
+    p->acks[0].calls = 0;
+    return p;
+}
+
+static void older_schema_is_taken_over_wherever_it_crashes(void **unused)
+{
+    struct play *before = play(20);
+    struct play *p = play_old(before);
+    int64_t version = 0;
+    struct errmsg msg;
+
+    (void)unused;
+    start(p);
+    turn(p);
+    state_db_close(p->db);
+    start(p);
+    assert_int_equal(state_db_query(p->db, "pragma user_version", &version, &msg), 0);
+    assert_int_equal(version, STATE_SCHEMA);
+    for (size_t calls = 0; calls <= simdisk_calls(p->disk); calls++) {
+        for (uint64_t seed = 0; seed < (is_soak() ? 4 : 1); seed++) {
+            crash(p, calls, calls * 5 + seed);
+        }
+    }
+    simdisk_use(p->disk);
+    play_free(p);
+    simdisk_use(before->disk);
+    play_free(before);
+}
+
 /* ---- a bit ---- */
 
 /* How the flipped state is taken: as it was, or not at all. */
@@ -484,6 +705,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_acknowledged_is_lost_wherever_it_crashes),
+        cmocka_unit_test(log_that_is_taken_away_is_noticed_whenever_it_was),
+        cmocka_unit_test(log_that_somebody_else_has_copied_is_not_missed),
+        cmocka_unit_test(without_its_base_the_database_is_taken_as_it_is),
+        cmocka_unit_test(older_schema_is_taken_over_wherever_it_crashes),
         cmocka_unit_test(a_bit_that_the_disk_turned_is_noticed),
     };
 

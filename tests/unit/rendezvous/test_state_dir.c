@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const names[] = {"lock", "reserve", "state.db", "state.db-wal"};
+static const char *const names[] = {"lock", "reserve", "state.db", "state.db-wal",
+                                    "state.db-base"};
 
 static int open_dir(struct scratch *s, struct state_dir *d, struct errmsg *msg)
 {
