@@ -46,6 +46,12 @@ void progress_start(struct progress *p)
     }
 }
 
+void progress_know(struct progress *p, uint32_t step_ms)
+{
+    p->known_ms = step_ms;
+    p->median_ms = step_ms;
+}
+
 static int compare_rank(const void *key, const void *node)
 {
     const uint32_t *rank = key;
@@ -100,7 +106,7 @@ static uint32_t median_step_ms(const struct progress *p)
     size_t n = MIN(p->n_advances, (uint32_t)PROGRESS_STEPS);
 
     if (n == 0 || p->front_step - p->first_step <= MIN_STEPS) {
-        return 0;
+        return p->known_ms;
     }
     memcpy(sorted, p->step_ms, n * sizeof(*sorted));
     qsort(sorted, n, sizeof(*sorted), compare_ms);

@@ -42,6 +42,7 @@ struct progress {
     uint64_t first_step; /* … the first of all */
     uint32_t n_advances; /* of the front, but for a first step alone */
     uint32_t step_ms[PROGRESS_STEPS]; /* a step of each of the last advances … */
+    uint32_t known_ms;  /* what one took before the service's start; 0: not known */
     uint32_t median_ms; /* … and what one takes; 0: too few were seen to know */
 };
 
@@ -52,6 +53,9 @@ void progress_begin(struct progress *p, uint64_t generation, uint32_t max_nodes)
 void progress_add_node(struct progress *p, uint64_t session, const char *host,
                        uint32_t nproc);
 void progress_start(struct progress *p);
+
+/* What a step of this generation took before the service's start: until enough are seen. */
+void progress_know(struct progress *p, uint32_t step_ms);
 
 /* The node's, whose session it is; NULL: it has none here. */
 const struct progress_node *progress_node_of(const struct progress *p, uint32_t rank);

@@ -10,7 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HASH_SEED = 1 }; /* what is hashed is our own */
+enum {
+    HASH_SEED = 1, /* what is hashed is our own */
+    PACE_MS = 50,  /* and a quarter: of a step, no news */
+};
 
 static void save(struct job *j, struct record r)
 {
@@ -406,6 +409,25 @@ void saving_report(struct job *j, const struct msg *m)
     buf_release(&value);
 }
 
+/* Seldom: the judge of hangs needs to know about how long a step takes, no more. */
+static void save_pace(struct job *j, struct buf *value)
+{
+    struct saving *s = &j->saving;
+    uint32_t ms = j->progress.generation == j->generation ? j->progress.median_ms : 0;
+    uint32_t saved_ms = s->pace_generation == j->generation ? s->pace_ms : 0;
+    uint32_t tolerance_ms = PACE_MS + saved_ms / 4;
+
+    if (ms == 0 || (saved_ms != 0 && ms <= saved_ms + tolerance_ms &&
+                    saved_ms <= ms + tolerance_ms)) {
+        return;
+    }
+    s->pace_generation = j->generation;
+    s->pace_ms = ms;
+    buf_clear(value);
+    check(record_put_pace(&(struct record_pace){j->generation, ms}, value));
+    save(j, (struct record){.kind = RECORD_PACE, .value = record_bytes(value)});
+}
+
 /* --- events --- */
 
 void saving_end_of_generation(struct job *j)
@@ -429,6 +451,7 @@ void saving_end_of_event(struct job *j)
     save_members(j, &value);
     save_flappers(j, &value);
     save_cause(j, &value);
+    save_pace(j, &value);
     buf_release(&value);
 }
 

@@ -39,6 +39,9 @@ void tracking_begin(struct job *j)
     }
     progress_start(&j->progress);
     mem_free(members);
+    if (j->saving.pace_generation == j->generation) {
+        progress_know(&j->progress, j->saving.pace_ms);
+    }
     hang_begin(&j->hang, j->now_ms);
     j->hung.due_ms = 0;
 }

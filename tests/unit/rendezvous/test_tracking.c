@@ -2,9 +2,11 @@
 
 #include "rendezvous/history.h"
 #include "tests/lib/cmocka.h"
-#include "tests/lib/stage.h"
+#include "tests/lib/stage_core.h"
 
 #include "common/check.h"
+
+#include <stdio.h>
 
 #define STEP(n)                             \
     "a reports step=" #n " phase=forward\n" \
@@ -112,6 +114,46 @@ static const struct scene scenes[] = {
      "> b INSPECT g=1 rank=1\n"
      "> a INSPECT g=1 rank=0\n"},
 
+    {"just_after_a_restart_of_the_service_a_hang_is_found_as_soon", two_nodes,
+     "service dies 500\n"
+     "a returns\n"
+     "b returns\n"
+     "b reports step=6 phase=forward\n" HANG ANSWERS "wait 1000\n" VERDICT},
+
+    {"one_from_before_the_restart_is_found_a_term_after_it", two_nodes,
+     "a reports step=6 phase=reduce waits=1\n"
+     "wait 1000\n"
+     "service dies 500\n"
+     "a returns\n"
+     "a reports step=6 phase=reduce waits=1 age=1500\n"
+     "b returns\n"
+     "b reports step=6 phase=forward age=1600\n"
+     "wait 1400\n"
+     "> b INSPECT g=1 rank=1\n"
+     "> a INSPECT g=1 rank=0\n" ANSWERS "wait 1000\n"
+     "> a,b NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for "
+     "3.9 s, and 1 rank waits for it; its process computes (R)\n"
+     "> b INSPECT g=1 rank=1 stack\n"},
+
+    {"what_a_step_takes_is_another_matter_in_another_generation", two_nodes,
+     "a leave\n"
+     "> b STOP g=1 leave: node a leaves: preempted by SIGTERM\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/3: node a leaves: preempted by SIGTERM; "
+     "re-forming (not counted as a failure)\n"
+     "b join\n"
+     "c enters\n"
+     "> b,c ROUND g=2 b c failures=0\n"
+     "service dies 500\n"
+     "b returns\n"
+     "> b REPORT g=1 again failures=0/3: node a leaves: preempted by SIGTERM; "
+     "re-forming (not counted as a failure)\n"
+     "c returns\n"
+     "c reports step=6 phase=forward\n"
+     "b reports step=6 phase=reduce waits=1\n"
+     "wait 20000\n"},
+
     {"nodes_must_agree_on_what_a_hang_does", NULL,
      "shape nodes=2 restarts=3\n"
      "a enters\n"
@@ -172,14 +214,48 @@ static void a_hang_is_told_from_other_failures(void **state)
     stage_free(st);
 }
 
+/* Steps that take so long, one after the other. */
+static void train(struct stage *st, unsigned first, unsigned n, unsigned step_ms)
+{
+    for (unsigned i = first; i < first + n; i++) {
+        char script[256];
+
+        (void)snprintf(script, sizeof(script),
+                       "a reports step=%u phase=forward\n"
+                       "b reports step=%u phase=forward\n"
+                       "wait %u\n",
+                       i, i, step_ms + i % 3 * step_ms / 5);
+        stage_play(st, script);
+    }
+}
+
+static void what_a_step_takes_is_saved_when_it_has_changed_much(void **state)
+{
+    struct stage *st = stage_new();
+    size_t saved;
+
+    (void)state;
+    stage_play(st, two_nodes);
+    saved = st->shelf.n_saved;
+    train(st, 7, 100, 90);
+    assert_int_equal(st->shelf.n_saved, saved);
+    train(st, 107, 100, 300);
+    assert_in_range(st->shelf.n_saved, saved + 1, saved + 3);
+    shelf_commit(&st->shelf);
+    assert_int_equal(shelf_count(&st->shelf, RECORD_PACE), 1);
+    stage_free(st);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[ARRAY_LEN(scenes) + 1];
+    struct CMUnitTest tests[ARRAY_LEN(scenes) + 2];
 
     for (size_t i = 0; i < ARRAY_LEN(scenes); i++) {
         tests[i] = stage_scene(&scenes[i]);
     }
     tests[ARRAY_LEN(scenes)] =
         (struct CMUnitTest)cmocka_unit_test(a_hang_is_told_from_other_failures);
+    tests[ARRAY_LEN(scenes) + 1] = (struct CMUnitTest)cmocka_unit_test(
+        what_a_step_takes_is_saved_when_it_has_changed_much);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
