@@ -179,6 +179,16 @@ static int bind_bytes(sqlite3_stmt *s, int at, struct bytes b)
                       : sqlite3_bind_zeroblob(s, at, 0);
 }
 
+static int bind_hex(sqlite3_stmt *s, int at, uint64_t number)
+{
+    char text[16];
+
+    for (size_t i = 0; i < sizeof(text); i++) {
+        text[i] = "0123456789abcdef"[number >> (60 - 4 * i) & 15];
+    }
+    return sqlite3_bind_text(s, at, text, sizeof(text), SQLITE_TRANSIENT);
+}
+
 static int bind_column(sqlite3_stmt *s, int at, const struct state_column *c,
                        const struct state_part *part)
 {
@@ -188,7 +198,7 @@ static int bind_column(sqlite3_stmt *s, int at, const struct state_column *c,
     case STATE_NUMBER:
         return sqlite3_bind_int64(s, at, (int64_t)part->number);
     case STATE_HEX:
-        return sqlite3_bind_text(s, at, part->hex, -1, SQLITE_TRANSIENT);
+        return bind_hex(s, at, part->number);
     }
     UNREACHABLE();
 }

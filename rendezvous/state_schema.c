@@ -48,8 +48,6 @@ static bool split_number(const struct state_column *c, struct bytes *key,
     for (unsigned i = 0; i < c->width; i++) {
         ret->number = ret->number << 8 | key->data[i];
     }
-    (void)snprintf(ret->hex, sizeof(ret->hex), "%016llx",
-                   (unsigned long long)ret->number);
     key->data += c->width;
     key->size -= c->width;
     return true;

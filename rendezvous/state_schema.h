@@ -42,7 +42,6 @@ const struct state_table *state_table(enum record_kind kind);
  * made the record. */
 struct state_part {
     uint64_t number;
-    char hex[17];
     struct bytes bytes;
 };
 bool state_split(const struct state_table *t, struct bytes key,
