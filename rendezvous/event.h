@@ -44,6 +44,7 @@ enum restart_cause {
 struct job_event {
     enum job_event_kind kind;
     const char *job;
+    const char *owner; /* of the job */
     uint64_t generation;
     size_t nodes;   /* of one that has formed … */
     uint32_t ranks; /* … and its workers */

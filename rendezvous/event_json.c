@@ -118,6 +118,14 @@ json_t *event_json_make(const struct history_event *e)
     return json;
 }
 
+json_t *event_json_keep(const struct history_event *e)
+{
+    json_t *json = event_json_make(e);
+
+    set_text(json, "owner", e->owner);
+    return json;
+}
+
 /* ---- back ---- */
 
 static uint64_t integer_of(const json_t *json, const char *key)
@@ -183,6 +191,7 @@ bool event_json_parse(const uint8_t *text, size_t size, struct history_event *re
         .job = text_of(json, "job"),
         .node = text_of(json, "node"),
         .text = text_of(json, "text"),
+        .owner = text_of(json, "owner"),
     };
     for (int i = 0; i < RESTART_CAUSE_COUNT; i++) {
         ret->restarts[i] =

@@ -32,6 +32,7 @@ static void free_event(struct history_event *e)
     mem_free(e->job);
     mem_free(e->node);
     mem_free(e->text);
+    mem_free(e->owner);
     mem_free(e);
 }
 
@@ -73,7 +74,7 @@ static void save(const struct history *h, enum record_act act,
     record_key_u64(&key, e->number);
     r.key = record_key_bytes(&key);
     if (act == RECORD_PUT) {
-        json = event_json_make(e);
+        json = event_json_keep(e);
         text = json_dumps(json, JSON_COMPACT);
         ASSERT(text); /* every text in it is UTF-8 */
         r.value = (struct bytes){(const uint8_t *)text, strlen(text)};
@@ -237,6 +238,11 @@ static void set_cause(struct history_job *job, const struct history_event *e)
     job->rank = e->rank;
 }
 
+static void set_owner(struct history_job *job, const struct history_event *e)
+{
+    (void)snprintf(job->owner, sizeof(job->owner), "%s", e->owner);
+}
+
 /* What an event changes of its job's record. */
 static void apply(struct history *h, struct history_job *job,
                   const struct history_event *e)
@@ -331,6 +337,7 @@ static struct history_event *make_event(const struct job_event *e, uint64_t wall
         .job = copy_text(e->job),
         .node = copy_text(e->node),
         .text = copy_text(e->why),
+        .owner = copy_text(e->owner),
     };
     return made;
 }
@@ -367,6 +374,7 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
     h->n_restarts[e->cause] += e->kind == JOB_RESTARTS;
     if (is_of_job(h, e->kind, made->job)) {
         job = take_job(h, made->job, wall_ms);
+        set_owner(job, made);
         job->generation = MAX(job->generation, e->generation);
         job->restarts[e->cause] += e->kind == JOB_RESTARTS;
         memcpy(made->restarts, job->restarts, sizeof(made->restarts));
@@ -419,6 +427,7 @@ static void apply_restored(struct history *h, const struct history_event *e)
         return;
     }
     job = take_job(h, e->job, e->wall_ms);
+    set_owner(job, e);
     job->generation = MAX(job->generation, e->generation);
     if (e->kind == JOB_RESTARTS || e->kind == JOB_HAS_FAILED ||
         e->kind == JOB_IS_DONE || e->kind == JOB_IS_CANCELLED ||

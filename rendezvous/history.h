@@ -13,6 +13,7 @@
 #include "rendezvous/loss_curve.h"
 #include "rendezvous/record.h"
 
+#include "common/identity.h"
 #include "common/table.h"
 
 enum {
@@ -37,6 +38,7 @@ struct history_event {
     uint32_t rank;
     uint32_t restarts[RESTART_CAUSE_COUNT]; /* of its job, so far */
     char *job, *node, *text;                /* owned; "" for nothing */
+    char *owner;                            /* … of its job; nobody is shown it */
 };
 
 enum history_state {
@@ -52,6 +54,7 @@ struct history_job {
     uint64_t touched;        /* a count: the last event */
     enum history_state state;
     char id[MSG_ID_MAX];
+    char owner[IDENTITY_OWNER_MAX]; /* as the job's */
     uint64_t generation;
     uint64_t began_ms, formed_ms, ended_ms; /* wall clock; 0: not (known) */
     uint32_t nodes, ranks, exit_code;

@@ -3,6 +3,7 @@
 void job_note(const struct job *j, struct job_event e)
 {
     e.job = j->id;
+    e.owner = j->owner;
     e.generation = j->generation;
     if (j->sink.note) {
         j->sink.note(j->sink.arg, &e);

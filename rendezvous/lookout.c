@@ -112,7 +112,7 @@ static void on_request(void *arg, const struct http_request *q, int status,
     char date[64];
     struct routes r = {
         .view = {l->config.service, &l->history,
-                 clock_ms() + (durable ? durable->clock_offset_ms : 0)},
+                 clock_ms() + (durable ? durable->clock_offset_ms : 0), NULL},
         .tally = &l->tally,
         .shell = {.is_ready = l->space == SPACE_FINE,
                   .is_durable = durable != NULL,

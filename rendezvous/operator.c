@@ -57,12 +57,6 @@ static bool may_see(const struct asker *op, const struct job *j)
     return permit_job(op->key, j->id, j->owner);
 }
 
-/* Of jobs that are gone nobody knows any more whose they were. */
-static bool may_see_all(const struct asker *op)
-{
-    return permit_job(op->key, "", "");
-}
-
 struct job *operator_job(const struct operators *o, const struct asker *op,
                          const char *id)
 {
@@ -225,8 +219,10 @@ static void put_json(const struct operators *o, const struct asker *op, json_t *
 
 static bool is_known(const struct operators *o, const struct asker *op)
 {
+    const struct history_job *past = history_find(o->config.history, op->job);
+
     return op->job[0] == '\0' || operator_job(o, op, op->job) ||
-           (may_see_all(op) && history_find(o->config.history, op->job));
+           (past && permit_job(op->key, past->id, past->owner));
 }
 
 static void fail_unknown(const struct operators *o, struct asker *op)
@@ -299,45 +295,14 @@ static json_t *make_ranks(const struct view *v, const struct asker *op)
     return json_pack("{s:o}", "ranks", list);
 }
 
-/* The jobs that it may see. */
-static json_t *make_list(const struct view *v, const struct asker *op)
-{
-    const struct registry *jobs = service_jobs(v->service);
-    json_t *root = view_jobs(v, NULL);
-    json_t *list = json_object_get(root, "jobs");
-
-    for (size_t i = json_array_size(list); i > 0; i--) {
-        const char *id =
-            json_string_value(json_object_get(json_array_get(list, i - 1), "id"));
-        const struct entry *entry = id ? registry_find(jobs, id) : NULL;
-
-        if (!may_see_all(op) && (!entry || !may_see(op, entry->job))) {
-            (void)json_array_remove(list, i - 1); /* it is there */
-        }
-    }
-    return root;
-}
-
-static void fail_for_want_of_rights(const struct operators *o, struct asker *op)
-{
-    operator_fail(o, op, EXIT_RENDEZVOUS,
-                  "the key that was shown is a job's: what has become of jobs that are "
-                  "over is for an operator's (ctrun keygen), or for the server's user "
-                  "on its own host");
-}
-
 static void on_view(struct operators *o, struct asker *op, const struct msg_ask *ask,
                     uint64_t now_ms)
 {
-    const struct view v = {o->config.service, o->config.history, now_ms};
+    const struct view v = {o->config.service, o->config.history, now_ms, op->key};
     json_t *json;
 
     if (!is_known(o, op)) {
         fail_unknown(o, op);
-        return;
-    }
-    if (strcmp(ask->verb, "history") == 0 && !may_see_all(op)) {
-        fail_for_want_of_rights(o, op);
         return;
     }
     if (strcmp(ask->verb, "ps") == 0) {
@@ -345,7 +310,7 @@ static void on_view(struct operators *o, struct asker *op, const struct msg_ask 
     } else if (strcmp(ask->verb, "history") == 0) {
         json = view_history(&v, op->job);
     } else {
-        json = op->job[0] != '\0' ? make_status(&v, op->job) : make_list(&v, op);
+        json = op->job[0] != '\0' ? make_status(&v, op->job) : view_jobs(&v, NULL);
     }
     put_json(o, op, json);
     operator_finish(o, op);
@@ -360,7 +325,7 @@ static void tell_events(const struct operators *o, struct asker *op)
     while ((e = history_after(o->config.history, op->after)) != NULL) {
         op->after = e->number;
         if ((op->job[0] == '\0' || strcmp(op->job, e->job) == 0) &&
-            (may_see_all(op) || operator_job(o, op, e->job))) {
+            permit_job(op->key, e->job, e->owner)) {
             put_json(o, op, event_json_make(e));
         }
     }

@@ -40,10 +40,13 @@ static void refuse(struct service *s, struct session *session, uint32_t exit_cod
 static void note_refusal(const struct service *s, const struct msg_hello *hello,
                          const char *why)
 {
+    const struct entry *entry = registry_find(&s->jobs, hello->job);
+
     if (s->config.sink.note) {
         s->config.sink.note(s->config.sink.arg,
                             &(struct job_event){.kind = NODE_IS_REFUSED,
                                                 .job = hello->job,
+                                                .owner = entry ? entry->job->owner : "",
                                                 .node = hello->host,
                                                 .why = why});
     }

@@ -2,6 +2,7 @@
 
 #include "rendezvous/draining.h"
 #include "rendezvous/event_json.h"
+#include "rendezvous/permit.h"
 
 #include "common/mem.h"
 #include "common/str.h"
@@ -267,8 +268,10 @@ json_t *view_jobs(const struct view *v, const char *job)
     }
     qsort(sorted, jobs->n, sizeof(struct entry *), compare_ids);
     for (size_t i = 0; i < jobs->n; i++) {
-        if (is_wanted(sorted[i]->job->id, job)) {
-            (void)json_array_append_new(list, make_summary(v, sorted[i]->job));
+        const struct job *j = sorted[i]->job;
+
+        if (is_wanted(j->id, job) && permit_job(v->who, j->id, j->owner)) {
+            (void)json_array_append_new(list, make_summary(v, j));
         }
     }
     mem_free(sorted);
@@ -300,8 +303,10 @@ json_t *view_history(const struct view *v, const char *job)
     json_t *list = json_array();
 
     for (size_t i = h->n_ended; i > 0; i--) {
-        if (is_wanted(h->ended[i - 1]->id, job)) {
-            (void)json_array_append_new(list, make_past(h->ended[i - 1]));
+        const struct history_job *past = h->ended[i - 1];
+
+        if (is_wanted(past->id, job) && permit_job(v->who, past->id, past->owner)) {
+            (void)json_array_append_new(list, make_past(past));
         }
     }
     (void)json_object_set_new(root, "jobs", list);
@@ -509,7 +514,7 @@ json_t *view_events(const struct view *v, const char *job, uint64_t after, size_
     json_t *list = json_array();
 
     while (e && left > 0) {
-        if (is_wanted(e->job, job)) {
+        if (is_wanted(e->job, job) && permit_job(v->who, e->job, e->owner)) {
             (void)json_array_append_new(list, event_json_make(e));
             left--;
         }

@@ -27,7 +27,8 @@ enum {
 struct view {
     const struct service *service;
     const struct history *history;
-    uint64_t now_ms; /* the service's clock */
+    uint64_t now_ms;            /* the service's clock */
+    const struct identity *who; /* whose jobs are in the lists; NULL: all are */
 };
 
 /* {"jobs": […]}: a summary of each that the service knows, by name; of one alone where

@@ -289,6 +289,7 @@ static void events_survive_a_restart_and_numbers_go_on(void **state)
     (void)history_note(h,
                        &(struct job_event){.kind = JOB_HAS_FAILED,
                                            .job = "a",
+                                           .owner = "psk:7",
                                            .generation = 2,
                                            .exit_code = 9,
                                            .why = "it broke"},
@@ -312,6 +313,7 @@ static void events_survive_a_restart_and_numbers_go_on(void **state)
     assert_int_equal(history_find(h, "a")->restarts[RESTART_HANG], 1);
     assert_int_equal(history_find(h, "a")->commit_step, 42);
     assert_string_equal(history_find(h, "a")->cause, "it broke");
+    assert_string_equal(history_find(h, "a")->owner, "psk:7");
     assert_int_equal(history_find(h, "b\xff")->state, HISTORY_LIVES);
     free_history(h);
     release_shelf(shelf);

@@ -16,7 +16,7 @@
 /* The text with a terminator, mem_alloc'ed. */
 static char *write_metrics(struct stage *st, const struct tally *t)
 {
-    const struct view v = {stage_service(st), stage_history(st), stage_now(st)};
+    const struct view v = {stage_service(st), stage_history(st), stage_now(st), NULL};
     const struct metrics_shell shell = {.is_ready = true, .lease_ms = 3000};
     struct buf out;
     char *text;

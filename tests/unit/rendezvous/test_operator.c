@@ -503,12 +503,42 @@ static void key_of_a_job_shows_its_own_jobs(void **state)
                    "no job train");
     expect_failure(ask_with(open_as(&other), make_ask("logs", "train")), EXIT_NO_SUCH,
                    "no job train");
-    expect_failure(ask_with(open_as(&other), make_ask("history", "")), EXIT_RENDEZVOUS,
-                   "operator");
     json = json_of(ask_with(open_as(&chief), make_ask("status", "")));
     assert_int_equal(json_array_size(json_object_get(json, "jobs")), 1);
     json_decref(json);
     assert_int_equal(n_stops + n_inspects, 0);
+}
+
+static void key_of_a_job_shows_what_has_become_of_its_own(void **state)
+{
+    const struct identity mine = {
+        .kind = IDENTITY_PSK, .role = IDENTITY_AGENT, .owner = "mine"};
+    static const char *const owners[] = {"mine", "other"};
+    json_t *json;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(owners); i++) {
+        (void)history_note(&history,
+                           &(struct job_event){.kind = JOB_HAS_FAILED,
+                                               .job = owners[i],
+                                               .owner = owners[i],
+                                               .why = "it broke"},
+                           WALL_MS);
+    }
+    json = json_of(ask_with(open_as(&mine), make_ask("history", "")));
+    assert_int_equal(json_array_size(json_object_get(json, "jobs")), 1);
+    json_decref(json);
+    json = json_of(ask("history", ""));
+    assert_int_equal(json_array_size(json_object_get(json, "jobs")), 2);
+    json_decref(json);
+    json = json_of(ask_with(open_as(&mine), make_ask("events", ""))); /* the only one */
+    assert_string_equal(json_string_value(json_object_get(json, "job")), "mine");
+    json_decref(json);
+    expect_said(ask_with(open_as(&mine), make_ask("status", "mine")), "it broke");
+    expect_failure(ask_with(open_as(&mine), make_ask("status", "other")), EXIT_NO_SUCH,
+                   "no job other");
+    expect_failure(ask_with(open_as(&mine), make_ask("history", "other")), EXIT_NO_SUCH,
+                   "no job other");
 }
 
 int main(void)
@@ -529,6 +559,7 @@ int main(void)
         CASE(followed_events_end_with_the_job),
         CASE(followed_events_wait_for_who_is_behind),
         CASE(key_of_a_job_shows_its_own_jobs),
+        CASE(key_of_a_job_shows_what_has_become_of_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

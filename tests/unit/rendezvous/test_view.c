@@ -11,7 +11,7 @@
 
 static struct view view_of(struct stage *st)
 {
-    return (struct view){stage_service(st), stage_history(st), stage_now(st)};
+    return (struct view){stage_service(st), stage_history(st), stage_now(st), NULL};
 }
 
 /* `expected` may use ' in place of ". Takes `json`. */
