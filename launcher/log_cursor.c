@@ -57,7 +57,7 @@ static void open_at(struct log_cursor *c, uint64_t from)
 
     c->fd = open_file(c->path);
     if (c->fd < 0 || fstat(c->fd, &st) < 0) {
-        c->offset = 0; /* all that will be in it is new */
+        c->offset = from == LOG_CURSOR_END ? 0 : from; /* what will be in it is new */
         return;
     }
     at = from == LOG_CURSOR_END         ? find_last_lines(c->fd, st.st_size)

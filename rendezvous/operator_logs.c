@@ -80,12 +80,22 @@ static void put_text(const struct operators *o, const struct asker *op,
     put_line(o, op, line);
 }
 
+/* How much of a piece was there already: who was given up and asked again may answer
+ * both times. */
+static size_t known_bytes(const struct log_stream *s, uint64_t offset, size_t size)
+{
+    bool is_late = s->offset != UINT64_MAX && offset < s->offset;
+
+    return is_late ? MIN(s->offset - offset, (uint64_t)size) : 0;
+}
+
 /* An agent sends whole lines, but for those that are longer than a piece. */
 static void put_lines(const struct operators *o, const struct asker *op,
-                      const struct log_stream *s, struct bytes body)
+                      const struct log_stream *s, const struct msg_inspected *m)
 {
-    const uint8_t *at = body.data;
-    size_t left = body.size;
+    size_t known = known_bytes(s, m->offset, m->body.size);
+    const uint8_t *at = m->body.data + known;
+    size_t left = m->body.size - known;
 
     while (left > 0) {
         const uint8_t *end = memchr(at, '\n', left);
@@ -262,6 +272,19 @@ static void fail_without_ranks(const struct operators *o, struct asker *op,
     }
 }
 
+static bool are_too_many(const struct asker *op)
+{
+    return op->rank < 0 && op->world > MAX_STREAMS / ARRAY_LEN(kinds);
+}
+
+static void fail_with_crowd(const struct operators *o, struct asker *op)
+{
+    operator_fail(o, op, EXIT_MISTAKE,
+                  "job %s has %u ranks, whose logs are too many to read at once (%d): "
+                  "choose one by --rank",
+                  op->job, op->world, MAX_STREAMS / (int)ARRAY_LEN(kinds));
+}
+
 void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms)
 {
     const struct job *j = operator_job(o, op, op->job);
@@ -274,11 +297,8 @@ void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms)
     }
     if (j && op->n_streams == 0 && (!op->follows || op->generation > 0)) {
         fail_without_ranks(o, op, j);
-    } else if (op->n_streams >= MAX_STREAMS) {
-        operator_fail(o, op, EXIT_MISTAKE,
-                      "job %s has %u ranks, whose logs are too many to read at once: "
-                      "choose one by --rank",
-                      op->job, op->world);
+    } else if (are_too_many(op)) {
+        fail_with_crowd(o, op);
     } else {
         operator_logs_go_on(o, op, now_ms);
     }
@@ -300,6 +320,10 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
     if (is_next) {
         plan(o, op, j, now_ms);
     }
+    if (are_too_many(op)) { /* it has grown since */
+        fail_with_crowd(o, op);
+        return;
+    }
     if (o->config.is_behind(o->config.arg, op->conn)) {
         op->due_ms = now_ms + OPERATOR_BEHIND_MS;
     } else {
@@ -318,8 +342,9 @@ void operator_logs_take(struct operators *o, struct asker *op,
     if (s->is_ended) {
         return;
     }
-    put_lines(o, op, s, m->body);
-    s->offset = m->offset + m->body.size;
+    put_lines(o, op, s, m);
+    s->offset = s->offset == UINT64_MAX ? m->offset + m->body.size
+                                        : MAX(s->offset, m->offset + m->body.size);
     if (strcmp(m->state, INSPECT_NO_LOG) == 0) {
         put_note(o, op, s,
                  "has no log file: ctrun was started with --log-dir=/dev/null");

@@ -178,6 +178,19 @@ static void only_files_are_read(void **state)
     log_cursor_close(&c);
 }
 
+static void a_file_that_is_gone_is_gone_on_with_from_where_it_was(void **state)
+{
+    struct log_cursor c;
+
+    (void)state;
+    begin(&c, 100);
+    assert_int_equal(c.offset, 100); /* what is read never has an earlier place */
+    add("new\n");
+    expect(&c, "new\n");
+    assert_int_equal(c.offset, 104);
+    log_cursor_close(&c);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -190,6 +203,7 @@ int main(void)
         CASE(end_is_the_last_lines),
         CASE(cursor_goes_on_where_another_was),
         CASE(only_files_are_read),
+        CASE(a_file_that_is_gone_is_gone_on_with_from_where_it_was),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

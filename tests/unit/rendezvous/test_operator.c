@@ -39,7 +39,7 @@ static size_t n_inspects;
 static size_t n_drained, n_closed, n_stops;
 static uint32_t closed_code;
 static bool is_behind;
-static uint64_t session_of[3]; /* of agents 1 and 2 */
+static uint64_t session_of[5]; /* of agents 1 … */
 
 /* ---- the service's shell ---- */
 
@@ -122,25 +122,31 @@ static void say(uint64_t conn, const struct msg *m)
     assert_int_equal(service_message(service, conn, m, NOW_MS), 0);
 }
 
-static void agent_joins(uint64_t conn, const char *host)
+static void agent_says_hello(uint64_t conn, const char *host, const char *job,
+                             uint32_t nproc)
 {
     struct msg m = {.type = MSG_HELLO,
                     .u.hello = {.version = MSG_VERSION,
                                 .agent_id = conn,
                                 .group_rank = -1,
-                                .node_rank = (int32_t)conn - 1,
+                                .node_rank = (int32_t)(conn - 1) % 2,
                                 .min_nodes = 2,
                                 .max_nodes = 2,
-                                .nproc = 2,
+                                .nproc = nproc,
                                 .last_call_ms = 1000}};
 
-    (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "train");
+    (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "%s", job);
     (void)snprintf(m.u.hello.host, sizeof(m.u.hello.host), "%s", host);
     service_opened(service, conn, "127.0.0.1", NOW_MS);
     say(conn, &m);
     m = (struct msg){.type = MSG_JOIN, .u.join = {.port = 1}};
     (void)snprintf(m.u.join.addr, sizeof(m.u.join.addr), "127.0.0.1");
     say(conn, &m);
+}
+
+static void agent_joins(uint64_t conn, const char *host)
+{
+    agent_says_hello(conn, host, "train", 2);
 }
 
 static int set_up(void **state)
@@ -384,17 +390,23 @@ static void node_is_drained_by_name_or_group_rank(void **state)
     assert_int_equal(n_drained, 2);
 }
 
-/* The agent's answer to the inspection number i. */
-static void tell(size_t i, const char *text, const char *end)
+/* The agent's answer to the inspection number i, from that byte on. */
+static void tell_at(size_t i, uint64_t offset, const char *text, const char *end)
 {
     struct msg m = {.type = MSG_INSPECTED,
                     .u.inspected = {.generation = inspects[i].generation,
                                     .request = inspects[i].request,
                                     .rank = inspects[i].rank,
+                                    .offset = offset,
                                     .body = {(const uint8_t *)text, strlen(text)}}};
 
     (void)snprintf(m.u.inspected.state, sizeof(m.u.inspected.state), "%s", end);
     say(inspected_conn[i], &m);
+}
+
+static void tell(size_t i, const char *text, const char *end)
+{
+    tell_at(i, inspects[i].offset, text, end);
 }
 
 static void lines_of_a_rank_come_from_its_agent(void **state)
@@ -450,6 +462,50 @@ static void agent_that_does_not_answer_is_not_waited_for(void **state)
     }
     expect_said(answer_of(conn), "its node does not answer");
     assert_in_range(now_ms, NOW_MS + 1000, NOW_MS + 60000);
+}
+
+static void a_late_answer_and_the_next_one_are_told_once(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+    uint64_t now_ms = NOW_MS;
+    struct buf *told = &answer_of(conn)->text;
+    size_t size;
+
+    (void)state;
+    m.u.ask.rank = 0;
+    m.u.ask.follow = 1;
+    (void)ask_with(conn, m);
+    for (int i = 0; i < 8 && n_inspects < 3; i++) {
+        now_ms = operators_deadline(operators);
+        operators_go_on(operators, now_ms);
+    }
+    assert_int_equal(inspects[2].request, inspects[0].request);
+    tell_at(0, 0, "one\n", "");
+    size = buf_len(told);
+    tell_at(2, 0, "one\n", "");
+    assert_int_equal(buf_len(told), size);
+    tell_at(2, 0, "one\ntwo\n", "");
+    expect_told(conn, "\"two\"");
+    assert_null(memmem(buf_bytes(told) + size, buf_len(told) - size, "one", 3));
+}
+
+static void more_ranks_than_can_be_read_are_refused_in_words(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "large");
+
+    (void)state;
+    m.u.ask.follow = 1;
+    agent_says_hello(3, "gamma", "large", 2000);
+    (void)ask_with(conn, m); /* it waits for a second node */
+    assert_false(answer_of(conn)->is_whole);
+    agent_says_hello(4, "delta", "large", 100);
+    operators_go_on(operators, NOW_MS);
+    expect_failure(answer_of(conn), EXIT_MISTAKE,
+                   "job large has 2100 ranks, whose logs are too many to read at once "
+                   "(2048): choose one by --rank");
+    expect_failure(ask_with(open_as(NULL), m), EXIT_MISTAKE, "choose one by --rank");
 }
 
 static void followed_events_end_with_the_job(void **state)
@@ -556,6 +612,8 @@ int main(void)
         CASE(lines_of_a_rank_come_from_its_agent),
         CASE(nothing_is_read_for_who_is_behind),
         CASE(agent_that_does_not_answer_is_not_waited_for),
+        CASE(a_late_answer_and_the_next_one_are_told_once),
+        CASE(more_ranks_than_can_be_read_are_refused_in_words),
         CASE(followed_events_end_with_the_job),
         CASE(followed_events_wait_for_who_is_behind),
         CASE(key_of_a_job_shows_its_own_jobs),
