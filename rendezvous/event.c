@@ -9,14 +9,23 @@
 enum { MAX_WHY = 512 };
 
 static const char *const kind_names[JOB_EVENT_COUNT] = {
-    [JOB_HAS_FORMED] = "formed",       [JOB_RESTARTS] = "restarting",
-    [JOB_HAS_FAILED] = "failed",       [JOB_IS_DONE] = "done",
-    [JOB_IS_CANCELLED] = "cancelled",  [JOB_IS_STOPPED] = "stopped",
-    [JOB_HAS_COMMITTED] = "committed", [JOB_PROGRESSES] = "progress",
-    [NODE_HAS_JOINED] = "node_joined", [NODE_STANDS_BY] = "node_standby",
-    [NODE_IS_LOST] = "node_lost",      [NODE_HAS_LEFT] = "node_left",
-    [NODE_IS_REFUSED] = "refused",     [JOB_HANGS] = "hang",
-    [OPERATOR_ACTS] = "operator",      [SERVICE_HAS_STARTED] = "service_started",
+    [JOB_HAS_FORMED] = "formed",
+    [JOB_RESTARTS] = "restarting",
+    [JOB_HAS_FAILED] = "failed",
+    [JOB_IS_DONE] = "done",
+    [JOB_IS_CANCELLED] = "cancelled",
+    [JOB_IS_STOPPED] = "stopped",
+    [JOB_HAS_COMMITTED] = "committed",
+    [JOB_PROGRESSES] = "progress",
+    [NODE_HAS_JOINED] = "node_joined",
+    [NODE_STANDS_BY] = "node_standby",
+    [NODE_IS_LOST] = "node_lost",
+    [NODE_HAS_LEFT] = "node_left",
+    [NODE_IS_REFUSED] = "refused",
+    [JOB_HANGS] = "hang",
+    [JOB_HANGS_NO_MORE] = "hang_over",
+    [OPERATOR_ACTS] = "operator",
+    [SERVICE_HAS_STARTED] = "service_started",
 };
 
 static const char *const cause_names[RESTART_CAUSE_COUNT] = {
@@ -97,6 +106,10 @@ void event_log(const struct job_event *e)
     case JOB_HANGS:
         log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", job, generation,
                  why);
+        break;
+    case JOB_HANGS_NO_MORE:
+        log_info("job hangs no more", "job=%s generation=%llu text=\"%s\"", job,
+                 generation, why);
         break;
     case OPERATOR_ACTS:
         log_info("an operator acts", "job=%s text=\"%s\"", job, why);

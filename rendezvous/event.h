@@ -23,6 +23,7 @@ enum job_event_kind {
     NODE_HAS_LEFT,
     NODE_IS_REFUSED,     /* of a job that may not exist, or of none */
     JOB_HANGS,           /* a rank of it does; `why` names it */
+    JOB_HANGS_NO_MORE,   /* its ranks go on */
     OPERATOR_ACTS,       /* a job is cancelled, a node drained */
     SERVICE_HAS_STARTED, /* of no job */
     JOB_EVENT_COUNT,

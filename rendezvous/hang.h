@@ -67,11 +67,14 @@ struct hang_verdict {
     char state[HANG_STATE_MAX]; /* of its process */
 };
 
-/* A verdict that names a rank, until the stack of its process is here. */
+/* What was told, until a rank goes on; of one that hangs also: until the stack of its
+ * process is here. */
 struct hung {
-    uint64_t due_ms; /* without it; 0: there is no case */
-    uint64_t moved_ms;
-    uint32_t rank;
+    bool lasts;
+    bool has_rank;     /* else nobody knows who it is */
+    uint64_t moved_ms; /* the last move before it */
+    uint64_t due_ms;   /* without the stack; 0: it is not waited for */
+    struct hang_verdict verdict;
     char text[MSG_TEXT_MAX];
 };
 

@@ -281,6 +281,7 @@ static void apply(struct history *h, struct history_job *job,
     case NODE_HAS_LEFT:
     case NODE_IS_REFUSED:
     case JOB_HANGS:
+    case JOB_HANGS_NO_MORE:
     case OPERATOR_ACTS:
     case SERVICE_HAS_STARTED:
     case JOB_EVENT_COUNT:

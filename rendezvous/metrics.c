@@ -1,6 +1,7 @@
 #include "rendezvous/metrics.h"
 
 #include "rendezvous/event_json.h"
+#include "rendezvous/tracking.h"
 
 #include "common/mem.h"
 #include "common/version.h"
@@ -210,6 +211,11 @@ static double loss_of(const struct job_figures *f)
     return c && c->n > 0 ? c->point[c->n - 1].loss : NAN;
 }
 
+static double hangs_of(const struct job_figures *f)
+{
+    return tracking_hung(f->job) != NULL;
+}
+
 static bool has_loss(const struct job_figures *f)
 {
     return f->record && f->record->curve.n > 0;
@@ -231,6 +237,7 @@ static const struct job_metric {
      NULL},
     {"ctrun_job_tokens_per_second", "gauge",
      "Throughput as last reported; 0: not known.", rate_of, NULL},
+    {"ctrun_job_hangs", "gauge", "1 while a rank of it hangs, else 0.", hangs_of, NULL},
     {"ctrun_job_loss", "gauge", "The loss as last reported.", loss_of, has_loss},
 };
 

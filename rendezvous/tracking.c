@@ -43,19 +43,7 @@ void tracking_begin(struct job *j)
         progress_know(&j->progress, j->saving.pace_ms);
     }
     hang_begin(&j->hang, j->now_ms);
-    j->hung.due_ms = 0;
-}
-
-void tracking_note(struct job *j, const struct job_node *node,
-                   const struct msg_progress *m)
-{
-    bool are_here = job_members(j) == j->n_members;
-
-    if (j->progress.generation != j->generation ||
-        (are_here && j->progress.n_nodes < j->n_members)) {
-        tracking_begin(j); /* the service has been started anew meanwhile */
-    }
-    (void)progress_note(&j->progress, node->session, m, j->now_ms); /* a stranger's */
+    j->hung = (struct hung){0};
 }
 
 /* --- words --- */
@@ -133,6 +121,35 @@ static void describe(const struct job *j, const struct hang_verdict *v, char *re
         (unsigned long long)v->for_ms % 1000 / 100, waiting, process);
 }
 
+static void describe_unclear(const struct job *j, const struct hang_verdict *v,
+                             char *ret, size_t size)
+{
+    (void)snprintf(ret, size,
+                   "no rank has made progress for %llu s, %u of %u wait, and it is not "
+                   "clear for whom",
+                   (unsigned long long)v->for_ms / 1000, v->n_waiting,
+                   j->progress.world);
+}
+
+static bool is_current(const struct job *j)
+{
+    return j->state == JOB_RUNNING && j->progress.generation == j->generation;
+}
+
+const struct hung *tracking_hung(const struct job *j)
+{
+    return j->hung.lasts && is_current(j) && j->progress.n_ended == 0 ? &j->hung : NULL;
+}
+
+void tracking_describe(const struct job *j, uint64_t now_ms, char *ret, size_t size)
+{
+    const struct hung *hung = &j->hung;
+    struct hang_verdict v = hung->verdict;
+
+    v.for_ms = now_ms - MIN(now_ms, hung->moved_ms);
+    (hung->has_rank ? describe : describe_unclear)(j, &v, ret, size);
+}
+
 /* --- to the nodes --- */
 
 static void notify(const struct job *j, const char *text, const char *detail)
@@ -159,14 +176,15 @@ static void inspect(struct job *j, uint32_t rank, enum inspect_what what)
     j->sink.send(j->sink.arg, node->session, &m);
 }
 
-/* `rank` -1: nobody knows which. */
-static void tell(struct job *j, int64_t rank, const char *text)
+/* Of the rank that hangs, or has. */
+static void note(const struct job *j, enum job_event_kind kind, const char *text)
 {
-    struct job_event e = {.kind = JOB_HANGS, .why = text, .has_rank = rank >= 0};
+    struct job_event e = {.kind = kind, .why = text};
 
     notify(j, text, "");
-    if (rank >= 0) {
-        e.rank = (uint32_t)rank;
+    if (j->hung.has_rank) {
+        e.has_rank = true;
+        e.rank = j->hung.verdict.rank;
         e.node = progress_node_of(&j->progress, e.rank)->host;
     }
     job_note(j, e);
@@ -174,48 +192,71 @@ static void tell(struct job *j, int64_t rank, const char *text)
 
 /* --- verdicts --- */
 
-static void on_found(struct job *j, const struct hang_verdict *v)
+static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v)
 {
     struct hung *hung = &j->hung;
 
-    describe(j, v, hung->text, sizeof(hung->text));
-    tell(j, v->rank, hung->text);
-    hung->rank = v->rank;
-    hung->moved_ms = j->progress.moved_ms;
-    hung->due_ms = j->now_ms + STACK_MS;
+    *hung = (struct hung){.lasts = true,
+                          .has_rank = has_rank,
+                          .moved_ms = j->progress.moved_ms,
+                          .verdict = *v};
+    (has_rank ? describe : describe_unclear)(j, v, hung->text, sizeof(hung->text));
+    note(j, JOB_HANGS, hung->text);
+}
+
+static void on_found(struct job *j, const struct hang_verdict *v)
+{
+    open_case(j, true, v);
+    j->hung.due_ms = j->now_ms + STACK_MS;
     inspect(j, v->rank, INSPECT_STACK);
 }
 
-static void on_held(struct job *j, const struct hang_verdict *v)
+/* A rank has told of another step or phase. */
+static void on_moved(struct job *j)
 {
-    char text[MSG_TEXT_MAX];
+    uint64_t for_ms = j->now_ms - MIN(j->now_ms, j->hung.moved_ms);
+    char who[MSG_ID_MAX + 64] = "";
+    char text[MSG_ID_MAX + 128];
 
-    describe(j, v, text, sizeof(text));
-    tell(j, v->rank, text);
+    if (j->hung.has_rank) {
+        uint32_t rank = j->hung.verdict.rank;
+
+        (void)snprintf(who, sizeof(who), ": rank %u on %s hangs no more", rank,
+                       progress_node_of(&j->progress, rank)->host);
+    }
+    (void)snprintf(text, sizeof(text), "the ranks go on, after %llu.%llu s%s",
+                   (unsigned long long)for_ms / 1000,
+                   (unsigned long long)for_ms % 1000 / 100, who);
+    note(j, JOB_HANGS_NO_MORE, text);
+    j->hung.lasts = false;
 }
 
-static void on_unclear(struct job *j, const struct hang_verdict *v)
+void tracking_note(struct job *j, const struct job_node *node,
+                   const struct msg_progress *m)
 {
-    char text[MSG_TEXT_MAX];
+    bool are_here = job_members(j) == j->n_members;
 
-    (void)snprintf(text, sizeof(text),
-                   "no rank has made progress for %llu s, %u of %u wait, and it is not "
-                   "clear for whom",
-                   (unsigned long long)v->for_ms / 1000, v->n_waiting,
-                   j->progress.world);
-    tell(j, -1, text);
+    if (j->progress.generation != j->generation ||
+        (are_here && j->progress.n_nodes < j->n_members)) {
+        tracking_begin(j); /* the service has been started anew meanwhile */
+    }
+    if (progress_note(&j->progress, node->session, m, j->now_ms) && tracking_hung(j) &&
+        j->progress.moved_ms > j->hung.moved_ms) {
+        on_moved(j);
+    }
 }
 
 /* The rank has ended, as it were, when the others went on without it. */
 static void end_generation(struct job *j, const char *stack)
 {
-    const struct progress_rank *r = &j->progress.rank[j->hung.rank];
-    const struct progress_node *node = progress_node_of(&j->progress, j->hung.rank);
+    const struct progress_rank *r = &j->progress.rank[j->hung.verdict.rank];
+    const struct progress_node *node =
+        progress_node_of(&j->progress, j->hung.verdict.rank);
     struct msg_rank_ended *end = mem_zalloc(sizeof(*end));
 
     end->generation = j->generation;
-    end->rank = j->hung.rank;
-    end->local_rank = j->hung.rank - node->first_rank;
+    end->rank = j->hung.verdict.rank;
+    end->local_rank = j->hung.verdict.rank - node->first_rank;
     end->pid = r->pid;
     end->signal = SIGKILL;
     end->step = r->step;
@@ -236,14 +277,10 @@ static void close_case(struct job *j, const char *stack)
         return; /* there are other news */
     }
     if (stack[0] != '\0') {
-        (void)snprintf(text, sizeof(text), "where rank %u is", j->hung.rank);
+        (void)snprintf(text, sizeof(text), "where rank %u is", j->hung.verdict.rank);
         notify(j, text, stack);
     }
-    if (j->progress.moved_ms > j->hung.moved_ms) {
-        (void)snprintf(text, sizeof(text), "the ranks go on: rank %u hangs no more",
-                       j->hung.rank);
-        notify(j, text, "");
-    } else if (j->shape.on_hang == ON_HANG_RESTART) {
+    if (j->hung.lasts && j->shape.on_hang == ON_HANG_RESTART) {
         end_generation(j, stack);
     }
 }
@@ -259,7 +296,7 @@ void tracking_tick(struct job *j)
 {
     struct hang_verdict v;
 
-    if (j->state != JOB_RUNNING || j->progress.generation != j->generation) {
+    if (!is_current(j)) {
         return;
     }
     if (j->hung.due_ms != 0 && j->now_ms >= j->hung.due_ms) {
@@ -275,10 +312,10 @@ void tracking_tick(struct job *j)
         on_found(j, &v);
         break;
     case HANG_HELD:
-        on_held(j, &v);
+        open_case(j, true, &v); /* and that is all */
         break;
     case HANG_UNCLEAR:
-        on_unclear(j, &v);
+        open_case(j, false, &v);
         break;
     }
 }
@@ -296,7 +333,7 @@ void tracking_inspected(struct job *j, const struct job_node *node,
         hang_answer(&j->hang, m->rank, m->state, j->now_ms);
         tracking_tick(j);
     } else if (m->what == INSPECT_STACK && j->hung.due_ms != 0 &&
-               m->rank == j->hung.rank) {
+               m->rank == j->hung.verdict.rank) {
         (void)snprintf(stack, sizeof(stack), "%.*s",
                        (int)MIN(m->body.size, sizeof(stack) - 1),
                        (const char *)m->body.data);
@@ -308,7 +345,6 @@ uint64_t tracking_deadline(const struct job *j)
 {
     uint64_t due_ms = j->hung.due_ms != 0 ? j->hung.due_ms : UINT64_MAX;
 
-    return j->state != JOB_RUNNING || j->progress.generation != j->generation
-               ? UINT64_MAX
-               : MIN(due_ms, hang_deadline(&j->hang, &j->progress));
+    return is_current(j) ? MIN(due_ms, hang_deadline(&j->hang, &j->progress))
+                         : UINT64_MAX;
 }

@@ -4,7 +4,7 @@
 /* PURE. A job and what its ranks report: the table (progress.h), and what is done when
  * a rank hangs (hang.h): all nodes are told at once; the rank's agent is asked for the
  * stack of its process; then, by the job's policy, the generation ends with that rank as
- * its first cause, or the training goes on. */
+ * its first cause, or the training goes on; that, too, is told. */
 
 #include "rendezvous/job.h"
 
@@ -18,6 +18,12 @@ void tracking_note(struct job *j, const struct job_node *node,
 /* An agent answers INSPECT_HANG or INSPECT_STACK. */
 void tracking_inspected(struct job *j, const struct job_node *node,
                         const struct msg_inspected *m);
+
+/* The hang that was told, while it lasts; NULL: there is none. */
+const struct hung *tracking_hung(const struct job *j);
+
+/* … in words, as of now. */
+void tracking_describe(const struct job *j, uint64_t now_ms, char *ret, size_t size);
 
 void tracking_tick(struct job *j);
 uint64_t tracking_deadline(const struct job *j); /* UINT64_MAX: none */

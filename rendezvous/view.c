@@ -3,6 +3,7 @@
 #include "rendezvous/draining.h"
 #include "rendezvous/event_json.h"
 #include "rendezvous/permit.h"
+#include "rendezvous/tracking.h"
 
 #include "common/mem.h"
 #include "common/str.h"
@@ -180,9 +181,32 @@ static void put_progress(json_t *json, const struct view *v, const struct job *j
     }
 }
 
+/* Which rank it is may not be clear. */
+static json_t *make_hang(const struct view *v, const struct job *j,
+                         const struct hung *hung)
+{
+    json_t *json = json_object();
+    char text[MSG_TEXT_MAX];
+
+    tracking_describe(j, v->now_ms, text, sizeof(text));
+    put_text(json, "text", text);
+    put_integer(json, "age_ms", v->now_ms - MIN(hung->moved_ms, v->now_ms));
+    if (hung->has_rank) {
+        const struct progress_rank *r = &j->progress.rank[hung->verdict.rank];
+
+        put_text(json, "node",
+                 progress_node_of(&j->progress, hung->verdict.rank)->host);
+        put_integer(json, "rank", hung->verdict.rank);
+        put_integer(json, "step", r->step);
+        put_some_text(json, "phase", r->phase);
+    }
+    return json;
+}
+
 static json_t *make_summary(const struct view *v, const struct job *j)
 {
     const struct history_job *h = view_record(v, j->id);
+    const struct hung *hung = tracking_hung(j);
     json_t *json = json_object();
 
     put_text(json, "id", j->id);
@@ -202,6 +226,9 @@ static json_t *make_summary(const struct view *v, const struct job *j)
         put_integer(json, "exit_code", j->exit_code);
     }
     put_progress(json, v, j, h);
+    if (hung) {
+        (void)json_object_set_new(json, "hang", make_hang(v, j, hung));
+    }
     if (h) {
         put_record(json, h);
     }
@@ -464,6 +491,7 @@ static json_t *make_rank(const struct view *v, const struct job *j,
                          uint32_t local_rank)
 {
     const struct progress *p = progress_of(j);
+    const struct hung *hung = tracking_hung(j);
     json_t *json = json_object();
 
     put_integer(json, "rank", rank);
@@ -472,6 +500,9 @@ static json_t *make_rank(const struct view *v, const struct job *j,
     put_integer(json, "group_rank", (uint64_t)node->group_rank);
     if (p && rank < p->world) {
         put_report(json, &p->rank[rank], v->now_ms);
+    }
+    if (hung && hung->has_rank && hung->verdict.rank == rank) {
+        (void)json_object_set_new(json, "hangs", json_true());
     }
     return json;
 }

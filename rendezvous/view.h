@@ -32,7 +32,7 @@ struct view {
 };
 
 /* {"jobs": […]}: a summary of each that the service knows, by name; of one alone where
- * `job` is neither NULL nor "". */
+ * `job` is neither NULL nor "". While it hangs, "hang" says which rank, since when. */
 json_t *view_jobs(const struct view *v, const char *job);
 
 /* The summary, and: commit, cause, loss curve. Of one that has ended, too. NULL: none

@@ -65,15 +65,20 @@ static const struct scene scenes[] = {
 
     {"a_rank_that_goes_on_meanwhile_is_left_alone", two_nodes,
      HANG ANSWERS "wait 1000\n" VERDICT "b reports step=6 phase=reduce\n"
+                  "> a,b NOTICE the ranks go on, after 2.4 s: rank 1 on b hangs no "
+                  "more\n"
                   "b inspected stack=#0_spin\n"
                   "> a,b NOTICE where rank 1 is (#0 spin)\n"
-                  "> a,b NOTICE the ranks go on: rank 1 hangs no more\n"
                   "wait 1000\n"},
 
     {"by_the_policy_report_the_training_goes_on", two_that_report,
      HANG ANSWERS "wait 1000\n" VERDICT "b inspected stack=#0_spin\n"
                   "> a,b NOTICE where rank 1 is (#0 spin)\n"
-                  "wait 60000\n" TRAIN "wait 1000\n"},
+                  "wait 60000\n"
+                  "b reports step=7 phase=forward\n"
+                  "> a,b NOTICE the ranks go on, after 62.4 s: rank 1 on b hangs no "
+                  "more\n"
+                  "a reports step=7 phase=forward\n" TRAIN "wait 1000\n"},
 
     {"a_node_without_an_answer_is_not_judged", two_nodes,
      HANG "a inspected state=S\n"
