@@ -166,7 +166,7 @@ FUZZ_LIMIT   ?= -max_total_time=$(FUZZ_SECONDS)
 # what reads a stranger's bytes; the rest of the worker would only make the build longer
 $(O)/libfuzzed.a: $(filter-out %/main.c.o,$(call objects,common rendezvous worker/checkpoint)) \
   $(filter $(O)/worker/config%,$(call objects,worker)) $(O)/tests/lib/shelf.c.o \
-  $(patsubst %,$(O)/launcher/%.c.o,timers channel error_file verbs/show verbs/table)
+  $(patsubst %,$(O)/launcher/%.c.o,timers channel error_file verbs/show verbs/show_lines verbs/table verbs/value)
 $(O)/bin/fuzz_%: $(O)/tests/fuzz/fuzz_%.c.o $(O)/libfuzzed.a
 	@mkdir -p $(@D); echo '  LD    $@'
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer $^ $(LDLIBS) $(LIBS_worker) -luv -o $@

@@ -1,5 +1,6 @@
 """A rank that stops while the others wait is found, named, and handled as --on-hang says."""
 
+import json
 import os
 import pathlib
 import re
@@ -132,8 +133,13 @@ def test_an_engine_that_computes_for_ever_is_named_by_who_waits_for_it(
 
 @pytest.mark.thorough
 def test_with_report_every_node_says_so_once_and_training_goes_on(
-    train, tmp_path, wait_for, free_port
+    train, tmp_path, wait_for, free_port, bin_dir
 ):
+    def hang():
+        done = subprocess.run([bin_dir / "ctrun", "status", "hang", "--json", "--endpoint",
+                               f"127.0.0.1:{free_port}"], capture_output=True, check=True)
+        return json.loads(done.stdout)["jobs"][0].get("hang")
+
     run = tmp_path / "run"
     options = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port}", "--rdzv-id=hang",
                "--on-hang=report", "--max-restarts=3"]
@@ -146,11 +152,14 @@ def test_with_report_every_node_says_so_once_and_training_goes_on(
     for node in nodes:
         wait_for(lambda: "where rank 1 is" in node.err())
         assert [v[:2] for v in verdicts(node)] == [("1", str(pid))]
+    assert hang()["rank"] == 1
     before = training.last_step(run)
     os.kill(pid, signal.SIGCONT)
     wait_for(lambda: training.last_step(run) > before + 100)
+    assert hang() is None
     for node in nodes:
         assert len(verdicts(node)) == 1
+        assert node.err().count("rank 1 on") == 2 and "hangs no more" in node.err()
         assert "generation 1 is over" not in node.err()
     for node in nodes:
         end(node)

@@ -65,10 +65,55 @@ static void each_job_is_a_row_below_the_titles(void **state)
     json_decref(root);
 }
 
+static const char hanging[] =
+    "{\"jobs\": [{\"id\": \"stands\", \"state\": \"running\", \"cause\": {\"text\": \"old\"},"
+    "\"hang\": {\"text\": \"rank 1 on b hangs\", \"rank\": 1}}],"
+    "\"ranks\": [{\"rank\": 0, \"phase\": \"reduce\", \"waits_for\": 1, \"loss\": null},"
+    "{\"rank\": 1, \"phase\": \"forward\", \"hangs\": true}]}";
+
+/* What `show` makes of it, with a terminator. */
+static const char *shown(struct buf *out,
+                         void (*show)(const json_t *, const struct show_style *,
+                                      struct buf *),
+                         const json_t *json)
+{
+    const struct show_style style = {.wall_ms = 100000};
+
+    buf_clear(out);
+    show(json, &style, out);
+    assert_int_equal(buf_append(out, "", 1), 0);
+    return (const char *)buf_bytes(out);
+}
+
+static void a_hang_is_shown_in_place_of_what_was_before(void **state)
+{
+    json_t *root = parse(hanging);
+    const json_t *job = json_array_get(json_object_get(root, "jobs"), 0);
+    struct buf out;
+    const char *text;
+
+    (void)state;
+    buf_init(&out, MAX_OUT);
+    text = strchr(shown(&out, show_jobs, root), '\n') + 1;
+    (void)column_of(text, "stands  hangs ");
+    (void)column_of(text, "rank 1 on b hangs");
+    assert_null(strstr(text, "old"));
+    text = shown(&out, show_job, job);
+    assert_non_null(strstr(text, "state        hangs\n"));
+    assert_non_null(strstr(text, "what hangs   rank 1 on b hangs\nlast cause   old\n"));
+    text = shown(&out, show_ranks, root);
+    assert_non_null(strstr(text, "nan"));
+    assert_non_null(strstr(text, "reduce, waits for 1"));
+    assert_non_null(strstr(text, "forward, hangs"));
+    buf_release(&out);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_job_is_a_row_below_the_titles),
+        cmocka_unit_test(a_hang_is_shown_in_place_of_what_was_before),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

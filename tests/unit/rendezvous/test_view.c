@@ -47,6 +47,28 @@ static const char two_nodes[] = "shape nodes=2:3 nproc=2 restarts=3\n"
                                 "wait 3000\n"
                                 "> a,b ROUND g=1 a b failures=0 role=0/2\n";
 
+#define STEP(n)                             \
+    "a reports step=" #n " phase=forward\n" \
+    "b reports step=" #n " phase=forward\n" \
+    "wait 100\n"
+
+static const char two_that_hang[] =
+    "shape nodes=2 restarts=3 on_hang=1\n"
+    "a enters\n"
+    "b enters\n"
+    "> a,b ROUND g=1 a b failures=0\n" STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(
+        6) "a reports step=6 phase=reduce waits=1\n"
+           "wait 1400\n"
+           "> b INSPECT g=1 rank=1\n"
+           "> a INSPECT g=1 rank=0\n"
+           "a inspected state=S_futex_wait\n"
+           "b inspected state=T\n"
+           "wait 1000\n"
+           "> a,b NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for "
+           "2.4 s, and 1 rank waits for it; its process is stopped (T)\n"
+           "> b INSPECT g=1 rank=1 stack\n"
+           "wait 10000\n";
+
 static void a_service_without_jobs_shows_none(void **state)
 {
     struct stage *st = stage_new();
@@ -91,6 +113,40 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
            "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'a', 'group_rank': 0,"
            " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': 3.25,"
            " 'age_ms': 0}], 'total': 1}");
+    stage_free(st);
+}
+
+/* The member `key` of an object, which is taken over; NULL: it has none. */
+static json_t *member(json_t *json, const char *key)
+{
+    json_t *value = json_incref(json_object_get(json, key));
+
+    json_decref(json);
+    return value;
+}
+
+static void a_hang_is_shown_while_it_lasts(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, two_that_hang);
+    v = view_of(st);
+    expect(
+        member(view_job(&v, "job"), "hang"),
+        "{'text': 'rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for "
+        "12.4 s, and 1 rank waits for it; its process is stopped (T)',"
+        " 'age_ms': 12400, 'node': 'b', 'rank': 1, 'step': 6, 'phase': 'forward'}");
+    expect(view_ranks(&v, "job", 1, 1),
+           "{'ranks': [{'rank': 1, 'local_rank': 0, 'host': 'b', 'group_rank': 1,"
+           " 'pid': 101, 'step': 6, 'phase': 'forward', 'age_ms': 12500,"
+           " 'hangs': true}], 'total': 2}");
+    stage_play(st, "b reports step=7 phase=forward\n"
+                   "> a,b NOTICE the ranks go on, after 12.4 s: rank 1 on b hangs no "
+                   "more\n");
+    v = view_of(st);
+    assert_null(member(view_job(&v, "job"), "hang"));
     stage_free(st);
 }
 
@@ -364,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_service_without_jobs_shows_none),
         cmocka_unit_test(a_job_that_runs_is_shown_with_its_progress),
+        cmocka_unit_test(a_hang_is_shown_while_it_lasts),
         cmocka_unit_test(nodes_and_ranks_come_in_pages_by_group_rank),
         cmocka_unit_test(a_node_that_is_no_member_comes_last_and_has_no_ranks),
         cmocka_unit_test(
