@@ -24,7 +24,7 @@ LIBS_worker     := -lyaml -ldnnl -lgomp -lxxhash -ljansson -lpthread -lm -ldl
 PACKAGES_BUILD := gcc make libc6-dev libuv1-dev libyaml-dev libdnnl-dev libxxhash-dev libjansson-dev libsqlite3-dev scdoc libssl-dev
 PACKAGES_TEST  := g++ clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-pytest \
                   python3-pytest-xdist python3-venv python3-prometheus-client chromium-headless-shell iproute2 \
-                  nftables openssl systemd codespell shellcheck pmccabe gcovr git binutils
+                  nftables openssl systemd codespell shellcheck pmccabe gcovr git binutils gdb
 PACKAGES_SOAK  := python3-torch # 1.13: an old client of the store; with what it needs 140 MB
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes \

@@ -1,10 +1,12 @@
 #include "launcher/inspect.h"
 
+#include "launcher/proc_file.h"
+#include "launcher/tracer.h"
+
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/str.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,13 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
     APART_MS = 250, /* the two looks */
-    GDB_MS = 8000,  /* gdb's time: PyTorch's symbols alone take it six seconds */
     MANY_FRAMES = 24
 };
 
@@ -29,30 +31,14 @@ struct look {
     uint64_t ticks; /* of CPU time, all threads */
 };
 
-/* At most size - 1 bytes; false: nothing. */
-static bool read_file(pid_t pid, const char *name, char *ret, size_t size)
-{
-    char path[64];
-    ssize_t n;
-    int fd;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd < 0 ? -1 : read(fd, ret, size - 1);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    ret[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
 /* Behind the program's name, which may hold anything: state, and from there on numbers,
  * the 11th and 12th of which are the times in user and kernel mode. */
 static struct look look_at(pid_t pid)
 {
     struct look look = {0};
     char text[1024];
-    char *at = read_file(pid, "stat", text, sizeof(text)) ? strrchr(text, ')') : NULL;
+    char *at =
+        proc_file_read(pid, "stat", text, sizeof(text)) ? strrchr(text, ')') : NULL;
     char *word;
 
     if (!at || at[1] == '\0' || at[2] == '\0') {
@@ -107,11 +93,18 @@ void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
     struct look first = look_at(pid);
     struct look second;
     char where[INSPECT_STATE_SIZE] = "";
+    char tracer[TRACER_SIZE];
 
     pause_ms(APART_MS);
     second = look_at(pid);
     ret[0] = '\0';
     if (first.state == 0 || second.state == 0) {
+        return;
+    }
+    if (tracer_find(pid, tracer)) {
+        (void)snprintf(ret, INSPECT_STATE_SIZE, "%c %s",
+                       is_stop(first.state) && is_stop(second.state) ? 't' : 'P',
+                       tracer);
         return;
     }
     if (is_stop(second.state) && first.state != second.state) {
@@ -121,7 +114,7 @@ void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
         second.state = 'R';
     }
     if (second.state == 'S' || second.state == 'D') {
-        (void)read_file(pid, "wchan", where, sizeof(where) - 2);
+        (void)proc_file_read(pid, "wchan", where, sizeof(where) - 2);
     }
     if (is_held(where)) {
         second.state = 'O';
@@ -177,20 +170,24 @@ static pid_t start_gdb(pid_t pid, int out)
     return child;
 }
 
-/* Until the other end is closed, there is no room, or the time is up. */
+/* Until the other end is closed, or the time is up; there may be more than has room. */
 static size_t read_all(int fd, char *ret, size_t size, uint64_t until_ms)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    char rest[1024];
     size_t used = 0;
     uint64_t now_ms;
     ssize_t n = 1;
 
-    while (n > 0 && used < size && (now_ms = clock_ms()) < until_ms) {
+    while (n > 0 && (now_ms = clock_ms()) < until_ms) {
+        bool has_room = used < size;
+
         if (poll(&poll_fd, 1, (int)(until_ms - now_ms)) <= 0) {
             break; /* EINTR does not happen here: signals go to the main thread */
         }
-        n = read(fd, ret + used, size - used);
-        used += n > 0 ? (size_t)n : 0;
+        n = read(fd, has_room ? ret + used : rest,
+                 has_room ? size - used : sizeof(rest));
+        used += n > 0 && has_room ? (size_t)n : 0;
     }
     return used;
 }
@@ -213,10 +210,44 @@ static void keep_frames(char *text, char *ret, size_t size)
     ret[used] = '\0';
 }
 
-static void ask_gdb(pid_t pid, char *ret, size_t size)
+static bool has_ended(int pidfd, uint64_t until_ms)
 {
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    uint64_t now_ms = clock_ms();
+
+    return poll(&poll_fd, 1, now_ms < until_ms ? (int)(until_ms - now_ms) : 0) > 0;
+}
+
+/* False: its time is up. Then it is killed: the kernel lets the process go, while gdb
+ * itself, told to quit before it knows that it has attached, kills it. One that has not
+ * come to its own end may leave the process stopped, with the signal by which it was
+ * attached still to come: SIGCONT takes that away. */
+static bool end_gdb(pid_t gdb, pid_t pid, bool was_stopped, uint64_t until_ms)
+{
+    int pidfd = pidfd_open(gdb, 0);
+    bool is_in_time = pidfd >= 0 && has_ended(pidfd, until_ms);
+    int status = 0;
+
+    if (!is_in_time) {
+        (void)kill(gdb, SIGKILL);
+    }
+    (void)waitpid(gdb, &status, 0); /* only then has it let go */
+    if (!was_stopped && !(is_in_time && WIFEXITED(status))) {
+        (void)kill(pid, SIGCONT);
+    }
+    if (pidfd >= 0) {
+        (void)close(pidfd);
+    }
+    return is_in_time;
+}
+
+static void ask_gdb(pid_t pid, unsigned limit_ms, char *ret, size_t size)
+{
+    bool was_stopped = is_stop(look_at(pid).state);
+    uint64_t until_ms = clock_ms() + limit_ms;
     char text[16 * 1024];
     size_t used = 0;
+    bool is_in_time = true;
     pid_t child;
     int ends[2];
 
@@ -226,24 +257,25 @@ static void ask_gdb(pid_t pid, char *ret, size_t size)
     child = start_gdb(pid, ends[1]);
     (void)close(ends[1]);
     if (child > 0) {
-        used = read_all(ends[0], text, sizeof(text) - 1, clock_ms() + GDB_MS);
-        (void)kill(child,
-                   SIGKILL); /* it has ended, or must: it lets go of the worker */
-        while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
-        }
+        used = read_all(ends[0], text, sizeof(text) - 1, until_ms);
+        is_in_time = end_gdb(child, pid, was_stopped, until_ms);
     }
     (void)close(ends[0]);
     text[used] = '\0';
     keep_frames(text, ret, size);
+    if (!is_in_time) {
+        (void)snprintf(ret + strlen(ret), size - strlen(ret),
+                       "(gdb has not come to its end within %u ms)\n", limit_ms);
+    }
 }
 
-void inspect_stack(pid_t pid, char ret[INSPECT_STACK_SIZE])
+void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE])
 {
     char kernel[1024];
-    bool may_look = read_file(pid, "stack", kernel, sizeof(kernel)); /* root's alone */
+    bool may_look = proc_file_read(pid, "stack", kernel, sizeof(kernel)); /* root's */
 
-    ret[0] = '\0';
-    ask_gdb(pid, ret, INSPECT_STACK_SIZE - sizeof(kernel) - 16); /* it stops it there */
+    ret[0] = '\0'; /* gdb stops it there */
+    ask_gdb(pid, limit_ms, ret, INSPECT_STACK_SIZE - sizeof(kernel) - 16);
     if (may_look) {
         (void)snprintf(ret + strlen(ret), INSPECT_STACK_SIZE - strlen(ret),
                        "in the kernel:\n%s", kernel);

@@ -25,7 +25,7 @@ static void find_out(uv_work_t *work)
     struct inspection *i = work->data;
 
     if (i->asked.what == INSPECT_STACK) {
-        inspect_stack(i->pid, i->stack);
+        inspect_stack(i->pid, INSPECT_STACK_MS, i->stack);
     } else {
         inspect_state(i->pid, i->state);
     }

@@ -2,14 +2,18 @@
 
 #include "launcher/inspect.h"
 #include "tests/lib/cmocka.h"
+#include "tests/lib/scratch.h"
 
 #include "common/check.h"
 
 #include <fcntl.h>
+#include <libgen.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,7 +129,7 @@ static void of_a_process_that_is_gone_nothing_is_found(void **state)
     end(pid);
     inspect_state(pid, found);
     assert_string_equal(found, "");
-    inspect_stack(pid, stack);
+    inspect_stack(pid, INSPECT_STACK_MS, stack);
     assert_string_equal(stack, "");
 }
 
@@ -137,24 +141,180 @@ static void looking_at_the_stack_leaves_the_process_as_it_was(void **state)
 
     (void)state;
     expect_state(pid, "R");
-    inspect_stack(pid, stack);
+    inspect_stack(pid, INSPECT_STACK_MS, stack);
     assert_true(access("/usr/bin/gdb", X_OK) != 0 || strstr(stack, "spin"));
     expect_state(pid, "R");
     assert_int_equal(kill(pid, SIGSTOP), 0);
     expect_state(pid, "T");
-    inspect_stack(pid, stack);
+    inspect_stack(pid, INSPECT_STACK_MS, stack);
     expect_state(pid, "T");
     end(pid);
 }
 
-int main(void)
+/* --- people's tracers --- */
+
+static pid_t traced;
+
+/* A child of our child's: what we start ourselves is no person's. */
+static void start_below(void (*deed)(void))
+{
+    if (fork() == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        deed();
+        _exit(1);
+    }
+    sleep_for_ever();
+}
+
+static void seize(void)
+{
+    if (ptrace(PTRACE_SEIZE, traced, NULL, NULL) == 0) {
+        sleep_for_ever();
+    }
+}
+
+static void attach(void)
+{
+    if (ptrace(PTRACE_ATTACH, traced, NULL, NULL) == 0) {
+        sleep_for_ever();
+    }
+}
+
+static void seize_from_below(void)
+{
+    start_below(seize);
+}
+
+static void attach_from_below(void)
+{
+    start_below(attach);
+}
+
+static void a_process_that_somebody_traces_says_who(void **state)
+{
+    static const struct {
+        void (*deed)(void);
+        const char *state;
+    } cases[] = {{seize_from_below, "P test_inspect, pid "},
+                 {attach_from_below, "t test_inspect, pid "}};
+
+    (void)state;
+    traced = start(spin);
+    expect_state(traced, "R");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        pid_t tracer = start(cases[i].deed);
+
+        expect_state(traced, cases[i].state);
+        end(tracer);
+        (void)kill(traced, SIGCONT);
+        expect_state(traced, "R");
+    }
+    end(traced);
+}
+
+static void run_traced(void)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        spin();
+    }
+    (void)waitpid(pid, NULL, 0);
+}
+
+static void run_traced_from_below(void)
+{
+    start_below(run_traced);
+}
+
+/* gdb --args program */
+static void so_does_one_that_traces_what_it_has_started(void **state)
+{
+    pid_t pid = start(run_traced_from_below);
+
+    (void)state;
+    expect_state(pid, "P test_inspect, pid ");
+    end(pid);
+}
+
+/* --- gdb --- */
+
+/* Never comes to its end, with the process stopped: what one that is killed while it
+ * attaches leaves behind now and then. */
+static int be_a_gdb_that_hangs(const char *pid)
+{
+    if (kill((pid_t)strtol(pid, NULL, 10), SIGSTOP) == 0 &&
+        write(1, "#0  fake\n", 9) == 9) {
+        sleep_for_ever();
+    }
+    return 1;
+}
+
+static void put_a_gdb_that_hangs_into_the_path(struct scratch *s)
+{
+    char self[512] = "";
+
+    scratch_open(s);
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    assert_int_equal(symlink(self, scratch_path(s, "gdb")), 0);
+    assert_int_equal(setenv("PATH", s->dir, 1), 0);
+}
+
+static void a_gdb_that_hangs_leaves_the_process_as_it_was(void **state)
+{
+    char *path = strdup(getenv("PATH"));
+    char stack[INSPECT_STACK_SIZE];
+    pid_t pid = start(spin);
+    struct scratch s;
+
+    (void)state;
+    put_a_gdb_that_hangs_into_the_path(&s);
+    expect_state(pid, "R");
+    inspect_stack(pid, 200, stack);
+    assert_non_null(
+        strstr(stack, "#0  fake\n(gdb has not come to its end within 200 ms)"));
+    expect_state(pid, "R");
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    expect_state(pid, "T");
+    inspect_stack(pid, 200, stack);
+    expect_state(pid, "T");
+    end(pid);
+    assert_int_equal(setenv("PATH", path, 1), 0);
+    free(path);
+    scratch_close(&s);
+}
+
+/* Before it has attached, or soon after. */
+static void a_gdb_that_is_sent_away_leaves_the_process_as_it_was(void **state)
+{
+    char stack[INSPECT_STACK_SIZE];
+    pid_t pid = start(spin);
+
+    (void)state;
+    for (unsigned ms = 20; ms <= 80; ms *= 2) {
+        inspect_stack(pid, ms, stack);
+        expect_state(pid, "R");
+    }
+    end(pid);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_says_what_a_process_does),
         cmocka_unit_test(a_stopped_process_is_stopped),
         cmocka_unit_test(of_a_process_that_is_gone_nothing_is_found),
         cmocka_unit_test(looking_at_the_stack_leaves_the_process_as_it_was),
+        cmocka_unit_test(a_process_that_somebody_traces_says_who),
+        cmocka_unit_test(so_does_one_that_traces_what_it_has_started),
+        cmocka_unit_test(a_gdb_that_hangs_leaves_the_process_as_it_was),
+        cmocka_unit_test(a_gdb_that_is_sent_away_leaves_the_process_as_it_was),
     };
 
+    if (strcmp(basename(argv[0]), "gdb") == 0) {
+        return be_a_gdb_that_hangs(argv[argc - 1]);
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
