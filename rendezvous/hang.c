@@ -258,7 +258,9 @@ static enum hang_news judge(const struct hang *h, const struct progress *p,
     }
     *ret = are_all_stopped || !knows_steps ? NULL : find_busy(h);
     if (*ret && !(has_device && (*ret)->state[0] == 'D')) {
-        return is_heard(h, *ret) ? HANG_FOUND : HANG_QUIET;
+        enum hang_news news = (*ret)->state[0] == 'P' ? HANG_HELD : HANG_FOUND;
+
+        return is_heard(h, *ret) ? news : HANG_QUIET;
     }
     return h->n_waiting > 0 && h->n_excused == 0 && !has_device && !are_all_stopped &&
                    knows_steps && count_state(h, '\0') == 0

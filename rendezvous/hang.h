@@ -19,9 +19,10 @@
  *   they may wait, starts, loads, saves or evaluates.
  *
  * A process that waits for a device (D: a disk, a file server) gets half a minute: to
- * begin anew would not help it. Where nobody says that he waits, only a stopped process is proof. One that a debugger
- * holds, or that waits for its output to be read or for somebody at a terminal, is told
- * of, and left alone. An agent that does not answer at once was asleep,
+ * begin anew would not help it. Where nobody says that he waits, only a stopped process
+ * is proof. One that a debugger has stopped, or that waits for its output to be read or
+ * for somebody at a terminal, is told of, and left alone; so is the guilty one while a
+ * debugger, or strace, is attached to it: a person works there. An agent that does not answer at once was asleep,
  * maybe with all its workers: then everybody gets a fresh term. */
 
 #include "rendezvous/progress.h"
@@ -56,7 +57,7 @@ enum hang_news {
     HANG_QUIET,
     HANG_ASK,    /* the agents of hang.suspect[] */
     HANG_FOUND,  /* the verdict names a rank */
-    HANG_HELD,   /* … that a person holds, by debugger or terminal */
+    HANG_HELD,   /* … that a person has to do with, by debugger or terminal */
     HANG_UNCLEAR /* ranks wait, and nobody knows for whom */
 };
 
@@ -89,7 +90,7 @@ enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_
                          struct hang_verdict *ret);
 
 /* What an agent says of a suspect's process: "T", "S futex_wait"; "O": at a terminal, or
- * an output that is not read. */
+ * an output that is not read; "t gdb, pid 7": stopped by a tracer; "P …": traced. */
 void hang_answer(struct hang *h, uint32_t rank, const char *state, uint64_t now_ms);
 
 /* When to look again; UINT64_MAX: after the next report. */

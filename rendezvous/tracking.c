@@ -48,18 +48,22 @@ void tracking_begin(struct job *j)
 
 /* --- words --- */
 
-/* Of what its agent has found: "T", "S futex_wait", "R 98 %". */
+/* Of what its agent has found: "T", "S futex_wait", "t gdb, pid 77". */
 static void describe_process(const char *state, char *ret, size_t size)
 {
     const char *more = state[0] != '\0' && state[1] == ' ' ? state + 2 : "";
     const char *in = *more != '\0' ? " in " : "";
+    const char *who = *more != '\0' ? more : "a debugger";
 
     switch (state[0]) {
     case 'T':
         (void)snprintf(ret, size, "its process is stopped (T)");
         break;
     case 't':
-        (void)snprintf(ret, size, "a debugger holds its process (t)");
+        (void)snprintf(ret, size, "its process is stopped by its tracer (%.28s)", who);
+        break;
+    case 'P':
+        (void)snprintf(ret, size, "its process is traced (%.28s)", who);
         break;
     case 'O':
         (void)snprintf(
@@ -192,21 +196,26 @@ static void note(const struct job *j, enum job_event_kind kind, const char *text
 
 /* --- verdicts --- */
 
-static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v)
+/* `policy`: what it means for the job where that is not what was asked for, or "". */
+static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v,
+                      const char *policy)
 {
     struct hung *hung = &j->hung;
+    size_t len;
 
     *hung = (struct hung){.lasts = true,
                           .has_rank = has_rank,
                           .moved_ms = j->progress.moved_ms,
                           .verdict = *v};
     (has_rank ? describe : describe_unclear)(j, v, hung->text, sizeof(hung->text));
+    len = strlen(hung->text);
+    (void)snprintf(hung->text + len, sizeof(hung->text) - len, "%s", policy);
     note(j, JOB_HANGS, hung->text);
 }
 
 static void on_found(struct job *j, const struct hang_verdict *v)
 {
-    open_case(j, true, v);
+    open_case(j, true, v, "");
     j->hung.due_ms = j->now_ms + STACK_MS;
     inspect(j, v->rank, INSPECT_STACK);
 }
@@ -312,10 +321,11 @@ void tracking_tick(struct job *j)
         on_found(j, &v);
         break;
     case HANG_HELD:
-        open_case(j, true, &v); /* and that is all */
+        open_case(j, true, &v,
+                  j->shape.on_hang == ON_HANG_RESTART ? "; it is left alone" : "");
         break;
     case HANG_UNCLEAR:
-        open_case(j, false, &v);
+        open_case(j, false, &v, "");
         break;
     }
 }

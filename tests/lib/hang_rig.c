@@ -118,7 +118,10 @@ static void report_all(struct hang_rig *r)
 static const char *state_of(const struct sim_rank *rank)
 {
     if (rank->is_stopped || rank->is_traced) {
-        return rank->is_stopped ? "T" : "t";
+        return rank->is_stopped ? "T" : "t gdb, pid 7";
+    }
+    if (rank->is_attached) {
+        return "P strace, pid 7";
     }
     if (rank->is_unread) {
         return "O pipe_write";

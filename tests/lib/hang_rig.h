@@ -23,9 +23,10 @@ struct sim_rank {
     uint64_t until_ms; /* COMPUTES, SAVES */
     bool is_stopped;   /* SIGSTOP: does nothing, says nothing */
     bool is_spinning;  /* never comes to the end of what it computes */
-    bool is_traced;
-    bool is_unread;  /* blocked by its output … */
-    bool is_reading; /* … or a file server */
+    bool is_traced;    /* stopped by his tracer */
+    bool is_attached;  /* it has one, and runs */
+    bool is_unread;    /* blocked by its output … */
+    bool is_reading;   /* … or a file server */
     uint64_t said_step;
     enum deed said_deed;
 };

@@ -103,6 +103,33 @@ def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
         assert f"rank {guilty} on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
 
 
+TRACER = """
+import ctypes, signal, sys
+assert ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), None, None) == 0  # PTRACE_SEIZE
+signal.pause()
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_with_a_debugger_is_left_alone_until_that_goes(start, bin_dir, tmp_path, wait_for):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--max-restarts=1", script, 1, "sleep",
+                  env={**os.environ, "PYTHON_EXEC": sys.executable})
+    wait_for(lambda: pid_of(ctrun, 1))
+    tracer = start(sys.executable, "-c", TRACER, pid_of(ctrun, 1))
+    wait_for(lambda: verdicts(ctrun))
+    [(rank, _, what)] = verdicts(ctrun)
+    assert rank == "1" and "and 1 rank waits for it" in what, what
+    name = pathlib.Path(f"/proc/{tracer.pid}/comm").read_text().strip()
+    assert f"its process is traced ({name}, pid {tracer.pid}); it is left alone" in what, what
+    assert "generation 1 is over" not in ctrun.err()
+    tracer.signal(signal.SIGKILL)
+    assert ctrun.wait() == 0, ctrun.err()
+    assert [v[0] for v in verdicts(ctrun)] == ["1", "1"]
+    assert "restarting (1 of 1)" in ctrun.err()
+
+
 @pytest.mark.faults_only
 @pytest.mark.parametrize("keys", [
     [],

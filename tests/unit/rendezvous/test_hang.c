@@ -167,6 +167,46 @@ static void a_process_that_is_let_go_and_hangs_all_the_same_is_found(void **stat
     hang_rig_close(&r);
 }
 
+static void the_guilty_one_is_left_alone_while_a_debugger_is_attached(void **state)
+{
+    struct hang_rig r;
+
+    (void)state;
+    hang_rig_open(&r, 3, 50, 150);
+    hang_rig_pass(&r, 20000);
+    while (r.rank[1].deed != COMPUTES) {
+        hang_rig_pass(&r, HANG_RIG_TURN_MS);
+    }
+    r.rank[1].is_spinning = r.rank[1].is_attached = true;
+    hang_rig_pass(&r, 60000);
+    assert_int_equal(r.n_verdicts, 1);
+    assert_int_equal(r.news, HANG_HELD);
+    assert_int_equal(r.verdict.rank, 1);
+    assert_string_equal(r.verdict.state, "P strace, pid 7");
+    r.rank[1].is_attached = false;
+    hang_rig_pass(&r, 20000);
+    assert_int_equal(r.n_verdicts, 2);
+    assert_int_equal(r.news, HANG_FOUND);
+    hang_rig_close(&r);
+}
+
+static void a_debugger_on_a_rank_that_waits_protects_nobody_else(void **state)
+{
+    uint64_t since_ms;
+    struct hang_rig r;
+
+    (void)state;
+    hang_rig_open(&r, 3, 50, 150);
+    r.rank[0].is_attached = true;
+    hang_rig_pass(&r, 20000);
+    assert_int_equal(r.n_verdicts, 0);
+    since_ms = r.now_ms;
+    r.rank[2].is_stopped = true;
+    hang_rig_pass(&r, 20000);
+    hang_rig_expect_found(&r, 2, since_ms, 3000);
+    hang_rig_close(&r);
+}
+
 static void a_rank_whose_output_nobody_reads_is_told_of(void **state)
 {
     struct hang_rig r;
@@ -515,6 +555,8 @@ int main(void)
         cmocka_unit_test(without_a_word_of_waiting_only_a_stopped_process_is_proof),
         cmocka_unit_test(ranks_that_wait_for_each_other_are_told_of_without_blame),
         cmocka_unit_test(a_process_that_a_debugger_holds_is_told_of),
+        cmocka_unit_test(the_guilty_one_is_left_alone_while_a_debugger_is_attached),
+        cmocka_unit_test(a_debugger_on_a_rank_that_waits_protects_nobody_else),
         cmocka_unit_test(a_process_that_is_let_go_and_hangs_all_the_same_is_found),
         cmocka_unit_test(a_rank_whose_output_nobody_reads_is_told_of),
         cmocka_unit_test(an_hour_of_steps_that_vary_threefold_has_no_alarm),
