@@ -323,9 +323,10 @@ static const struct option_spec specs[] = {
          "ends it, as a failure of the job; report tells of it on every node and goes on "
          "(default: restart where --max-restarts allows one, else report). All nodes "
          "must say the same.",
-     .more = "Known are hangs of programs whose ranks all report their progress, as "
-             "ctrun-worker's do. A rank that is traced (gdb, strace) is told of, and left "
-             "alone. See PROGRESS."},
+     .more =
+         "Known are hangs of programs whose ranks all report their progress, as "
+         "ctrun-worker's do. A rank that is traced (gdb, strace) is told of, and left "
+         "alone. See PROGRESS."},
     {.name = "run-path",
      .set = option_set_true,
      FIELD(o.run_path),

@@ -199,15 +199,15 @@ static void a_process_that_somebody_traces_says_who(void **state)
                  {attach_from_below, "t test_inspect, pid "}};
 
     (void)state;
-    traced = start(spin);
-    expect_state(traced, "R");
+    traced = start(sleep_for_ever);
+    expect_state(traced, "S");
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         pid_t tracer = start(cases[i].deed);
 
         expect_state(traced, cases[i].state);
         end(tracer);
         (void)kill(traced, SIGCONT);
-        expect_state(traced, "R");
+        expect_state(traced, "S");
     }
     end(traced);
 }
@@ -219,7 +219,7 @@ static void run_traced(void)
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)ptrace(PTRACE_TRACEME, 0, NULL, NULL);
-        spin();
+        sleep_for_ever();
     }
     (void)waitpid(pid, NULL, 0);
 }
@@ -266,16 +266,16 @@ static void a_gdb_that_hangs_leaves_the_process_as_it_was(void **state)
 {
     char *path = strdup(getenv("PATH"));
     char stack[INSPECT_STACK_SIZE];
-    pid_t pid = start(spin);
+    pid_t pid = start(sleep_for_ever);
     struct scratch s;
 
     (void)state;
     put_a_gdb_that_hangs_into_the_path(&s);
-    expect_state(pid, "R");
+    expect_state(pid, "S");
     inspect_stack(pid, 200, stack);
     assert_non_null(
         strstr(stack, "#0  fake\n(gdb has not come to its end within 200 ms)"));
-    expect_state(pid, "R");
+    expect_state(pid, "S");
     assert_int_equal(kill(pid, SIGSTOP), 0);
     expect_state(pid, "T");
     inspect_stack(pid, 200, stack);
@@ -290,12 +290,12 @@ static void a_gdb_that_hangs_leaves_the_process_as_it_was(void **state)
 static void a_gdb_that_is_sent_away_leaves_the_process_as_it_was(void **state)
 {
     char stack[INSPECT_STACK_SIZE];
-    pid_t pid = start(spin);
+    pid_t pid = start(sleep_for_ever);
 
     (void)state;
     for (unsigned ms = 20; ms <= 80; ms *= 2) {
         inspect_stack(pid, ms, stack);
-        expect_state(pid, "R");
+        expect_state(pid, "S");
     }
     end(pid);
 }
