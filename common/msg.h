@@ -278,7 +278,10 @@ enum inspect_what {
     T(MSG_TAIL_MAX, tail)                                                            \
     T(MSG_TAIL_MAX, others)                                                          \
     T(MSG_TEXT_MAX, error) /* the first cause's, as RANK_ENDED has them */           \
-    T(MSG_TEXT_MAX, error_file)
+    T(MSG_TEXT_MAX, error_file)                                                      \
+    U(32, commit_run) /* the last commit, as in HELLO: another may serve next */     \
+    U(64, commit_step)                                                               \
+    T(MSG_HASH_MAX, commit_hash)
 
 #define MSG_CLOSED_FIELDS(U, I, T, B) \
     U(32, exit_code)                  \

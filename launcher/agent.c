@@ -96,6 +96,11 @@ bool agent_was_closed(const struct agent *a)
     return a->was_closed;
 }
 
+bool agent_is_leaving(const struct agent *a)
+{
+    return a->leaving != 0;
+}
+
 bool agent_is_drained(const struct agent *a)
 {
     return a->is_drained;
@@ -180,6 +185,14 @@ static void on_welcomed(struct agent *a, const void *detail)
 {
     (void)detail;
     join(a);
+}
+
+/* No report can follow the word to stop any more. */
+static void explain_lost(struct agent *a, const void *detail)
+{
+    if (a->why[0] != '\0') {
+        agent_explain(a, detail);
+    }
 }
 
 /* The same service: what we said last may not have reached it. */
@@ -426,6 +439,7 @@ static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
                           [EVENT_GIVE_UP] = give_up_connecting},
     [AGENT_JOINING] = {[EVENT_ATTACHED] = reattach_joining,
                        [EVENT_NEW_SESSION] = rejoin,
+                       [EVENT_GONE] = explain_lost,
                        [EVENT_ROUND] = start_round,
                        [EVENT_CLOSED] = close_now,
                        [EVENT_SIGNAL] = leaving_now,

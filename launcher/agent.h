@@ -181,6 +181,7 @@ void agent_tick(struct agent *a, uint64_t now_ms);
 uint64_t agent_deadline(const struct agent *a); /* UINT64_MAX: nothing to wait for */
 
 bool agent_was_closed(const struct agent *a); /* CLOSED has come: the job is over */
+bool agent_is_leaving(const struct agent *a); /* was told to, and the job may go on */
 bool agent_is_drained(const struct agent *a); /* the service has asked it to leave */
 
 #endif

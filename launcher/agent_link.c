@@ -441,11 +441,26 @@ static void on_standby(struct agent *a, const struct msg_standby *standby)
     }
 }
 
+/* Of this generation, by whichever node; the next service may know no more than we. */
+static void learn_commit(struct agent *a, const struct msg_report *report)
+{
+    bool is_newer =
+        report->commit_run > a->commit_run ||
+        (report->commit_run == a->commit_run && report->commit_step > a->commit_step);
+
+    if (report->commit_hash[0] != '\0' && (a->commit_hash[0] == '\0' || is_newer)) {
+        a->commit_run = report->commit_run;
+        a->commit_step = report->commit_step;
+        memcpy(a->commit_hash, report->commit_hash, sizeof(a->commit_hash));
+    }
+}
+
 static int on_report(struct agent *a, const struct msg_report *report)
 {
     if (!msg_is_end(report->code, report->signal)) {
         return ERR_PROTOCOL;
     }
+    learn_commit(a, report);
     a->why[0] = '\0'; /* the report has it */
     if (report->generation != 0 && report->generation == a->reported &&
         (report->final != 0) == a->was_final) {

@@ -28,6 +28,7 @@
 
 enum {
     LINGER_MS = 5000, /* the exit barrier of the node that serves the rendezvous */
+    LEAVE_MS = 3000,  /* … which was told to go: the others stop since we do */
     FILES_OWN = 32,
     FILES_PER_WORKER = 16, /* pipes, channels, connections to the store */
 };
@@ -184,8 +185,13 @@ static void on_output_stopped(void *arg)
 /* Closes everything; the loop then runs until it is empty. */
 void supervisor_end(struct supervisor *s, int exit_code)
 {
-    bool lingers = agent_was_closed(s->agent) && s->options->max_nodes > 1;
+    bool is_closed = agent_was_closed(s->agent);
+    struct rdzv_linger linger = {.is_leaving =
+                                     !is_closed && agent_is_leaving(s->agent)};
 
+    if (s->options->max_nodes > 1) {
+        linger.ms = is_closed ? LINGER_MS : linger.is_leaving ? LEAVE_MS : 0;
+    }
     ASSERT(!s->is_ending);
     s->is_ending = true;
     s->exit_code = exit_code;
@@ -196,7 +202,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     supervisor_close_logs(s);
     supervisor_close_workers(s);
     keeper_dismiss(s->keeper); /* it ends beside us */
-    rdzv_client_stop(s->client, lingers ? LINGER_MS : 0, on_client_stopped, s);
+    rdzv_client_stop(s->client, &linger, on_client_stopped, s);
     output_stop(s->output, on_output_stopped, s);
     uv_close((uv_handle_t *)&s->keeper_poll, NULL);
     uv_close((uv_handle_t *)&s->keeper_timer, NULL);

@@ -96,6 +96,9 @@ static void send_report(struct job *j, bool final, uint32_t exit_code,
     report->failures = j->failures;
     report->max_restarts = j->shape.max_restarts;
     report->exit_code = exit_code;
+    report->commit_run = j->fence.last.run;
+    report->commit_step = j->fence.last.step;
+    memcpy(report->commit_hash, j->fence.last.hash, sizeof(report->commit_hash));
     send_all(j, m);
     saving_report(j, m);
     note_report(j, report);
@@ -271,6 +274,16 @@ void draining_cancel(struct job *j, const char *why)
     } else {
         begin(j, STOP_LEAVE, why);
     }
+}
+
+void draining_finish(struct job *j, const char *why, uint64_t now_ms)
+{
+    j->now_ms = now_ms;
+    j->is_last = true;
+    if (j->state == JOB_RUNNING) {
+        draining_leave(j, RESTART_NODE_LEFT, why);
+    }
+    saving_end_of_event(j);
 }
 
 /* --- judgement --- */

@@ -45,6 +45,10 @@ void draining_refuse(struct job *j, const struct msg_refuse *refuse);
  * with EXIT_SIGNAL + SIGTERM, as if every ctrun had been told to stop. */
 void draining_cancel(struct job *j, const char *why);
 
+/* The service ends, and knows it a little before: the members finish their step and go,
+ * and no generation follows here. */
+void draining_finish(struct job *j, const char *why, uint64_t now_ms);
+
 /* In JOB_DRAINING: moves on once no member is left. */
 void draining_settle(struct job *j);
 

@@ -252,7 +252,7 @@ void forming_try(struct job *j)
 {
     size_t n = round_count(j);
 
-    if (n == 0 || n < j->shape.min_nodes) {
+    if (n == 0 || n < j->shape.min_nodes || j->is_last) {
         j->has_enough = false;
         return;
     }

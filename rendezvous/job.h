@@ -114,6 +114,7 @@ struct job {
     size_t n_members;       /* … of the last one */
     bool has_lost;          /* one of its nodes went without LEAVE: it may come back */
     uint64_t join_ms;       /* last join, or the last generation's end */
+    bool is_last;           /* the service ends: no other generation begins here */
     bool has_enough;        /* MIN nodes are in … */
     uint64_t enough_ms;     /* … since then */
     struct keyspace *keys;  /* owned; of the current generation, NULL between two */

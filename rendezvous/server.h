@@ -81,6 +81,11 @@ void server_count(const struct server *s, struct server_counts *ret);
 /* True while a job here is neither done nor failed, or an agent is still connected. */
 bool server_is_busy(const struct server *s);
 
+/* It ends soon: what runs finishes its step and goes, and is told; no generation begins
+ * here any more. Until server_is_draining is false there is somebody who has not gone. */
+void server_finish(struct server *s, const char *why);
+bool server_is_draining(const struct server *s);
+
 /* Asynchronous: flushes what was sent (for a second at most), closes everything, calls
  * back once, and frees itself. */
 void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg);

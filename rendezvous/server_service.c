@@ -76,6 +76,18 @@ static void on_space(void *arg, enum durable_space space)
     service_set_space(s->service, space);
 }
 
+void server_finish(struct server *s, const char *why)
+{
+    service_finish(s->service, why, server_now(s));
+    pool_flush(&s->pool);
+    server_arm_timer(s);
+}
+
+bool server_is_draining(const struct server *s)
+{
+    return service_is_draining(s->service);
+}
+
 static void on_service_save(void *arg, const struct record *r)
 {
     const struct server *s = arg;

@@ -1,5 +1,6 @@
 #include "rendezvous/service.h"
 
+#include "rendezvous/draining.h"
 #include "rendezvous/operator.h"
 #include "rendezvous/service_core.h"
 #include "rendezvous/tally.h"
@@ -157,12 +158,14 @@ struct entry *service_take_job(struct service *s, const char *id)
     const struct job_sink sink = {s, on_job_send, on_job_note,
                                   s->config.sink.save ? on_job_save : NULL};
     struct entry *entry = registry_find(&s->jobs, id);
+    struct job *job;
 
     if (entry || !registry_make_room(&s->jobs)) {
         return entry;
     }
-    return registry_add(
-        &s->jobs, job_new(id, s->config.cluster, s->config.seed, &s->budget, &sink));
+    job = job_new(id, s->config.cluster, s->config.seed, &s->budget, &sink);
+    job->is_last = s->is_last;
+    return registry_add(&s->jobs, job);
 }
 
 /* A job without sessions is forgotten when it is over (but not that it was) or has never
@@ -418,6 +421,25 @@ void service_cancel(struct service *s, struct job *job, const char *why,
     job_cancel(job, why, now_ms);
     service_note_deadline(s, entry);
     service_review_job(s, entry, now_ms);
+}
+
+void service_finish(struct service *s, const char *why, uint64_t now_ms)
+{
+    s->is_last = true;
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        draining_finish(s->jobs.entry[i]->job, why, now_ms);
+        service_note_deadline(s, s->jobs.entry[i]);
+    }
+}
+
+bool service_is_draining(const struct service *s)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        if (s->jobs.entry[i]->job->state == JOB_DRAINING) {
+            return true;
+        }
+    }
+    return false;
 }
 
 size_t service_active_jobs(const struct service *s)

@@ -91,6 +91,12 @@ void service_set_space(struct service *s, enum durable_space space);
 void service_cancel(struct service *s, struct job *job, const char *why,
                     uint64_t now_ms);
 
+/* It ends soon: what runs finishes its step and goes, and is told; no generation begins
+ * here any more. `why` for people. */
+void service_finish(struct service *s, const char *why, uint64_t now_ms);
+/* Some generation has members that are still stopping. */
+bool service_is_draining(const struct service *s);
+
 /* Jobs that are neither done nor failed nor stopped, for the embedded server's end. */
 size_t service_active_jobs(const struct service *s);
 

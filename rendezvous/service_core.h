@@ -40,6 +40,7 @@ struct service {
     size_t n_away;
     struct registry jobs;
     struct finished finished; /* jobs that are over and gone */
+    bool is_last;             /* it ends: service_finish */
     uint64_t n_numbers;       /* given so far */
     uint64_t jobs_due_ms;     /* no job wants a tick before */
     uint64_t tick_ms;         /* the last tick */

@@ -62,6 +62,16 @@ bool embed_is_busy(const struct embed *e)
     return server_is_busy(e->server);
 }
 
+void embed_finish(struct embed *e)
+{
+    server_finish(e->server, "the node that serves the rendezvous leaves");
+}
+
+bool embed_is_draining(const struct embed *e)
+{
+    return server_is_draining(e->server);
+}
+
 void embed_stop(struct embed *e, void (*on_stopped)(void *arg), void *arg)
 {
     e->on_stopped = on_stopped;

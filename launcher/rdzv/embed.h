@@ -32,6 +32,11 @@ int embed_port(const struct embed *e);
 /* True while a job is neither done nor failed, or an agent is connected. */
 bool embed_is_busy(const struct embed *e);
 
+/* The others finish their step and go, and hear that this node leaves; as long as
+ * embed_is_draining, some have not. */
+void embed_finish(struct embed *e);
+bool embed_is_draining(const struct embed *e);
+
 /* Asynchronous; frees itself after the callback. */
 void embed_stop(struct embed *e, void (*on_stopped)(void *arg), void *arg);
 

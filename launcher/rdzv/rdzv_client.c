@@ -383,14 +383,17 @@ static void on_linger(uv_timer_t *timer)
     close_all(c);
 }
 
-void rdzv_client_stop(struct rdzv_client *c, uint64_t linger_ms,
+void rdzv_client_stop(struct rdzv_client *c, const struct rdzv_linger *linger,
                       void (*on_stopped)(void *arg), void *arg)
 {
     c->is_stopping = true;
     c->is_wanted = false;
     c->on_stopped = on_stopped;
     c->stopped_arg = arg;
-    c->linger_until_ms = uv_now(c->config.loop) + linger_ms;
+    c->linger_until_ms = uv_now(c->config.loop) + linger->ms;
+    if (linger->is_leaving) {
+        rdzv_host_finish(&c->host);
+    }
     if (c->conn) {
         link_conn_finish(c->conn);
         c->conn = NULL;

@@ -71,9 +71,15 @@ void rdzv_client_name_holder(const struct rdzv_client *c, char *ret, size_t size
 /* The numeric address of this host under which the other nodes reach it. */
 void rdzv_client_local_addr(const struct rdzv_client *c, char ret[MSG_ADDR_MAX]);
 
-/* Asynchronous: flushes, closes; a service that runs here stays up for at most
- * `linger_ms` until the other agents have gone. Frees itself after the callback. */
-void rdzv_client_stop(struct rdzv_client *c, uint64_t linger_ms,
+/* How long a service that runs here stays up, at most: until the other agents have gone
+ * or, where this node leaves a job that goes on, until they have stopped and were told. */
+struct rdzv_linger {
+    uint64_t ms;
+    bool is_leaving;
+};
+
+/* Asynchronous: flushes, closes. Frees itself after the callback. */
+void rdzv_client_stop(struct rdzv_client *c, const struct rdzv_linger *linger,
                       void (*on_stopped)(void *arg), void *arg);
 
 #endif

@@ -206,7 +206,18 @@ int rdzv_host_serve(struct rdzv_host *h, struct rdzv_attempt *a)
 
 bool rdzv_host_is_busy(const struct rdzv_host *h)
 {
-    return h->embed && embed_is_busy(h->embed);
+    if (!h->embed) {
+        return false;
+    }
+    return h->is_finishing ? embed_is_draining(h->embed) : embed_is_busy(h->embed);
+}
+
+void rdzv_host_finish(struct rdzv_host *h)
+{
+    h->is_finishing = true;
+    if (h->embed) {
+        embed_finish(h->embed);
+    }
 }
 
 bool rdzv_host_stop(struct rdzv_host *h, void (*on_stopped)(void *arg), void *arg)

@@ -29,7 +29,8 @@ void rdzv_attempt_add(struct rdzv_attempt *a, const struct sockaddr *addr);
 
 struct rdzv_host {
     const struct rdzv_client_config *config; /* borrowed: outlives it */
-    struct embed *embed;    /* owned; NULL: served elsewhere, or not yet */
+    struct embed *embed; /* owned; NULL: served elsewhere, or not yet */
+    bool is_finishing;
     bool is_alone;          /* for this node only, on a port of its own */
     bool is_wildcard;       /* on all addresses */
     bool is_kept_elsewhere; /* a service that remembers was there, and will be again */
@@ -41,7 +42,10 @@ struct rdzv_host {
  * trouble. */
 int rdzv_host_serve(struct rdzv_host *h, struct rdzv_attempt *a) MUST_CHECK;
 
-/* What it serves is not over yet. */
+/* This node leaves: the others are to finish their step and go, too. */
+void rdzv_host_finish(struct rdzv_host *h);
+
+/* What it serves is not over yet; once it finishes: somebody has not gone yet. */
 bool rdzv_host_is_busy(const struct rdzv_host *h);
 
 /* False: nothing is served, and on_stopped is not called. */

@@ -75,6 +75,10 @@ static int describe_report(const struct msg_report *m, char *ret, size_t size)
     if (m->tail[0] != '\0') {
         n += snprintf(ret + n, size - (size_t)n, " (%s)", m->tail);
     }
+    if (m->commit_hash[0] != '\0') {
+        n += snprintf(ret + n, size - (size_t)n, " commit=%u:%" PRIu64 ":%s",
+                      m->commit_run, m->commit_step, m->commit_hash);
+    }
     return n + snprintf(ret + n, size - (size_t)n, ": %s", m->text);
 }
 

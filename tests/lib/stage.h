@@ -29,7 +29,8 @@
  * and leases begin anew. Nor after a line `unkilled now`.
  *
  * `operator cancels`, `operator drains a`: of job "job". `service dies MS`: it is killed,
- * and starts anew after so long; nobody comes back but who `returns`.
+ * and starts anew after so long; nobody comes back but who `returns`. `service finishes`:
+ * it will end soon.
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=

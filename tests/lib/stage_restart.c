@@ -146,6 +146,10 @@ void stage_operate(struct stage *st, const char *verb, const char *words)
 
 void stage_kill_for(struct stage *st, const char *verb, const char *words)
 {
+    if (strcmp(verb, "finishes") == 0) {
+        service_finish(st->service, "the service leaves", st->now_ms);
+        return;
+    }
     assert_string_equal(verb, "dies");
     service_free(st->service);
     shelf_commit(&st->shelf);

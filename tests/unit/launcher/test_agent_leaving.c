@@ -214,6 +214,62 @@ static void signal_before_the_workers_run_ends_at_once(void **state)
     agent_rig_release(&rig);
 }
 
+/* ---- those who stay ---- */
+
+static void leaves_with_others(struct agent_rig *rig)
+{
+    struct msg stop = {
+        .type = MSG_STOP,
+        .u.stop = {.generation = 1, .mode = STOP_LEAVE, .text = "b leaves"}};
+
+    agent_rig_run(rig, true);
+    agent_rig_tell(rig, &stop);
+    agent_rig_exit(rig, 0, 83);
+    agent_rig_exit(rig, 1, 83);
+    assert_int_equal(rig->agent->state, AGENT_JOINING);
+    agent_rig_skip(rig);
+}
+
+static void
+the_last_commit_of_those_who_left_is_known_to_whoever_serves_next(void **state)
+{
+    struct msg report = {.type = MSG_REPORT,
+                         .u.report = {.generation = 1,
+                                      .text = "b leaves",
+                                      .commit_run = 2,
+                                      .commit_step = 7,
+                                      .commit_hash = "h7"}};
+    WITH_RIG(2, true);
+
+    leaves_with_others(&rig);
+    agent_rig_tell(&rig, &report);
+    assert_int_equal(rig.agent->commit_run, 2);
+    assert_int_equal(rig.agent->commit_step, 7);
+    assert_string_equal(rig.agent->commit_hash, "h7");
+    report.u.report.generation = 2;
+    report.u.report.commit_step = 6; /* an older report, said again */
+    agent_rig_tell(&rig, &report);
+    assert_string_equal(rig.agent->commit_hash, "h7");
+    assert_int_equal(rig.agent->commit_step, 7);
+    agent_rig_release(&rig);
+}
+
+static void
+a_server_that_is_gone_before_its_report_is_not_the_end_of_the_reason(void **state)
+{
+    WITH_RIG(2, true);
+
+    leaves_with_others(&rig);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_expect_said(&rig,
+                          "generation 1 ends here: the connection to the rendezvous "
+                          "at there:1 has ended (it closed the connection); "
+                          "before that: b leaves");
+    agent_rig_skip(&rig);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_release(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +286,10 @@ int main(void)
         cmocka_unit_test(signal_to_workers_that_end_already_asks_them_nothing),
         cmocka_unit_test(signal_while_the_last_output_is_read_kills_nobody),
         cmocka_unit_test(signal_before_the_workers_run_ends_at_once),
+        cmocka_unit_test(
+            the_last_commit_of_those_who_left_is_known_to_whoever_serves_next),
+        cmocka_unit_test(
+            a_server_that_is_gone_before_its_report_is_not_the_end_of_the_reason),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,7 +166,7 @@ static const struct scene scenes[] = {
     {"a_job_that_was_told_to_stop_begins_anew_without_its_failures", failed_once,
      "a leave\n"
      "a stopped\n"
-     "> a REPORT g=2 again failures=1/1: node a leaves: preempted by "
+     "> a REPORT g=2 again failures=1/1 commit=1:5:h: node a leaves: preempted by "
      "SIGTERM; re-forming (not counted as a failure)\n"
      "a gone\n"
      "b enters\n" /* the same command again: it knows nothing */
@@ -219,7 +219,7 @@ static const struct scene scenes[] = {
      "a ping\n"
      "> a STORE_REPLY g=1\n"
      "a stopped\n"
-     "> a,b REPORT g=1 again failures=0/0: node b joined; re-forming (not counted as a "
+     "> a,b REPORT g=1 again failures=0/0 commit=1:5:h: node b joined; re-forming (not counted as a "
      "failure)\n"
      "a join\n"
      "> a,b ROUND g=41 a b failures=0 commit=1:5:h\n"},
@@ -341,7 +341,7 @@ static const struct scene scenes[] = {
      "> a,b STOP g=1 abort: rank 1 on b failed\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: restarting (1 of "
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0 commit=1:50:h50: restarting (1 of "
      "3)\n"
      "a join\n"
      "b join\n"

@@ -189,6 +189,46 @@ static const struct scene scenes[] = {
      "> a,b,c REPORT g=1 final failures=1/0 exit=5 rank 1 on b code=5 signal=0: node d "
      "joined; not restarting: --max-restarts is 0\n"
      "> a,b,c CLOSED 5\n"},
+
+    /* --- the service itself --- */
+
+    {"who_serves_and_goes_lets_the_others_finish_and_forms_no_other_generation", NULL,
+     "shape nodes=1:3\n"
+     "a enters\n"
+     "b enters\n"
+     "c enters\n"
+     "> a,b,c ROUND g=1 a b c failures=0\n"
+     "a resumed run=1 step=0 request=1\n"
+     "> a DECISION g=1 #1 accepted\n"
+     "c leave\n"
+     "> a,b STOP g=1 leave: node c leaves: preempted by SIGTERM\n"
+     "c stopped\n"
+     "unkilled now\n"
+     "service finishes\n"
+     "c gone\n"
+     "b stopped\n"
+     "b join\n"
+     "a commit run=1 step=7 hash=h request=2\n"
+     "> a DECISION g=1 #2 accepted\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 again failures=0/0 commit=1:7:h: node c leaves: preempted by "
+     "SIGTERM; re-forming (not counted as a failure)\n"
+     "a join\n"
+     "wait 60000\n"},
+
+    {"who_serves_others_and_goes_asks_them_to_finish_their_step", NULL,
+     "shape nodes=1\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "unkilled now\n"
+     "service finishes\n"
+     "> a STOP g=1 leave: the service leaves\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/0: the service leaves; re-forming (not counted as a "
+     "failure)\n"
+     "a join\n"
+     "b enters job=other\n"
+     "wait 60000\n"},
 };
 
 int main(void)

@@ -117,7 +117,7 @@ static const struct scene scenes[] = {
      "wait 4000\n"
      "> a STOP g=1 abort: node b was lost: it did not come back\n"
      "a stopped\n"
-     "> a REPORT g=1 again failures=0/3: node b was lost: it did not come back; "
+     "> a REPORT g=1 again failures=0/3 commit=1:5:h: node b was lost: it did not come back; "
      "re-forming (not counted as a failure)\n"
      "a join\n"
      "b enters\n"
