@@ -22,7 +22,8 @@ def test_jobs_of_one_node_without_a_name_share_no_endpoint(launch, free_port, wa
     wait_for(lambda: "one" in first.out())
     second = launch("print=two", f"wait={go}", options=options)
     wait_for(lambda: "two" in second.out())
-    assert f"127.0.0.1:{free_port} serves another job, of pid {first.pid} (ctrun)" in second.err()
+    wait_for(lambda: f"127.0.0.1:{free_port} serves another job, of pid {first.pid} (ctrun)"
+             in second.err())  # written by a thread
     go.touch()
     assert first.wait() == 0
     assert second.wait() == 0
