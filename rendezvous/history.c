@@ -1,6 +1,5 @@
-#include "rendezvous/history.h"
-
 #include "rendezvous/event_json.h"
+#include "rendezvous/history_internal.h"
 #include "rendezvous/record_fields.h"
 
 #include "common/mem.h"
@@ -11,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REFUSALS_EVERY_MS = 1000 };
+enum { REFUSALS_EVERY_MS = 1000, CURVE_EVERY_MS = 10000 };
 
 void history_init(struct history *h, const struct history_config *config)
 {
@@ -19,6 +18,42 @@ void history_init(struct history *h, const struct history_config *config)
                           .vital = {.max = HISTORY_MAX_EVENTS},
                           .crowd = {.max = HISTORY_MAX_CROWD}};
     table_init(&h->jobs);
+}
+
+/* --- curves that are kept --- */
+
+static void keep_curve(const struct history *h, struct history_job *job, uint64_t ended,
+                       uint64_t wall_ms)
+{
+    struct kept_curve c = {.number = job->number,
+                           .ended = ended,
+                           .began_ms = job->began_ms,
+                           .curve = job->curve};
+
+    if (h->config.save && job->curve.n > 0) {
+        memcpy(c.job, job->id, sizeof(c.job));
+        memcpy(c.owner, job->owner, sizeof(c.owner));
+        kept_curve_put(&c, h->config.save, h->config.arg);
+        job->kept_ms = MAX(wall_ms, 1);
+        job->n_kept = job->curve.n_kept;
+    }
+}
+
+/* A point that stays has been added, and the last time is a while ago. */
+static bool is_due(const struct history_job *job, uint64_t wall_ms)
+{
+    return job->curve.n_kept != job->n_kept &&
+           (job->kept_ms == 0 || wall_ms < job->kept_ms ||
+            wall_ms - job->kept_ms >= CURVE_EVERY_MS);
+}
+
+static void forget_job(const struct history *h, struct history_job *job)
+{
+    if (h->config.save && job->kept_ms != 0) {
+        kept_curve_drop(job->id, job->number, h->config.save, h->config.arg);
+    }
+    loss_curve_release(&job->curve);
+    mem_free(job);
 }
 
 static void free_job(struct history_job *job)
@@ -109,7 +144,7 @@ static bool comes_in_crowds(enum job_event_kind kind)
 }
 
 /* Takes it over. */
-static void push(struct history *h, struct history_event *e)
+void history_push(struct history *h, struct history_event *e)
 {
     struct history_ring *r = comes_in_crowds(e->kind) ? &h->crowd : &h->vital;
 
@@ -157,7 +192,7 @@ static uint64_t hash_of(const struct history *h, const char *id)
     return table_hash(id, strlen(id), h->config.seed);
 }
 
-static struct history_job *find_living(const struct history *h, const char *id)
+struct history_job *history_find_living(const struct history *h, const char *id)
 {
     uint64_t hash = hash_of(h, id);
     struct table_node *n = table_bucket(&h->jobs, hash);
@@ -174,7 +209,7 @@ static struct history_job *find_living(const struct history *h, const char *id)
 
 const struct history_job *history_find(const struct history *h, const char *id)
 {
-    const struct history_job *job = find_living(h, id);
+    const struct history_job *job = history_find_living(h, id);
 
     for (size_t i = h->n_ended; i > 0 && !job; i--) {
         job = strcmp(h->ended[i - 1]->id, id) == 0 ? h->ended[i - 1] : NULL;
@@ -195,12 +230,13 @@ static void forget_stalest(struct history *h)
     }
     ASSERT(stalest);
     table_remove(&h->jobs, &stalest->by_id);
-    free_job(stalest);
+    forget_job(h, stalest);
 }
 
-static struct history_job *take_job(struct history *h, const char *id, uint64_t wall_ms)
+struct history_job *history_take_job(struct history *h, const char *id,
+                                     uint64_t wall_ms)
 {
-    struct history_job *job = find_living(h, id);
+    struct history_job *job = history_find_living(h, id);
 
     if (!job) {
         if (h->jobs.count == HISTORY_MAX_JOBS) {
@@ -209,6 +245,7 @@ static struct history_job *take_job(struct history *h, const char *id, uint64_t 
         job = mem_zalloc(sizeof(*job));
         (void)snprintf(job->id, sizeof(job->id), "%s", id);
         job->began_ms = wall_ms;
+        job->number = h->last_number;
         table_insert(&h->jobs, &job->by_id, hash_of(h, id));
     }
     job->touched = ++h->n_touches;
@@ -223,7 +260,7 @@ static void end_job(struct history *h, struct history_job *job,
     job->exit_code = e->exit_code;
     table_remove(&h->jobs, &job->by_id);
     if (h->n_ended == HISTORY_MAX_ENDED) {
-        free_job(h->ended[0]);
+        forget_job(h, h->ended[0]);
         h->n_ended--;
         memmove(&h->ended[0], &h->ended[1], h->n_ended * sizeof(struct history_job *));
     }
@@ -238,14 +275,14 @@ static void set_cause(struct history_job *job, const struct history_event *e)
     job->rank = e->rank;
 }
 
-static void set_owner(struct history_job *job, const struct history_event *e)
+void history_set_owner(struct history_job *job, const char *owner)
 {
-    (void)snprintf(job->owner, sizeof(job->owner), "%s", e->owner);
+    (void)snprintf(job->owner, sizeof(job->owner), "%s", owner);
 }
 
 /* What an event changes of its job's record. */
-static void apply(struct history *h, struct history_job *job,
-                  const struct history_event *e)
+void history_apply(struct history *h, struct history_job *job,
+                   const struct history_event *e)
 {
     switch (e->kind) {
     case JOB_HAS_FORMED:
@@ -290,29 +327,34 @@ static void apply(struct history *h, struct history_job *job,
 }
 
 /* Refusals are of jobs that may not exist; who is lost or drained does not begin one. */
-static bool is_of_job(const struct history *h, enum job_event_kind kind, const char *id)
+bool history_is_of_job(const struct history *h, enum job_event_kind kind,
+                       const char *id)
 {
     bool begins =
         kind == NODE_HAS_JOINED || kind == JOB_HAS_FORMED || kind == JOB_PROGRESSES ||
         kind == JOB_RESTARTS || kind == JOB_HAS_FAILED || kind == JOB_IS_DONE ||
         kind == JOB_IS_CANCELLED || kind == JOB_IS_STOPPED || kind == JOB_HAS_COMMITTED;
 
-    return id[0] != '\0' && (begins || find_living(h, id));
+    return id[0] != '\0' && (begins || history_find_living(h, id));
 }
 
 /* --- both --- */
 
 static void add_point(struct history *h, const struct job_event *e, uint64_t wall_ms)
 {
+    struct history_job *job = history_take_job(h, e->job, wall_ms);
     struct loss_point p = {.step = e->step, .wall_ms = wall_ms, .loss = NAN};
 
     if (str_parse_double(e->why, &p.loss) < 0) {
         p.loss = NAN; /* "nan", "inf" */
     }
-    loss_curve_add(&take_job(h, e->job, wall_ms)->curve, e->generation, &p);
+    loss_curve_add(&job->curve, e->generation, &p);
+    if (is_due(job, wall_ms)) {
+        keep_curve(h, job, 0, wall_ms);
+    }
 }
 
-static char *copy_text(const char *text)
+char *history_copy_text(const char *text)
 {
     char cut[HISTORY_TEXT_MAX];
 
@@ -335,10 +377,10 @@ static struct history_event *make_event(const struct job_event *e, uint64_t wall
         .exit_code = e->exit_code,
         .has_rank = e->has_rank,
         .rank = e->rank,
-        .job = copy_text(e->job),
-        .node = copy_text(e->node),
-        .text = copy_text(e->why),
-        .owner = copy_text(e->owner),
+        .job = history_copy_text(e->job),
+        .node = history_copy_text(e->node),
+        .text = history_copy_text(e->why),
+        .owner = history_copy_text(e->owner),
     };
     return made;
 }
@@ -373,87 +415,20 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
     made = make_event(e, wall_ms);
     made->number = ++h->last_number;
     h->n_restarts[e->cause] += e->kind == JOB_RESTARTS;
-    if (is_of_job(h, e->kind, made->job)) {
-        job = take_job(h, made->job, wall_ms);
-        set_owner(job, made);
+    if (history_is_of_job(h, e->kind, made->job)) {
+        job = history_take_job(h, made->job, wall_ms);
+        history_set_owner(job, made->owner);
         job->generation = MAX(job->generation, e->generation);
         job->restarts[e->cause] += e->kind == JOB_RESTARTS;
         memcpy(made->restarts, job->restarts, sizeof(made->restarts));
-        apply(h, job, made);
+        history_apply(h, job, made);
+        if (job->state != HISTORY_LIVES) {
+            keep_curve(h, job, made->number, wall_ms);
+        }
     }
-    push(h, made);
+    history_push(h, made);
     save(h, RECORD_PUT, made);
     return true;
-}
-
-/* ---- over a restart ---- */
-
-bool history_restore(struct history *h, const struct record *r)
-{
-    struct history_event *made = mem_zalloc(sizeof(*made));
-    struct bytes key = r->key;
-    uint64_t number = 0;
-
-    if (r->kind != RECORD_EVENT || r->key.size != sizeof(uint64_t) ||
-        record_take_number(&key, sizeof(uint64_t), &number) < 0 ||
-        !event_json_parse(r->value.data, r->value.size, made)) {
-        mem_free(made);
-        return false;
-    }
-    mem_free(made->job);
-    made->job = copy_text(r->job); /* as it was said */
-    made->number = number;
-    if ((h->n_restored & (h->n_restored - 1)) == 0) { /* full: 0, 1, 2, 4 … */
-        h->restored = mem_grow(h->restored, MAX(2 * h->n_restored, 1),
-                               sizeof(struct history_event *));
-    }
-    h->restored[h->n_restored++] = made;
-    return true;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t left = (*(struct history_event *const *)a)->number;
-    uint64_t right = (*(struct history_event *const *)b)->number;
-
-    return (left > right) - (left < right);
-}
-
-/* Those of a job's end carry how often it was restarted. */
-static void apply_restored(struct history *h, const struct history_event *e)
-{
-    struct history_job *job;
-
-    if (!is_of_job(h, e->kind, e->job)) {
-        return;
-    }
-    job = take_job(h, e->job, e->wall_ms);
-    set_owner(job, e);
-    job->generation = MAX(job->generation, e->generation);
-    if (e->kind == JOB_RESTARTS || e->kind == JOB_HAS_FAILED ||
-        e->kind == JOB_IS_DONE || e->kind == JOB_IS_CANCELLED ||
-        e->kind == JOB_IS_STOPPED) {
-        memcpy(job->restarts, e->restarts, sizeof(job->restarts));
-    }
-    apply(h, job, e);
-}
-
-void history_restored(struct history *h)
-{
-    if (h->n_restored > 0) {
-        qsort(h->restored, h->n_restored, sizeof(struct history_event *),
-              compare_numbers);
-    }
-    for (size_t i = 0; i < h->n_restored; i++) {
-        struct history_event *e = h->restored[i];
-
-        h->last_number = e->number;
-        apply_restored(h, e);
-        push(h, e);
-    }
-    mem_free(h->restored);
-    h->restored = NULL;
-    h->n_restored = 0;
 }
 
 void history_release(struct history *h)
@@ -473,5 +448,9 @@ void history_release(struct history *h)
     for (size_t i = 0; i < h->n_restored; i++) {
         free_event(h->restored[i]); /* the start was given up */
     }
+    for (size_t i = 0; i < h->n_curves; i++) {
+        loss_curve_release(&h->curves[i].curve); /* that, too */
+    }
     mem_free(h->restored);
+    mem_free(h->curves);
 }

@@ -7,10 +7,11 @@
  * Bounded: the oldest events go, by number and by age; those that come in crowds
  * (commits, nodes that join, refusals) have a part of their own, so that they cannot push
  * out why a job has failed. Of refusals one a second is kept. Numbers begin at 1 and are
- * never given again; where events are durable (`save`) they go on after a restart. */
+ * never given again; where events are durable (`save`) they go on after a restart, and so
+ * do the curves, but for points of the last ten seconds. */
 
 #include "rendezvous/event.h"
-#include "rendezvous/loss_curve.h"
+#include "rendezvous/kept_curve.h"
 #include "rendezvous/record.h"
 
 #include "common/identity.h"
@@ -65,6 +66,9 @@ struct history_job {
     char node[MSG_ID_MAX];
     char cause[HISTORY_TEXT_MAX]; /* … of its end, else of the last restart; "" */
     struct loss_curve curve;
+    uint64_t number;  /* of the first event that is known of it */
+    uint64_t kept_ms; /* when its curve was saved; 0: it was not … */
+    uint64_t n_kept;  /* … with so many points */
 };
 
 /* A first-in, first-out list of events, by number. */
@@ -90,6 +94,8 @@ struct history {
     uint64_t n_touches;
     struct history_event **restored; /* owned; until history_restored */
     size_t n_restored;
+    struct kept_curve *curves; /* owned, as what is in them; until then, too */
+    size_t n_curves;
     uint64_t refused_ms;              /* when a refusal was kept … */
     uint64_t n_kind[JOB_EVENT_COUNT]; /* since this process began: for the metrics */
     uint64_t n_restarts[RESTART_CAUSE_COUNT];
@@ -101,8 +107,9 @@ void history_release(struct history *h);
 /* Something has happened. False when it is not kept: one refusal of many. */
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms);
 
-/* RECORD_EVENTs of an earlier process, in any order, then history_restored; what cannot
- * be read is left out (false). Before the first history_note. */
+/* RECORD_EVENTs and RECORD_CURVEs of an earlier process, in any order, then
+ * history_restored; what cannot be read is left out (false). Before the first
+ * history_note. */
 bool history_restore(struct history *h, const struct record *r);
 void history_restored(struct history *h);
 

@@ -38,7 +38,21 @@ static void append(struct loss_curve *c, const struct loss_point *p)
         c->point = mem_grow(c->point, MAX(2 * c->n, 1), sizeof(struct loss_point));
     }
     c->point[c->n++] = *p;
+    c->n_kept++;
     c->n_skipped = 0;
+}
+
+void loss_curve_restore(struct loss_curve *c, const struct loss_point *points, size_t n)
+{
+    size_t room = 1;
+
+    ASSERT(c->n == 0 && n > 0 && n <= LOSS_CURVE_MAX);
+    while (room < n) {
+        room *= 2;
+    }
+    c->point = mem_array(room, sizeof(struct loss_point));
+    memcpy(c->point, points, n * sizeof(struct loss_point));
+    c->n = n;
 }
 
 void loss_curve_add(struct loss_curve *c, uint64_t generation,

@@ -23,6 +23,7 @@ struct loss_curve {
     size_t stride; /* of the points so far each so-manieth is kept … */
     size_t n_skipped;
     uint64_t generation; /* that drew its end */
+    uint64_t n_kept; /* points so far that stay when others come, but for thinning */
 };
 
 void loss_curve_release(struct loss_curve *c);
@@ -31,5 +32,9 @@ void loss_curve_release(struct loss_curve *c);
  * later generation that begins at an earlier step draws its end anew. */
 void loss_curve_add(struct loss_curve *c, uint64_t generation,
                     const struct loss_point *p);
+
+/* Into an empty one, by step: copies them; the other fields are the caller's. */
+void loss_curve_restore(struct loss_curve *c, const struct loss_point *points,
+                        size_t n);
 
 #endif

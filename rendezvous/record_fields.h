@@ -165,6 +165,16 @@ enum {
     U(64, generation)                  \
     U(32, step_ms)
 
+/* `points`: step, wall clock and loss (the bits of a double), u64 each. */
+#define RECORD_CURVE_FIELDS(U, I, T, B)                         \
+    U(64, ended) /* the number of its job's end; 0: it lives */ \
+    U(64, began_ms)                                             \
+    U(64, generation)                                           \
+    U(64, stride)                                               \
+    U(64, n_skipped)                                            \
+    T(IDENTITY_OWNER_MAX, owner)                                \
+    B(points)
+
 #define RECORD_FIELDS_MAP(X) \
     X(JOB, job)              \
     X(NODE, node)            \
@@ -177,7 +187,8 @@ enum {
     X(FINISHED, finished)    \
     X(CLIENT, client)        \
     X(REPORT, report)        \
-    X(PACE, pace)
+    X(PACE, pace)            \
+    X(CURVE, curve)
 
 /* What a CLIENT's record says of the request `seq`. */
 enum client_state {

@@ -118,12 +118,12 @@ struct takers {
     struct history *history;
 };
 
-/* An event that cannot be read is no reason not to serve: it is for people. */
+/* An event or a curve that cannot be read is no reason not to serve: they are for people. */
 static int take(void *taker, const struct record *r, struct errmsg *msg)
 {
     const struct takers *takers = taker;
 
-    if (r->kind == RECORD_EVENT) {
+    if (r->kind == RECORD_EVENT || r->kind == RECORD_CURVE) {
         (void)history_restore(takers->history, r);
         return 0;
     }
