@@ -127,24 +127,43 @@ def test_a_failure_is_in_the_history_with_its_first_cause(status, start_job, wai
 
 
 def test_the_history_survives_the_service(start_status, start, bin_dir, tmp_path, wait_for):
-    status = start_status(f"--state-dir={tmp_path}/state")
+    go, options = tmp_path / "go", [f"--state-dir={tmp_path}/state"]
+    status = start_status(*options)
+    options.append(f"--listen=127.0.0.1:{status.server.port}")
+
+    def kill():
+        status.server.process.popen.kill()
+        status.server.process.wait()
+
     job = start(
         bin_dir / "ctrun", "--nproc-per-node=1", "--rdzv-id=j7", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=127.0.0.1:{status.server.port}", "--no-python", "/bin/sh", "-c", "exit 7",
+        f"--rdzv-endpoint=127.0.0.1:{status.server.port}", "--no-python", "/bin/sh", "-c",
+        "{ echo loss 4.5 900; echo step 7; } >&$CTRUN_PROGRESS_FD; "
+        f"while ! [ -e {go} ]; do sleep .05; done; exit 7",
     )
+
+    def curve():
+        return status.json("/api/v1/jobs/j7").get("curve")
+
+    job_in(status, wait_for, "running")
+    wait_for(lambda: curve() == [[7, 4.5]])
+    kill()
+    status = start_status(*options)
+    assert curve() == [[7, 4.5]]
+    go.touch()
     assert job.wait() == 7, job.err()
     wait_for(lambda: status.json("/api/v1/history")["jobs"])
     events = status.json("/api/v1/events")["events"]
     assert status.metrics()["ctrun_state_commit_seconds_count", ()] > 0
-    status.server.process.popen.kill()
-    status.server.process.wait()
-    status = start_status(f"--state-dir={tmp_path}/state")
+    kill()
+    status = start_status(*options)
     again = status.json("/api/v1/events")["events"]
     assert again[: len(events)] == events
     (begun,) = again[len(events) :]
     assert (begun["kind"], begun["number"]) == ("service_started", len(events) + 1)
     (past,) = status.json("/api/v1/history?job=j7")["jobs"]
     assert (past["exit_code"], past["cause"]["rank"]) == (7, 0)
+    assert curve() == [[7, 4.5]]
     assert status.get("/readyz").status == 200
 
 
