@@ -264,7 +264,7 @@ static void check_saved(struct world *w)
 
     shelf_commit(&w->shelf);
     next.service = new_service(&next);
-    ASSERT(shelf_restore(&w->shelf, next.service, next.now_ms, &msg) == 0);
+    ASSERT(shelf_restore(&w->shelf, next.service, NULL, next.now_ms, &msg) == 0);
     service_free(next.service);
     shelf_release(&next.shelf);
 }

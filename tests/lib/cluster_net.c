@@ -495,7 +495,7 @@ void net_start_server(struct cluster *c)
     c->service = service_new(&config);
     sim_note(&c->sim, "server %" PRIu64 " starts", c->server_life);
     if (c->config.is_durable &&
-        shelf_restore(&c->shelf, c->service, c->sim.now_ms, &msg) < 0) {
+        shelf_restore(&c->shelf, c->service, NULL, c->sim.now_ms, &msg) < 0) {
         cluster_violate(c, "%s", msg.text);
     }
     sim_after(&c->sim, BACK_MS, on_back_in_time, c, c->server_life);

@@ -1,5 +1,6 @@
 #include "tests/lib/shelf.h"
 
+#include "rendezvous/history.h"
 #include "rendezvous/record_fields.h"
 
 #include "common/mem.h"
@@ -49,7 +50,8 @@ void shelf_save(void *arg, const struct record *r)
 {
     struct shelf *s = arg;
 
-    ASSERT(r->job[0] != '\0' && r->key.size <= RECORD_KEY_MAX);
+    ASSERT((r->job[0] != '\0' || r->kind == RECORD_EVENT) &&
+           r->key.size <= RECORD_KEY_MAX);
     if (s->n_turn == s->turn_capacity) {
         s->turn_capacity = MAX(2 * s->turn_capacity, 64);
         s->turn = mem_grow(s->turn, s->turn_capacity, sizeof(struct shelf_record *));
@@ -167,13 +169,22 @@ void shelf_commit(struct shelf *s)
     s->n_turn = 0;
 }
 
-int shelf_restore(const struct shelf *s, struct service *service, uint64_t now_ms,
-                  struct errmsg *msg)
+int shelf_restore(const struct shelf *s, struct service *service,
+                  struct history *history, uint64_t now_ms, struct errmsg *msg)
 {
     int rv = 0;
 
     for (size_t i = 0; i < s->n && rv == 0; i++) {
-        rv = service_restore(service, &s->record[i]->r, msg);
+        const struct record *r = &s->record[i]->r;
+
+        if (history && (r->kind == RECORD_EVENT || r->kind == RECORD_CURVE)) {
+            ASSERT(history_restore(history, r));
+        } else {
+            rv = service_restore(service, r, msg);
+        }
+    }
+    if (history) {
+        history_restored(history);
     }
     return rv < 0 ? rv : service_restored(service, now_ms, msg);
 }

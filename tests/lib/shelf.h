@@ -7,6 +7,7 @@
 #include "rendezvous/record.h"
 #include "rendezvous/service.h"
 
+struct history;
 struct shelf_record;
 
 struct shelf {
@@ -25,8 +26,10 @@ void shelf_save(void *arg, const struct record *r);
 void shelf_commit(struct shelf *s);
 void shelf_lose(struct shelf *s); /* the turn never happened */
 
-/* Gives all that was committed to a fresh service, as state.c does. */
-int shelf_restore(const struct shelf *s, struct service *service, uint64_t now_ms,
+/* Gives all that was committed to a fresh service and its history (NULL: none), as
+ * turn_restore does. */
+int shelf_restore(const struct shelf *s, struct service *service,
+                  struct history *history, uint64_t now_ms,
                   struct errmsg *msg) MUST_CHECK;
 
 /* The ith record (in order); NULL: there are not so many. */

@@ -500,7 +500,6 @@ struct stage *stage_new(void)
                                    .last_call_ms = 30000,
                                    .node_rank = -1,
                                    .group_rank = -1};
-    history_init(&st->history, &(struct history_config){.seed = 5});
     stage_start(st);
     return st;
 }
@@ -526,15 +525,22 @@ void stage_start(struct stage *st)
                                                                 .close = on_close,
                                                                 .note = on_note,
                                                                 .save = on_save}});
-    if (shelf_restore(&st->shelf, st->service, st->now_ms, &msg) < 0) {
+    history_init(&st->history, &(struct history_config){5, on_save, st});
+    if (shelf_restore(&st->shelf, st->service, &st->history, st->now_ms, &msg) < 0) {
         fail_msg("%s", msg.text);
     }
 }
 
-void stage_free(struct stage *st)
+void stage_end(struct stage *st)
 {
     service_free(st->service);
     history_release(&st->history);
+    shelf_commit(&st->shelf);
+}
+
+void stage_free(struct stage *st)
+{
+    stage_end(st);
     shelf_release(&st->shelf);
     mem_free(st->past);
     mem_free(st);

@@ -1,8 +1,9 @@
 #ifndef TESTS_LIB_STAGE_CORE_H
 #define TESTS_LIB_STAGE_CORE_H
 
-/* What the two files of the stage share: stage.c (the script, time, the trace) and
- * stage_verbs.c (what an agent can do), stage_restart.c (the service is killed). */
+/* What the files of the stage share: stage.c (the script, time, the trace),
+ * stage_verbs.c (what an agent can do), stage_restart.c (the service is killed) and
+ * stage_views.c (what people see of it). */
 
 #include "rendezvous/history.h"
 #include "rendezvous/service.h"
@@ -64,10 +65,15 @@ struct stage {
 };
 
 void stage_hear(struct stage *st, const struct actor *a, const char *body);
-void stage_start(struct stage *st); /* the service, with what is on the shelf */
+void stage_start(struct stage *st); /* the service, with what is on the shelf … */
+void stage_end(struct stage *st);   /* … and its end, with all that it saved there */
 void stage_play_line(struct stage *st, const char *line);
 
 void stage_return(struct stage *st, struct actor *a); /* as an agent does */
+/* What people see of it, but for what is not kept. The caller's: free(). */
+char *stage_views(struct stage *st);
+void stage_expect_views(struct stage *st, const char *before);
+
 void stage_operate(struct stage *st, const char *verb, const char *words);
 void stage_kill_for(struct stage *st, const char *verb, const char *words);
 

@@ -98,12 +98,14 @@ void stage_restart(struct stage *st, const char *line)
 {
     size_t n_past = st->n_past;
     struct actor *last = line ? actor_of(st, line) : NULL;
+    char *views = stage_views(st);
 
-    service_free(st->service);
-    shelf_commit(&st->shelf);
+    stage_end(st);
     st->is_unordered = true;
     st->n_heard = 0;
     stage_start(st);
+    stage_expect_views(st, views);
+    free(views);
     for (size_t i = 0; i < st->n_actors; i++) {
         struct actor *a = &st->actor[i];
         uint64_t session = a->session;
@@ -151,8 +153,7 @@ void stage_kill_for(struct stage *st, const char *verb, const char *words)
         return;
     }
     assert_string_equal(verb, "dies");
-    service_free(st->service);
-    shelf_commit(&st->shelf);
+    stage_end(st);
     st->now_ms += strtoull(words, NULL, 10);
     st->beat_ms = st->now_ms;
     st->is_timed = true;
