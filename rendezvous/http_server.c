@@ -45,6 +45,7 @@ struct http_server {
     size_t n_clients;
     size_t pending; /* bytes of answers that are being written */
     uint64_t n_requests;
+    bool has_waiting; /* for http_server_go_on */
     uint64_t rests_until_us;
     uv_timer_t
         timer; /* deadlines, and the end of a rest; runs while there are clients */
@@ -110,24 +111,44 @@ static bool is_resting(const struct http_server *s)
     return clock_us() < s->rests_until_us;
 }
 
-/* Closes who is late; goes on with who had to wait, one after the other: each may be
- * the reason for the next rest. */
-static void on_timer(uv_timer_t *timer)
+/* One after the other: each may be the reason for the next rest. */
+static void take_requests(struct http_server *s)
 {
-    struct http_server *s = timer->data;
-    uint64_t now_ms = clock_ms();
     struct http_client *next;
     size_t left = s->n_clients;
 
     for (struct http_client *c = s->first; c && left > 0; c = next, left--) {
         next = c->next;
-        if (now_ms >= c->deadline_ms) {
-            close_client(c);
-        } else if (c->state == CLIENT_ASKS && !is_resting(s)) {
+        if (c->state == CLIENT_ASKS && !is_resting(s)) {
             take_request(c);
         }
     }
+}
+
+/* Goes on with who had to wait; closes who is late. */
+static void on_timer(uv_timer_t *timer)
+{
+    struct http_server *s = timer->data;
+    uint64_t now_ms = clock_ms();
+    struct http_client *next;
+
+    take_requests(s);
+    for (struct http_client *c = s->first; c; c = next) {
+        next = c->next;
+        if (now_ms >= c->deadline_ms) {
+            close_client(c);
+        }
+    }
     set_timer(s);
+}
+
+void http_server_go_on(struct http_server *s)
+{
+    if (s->has_waiting) {
+        s->has_waiting = false;
+        take_requests(s);
+        set_timer(s);
+    }
 }
 
 static void set_timer(struct http_server *s)
@@ -226,6 +247,20 @@ static void answer(struct http_client *c, const struct http_request *q, int stat
     }
 }
 
+/* That it waits is not its own doing. */
+static bool must_wait(struct http_client *c, const struct http_request *q, int status)
+{
+    struct http_server *s = c->server;
+
+    if (status != 0 || !s->config.may_answer ||
+        s->config.may_answer(s->config.arg, q)) {
+        return false;
+    }
+    s->has_waiting = true;
+    c->deadline_ms = clock_ms() + HTTP_PATIENCE_MS;
+    return true;
+}
+
 /* The request at the front, if it is whole and its turn. */
 static void take_request(struct http_client *c)
 {
@@ -238,7 +273,7 @@ static void take_request(struct http_client *c)
         return;
     }
     n = http_parse(buf_bytes(&c->in), buf_len(&c->in), &q, &status);
-    if (n == 0) {
+    if (n == 0 || must_wait(c, &q, status)) {
         return;
     }
     if (status == 0 && s->pending > HTTP_MAX_PENDING) {

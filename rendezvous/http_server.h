@@ -4,6 +4,8 @@
 /* Connections of those who look: one request at a time on each, answered at once. What
  * a request means is the owner's business (routes.h).
  *
+ * Where `may_answer` says so an answer waits, for as long as that takes.
+ *
  * It must not cost the agents of the same loop anything: few connections, little memory,
  * and after an answer that took its time nobody here is answered for some times as
  * long. Who does not say what he wants within 5 s, or does not take the answer, is
@@ -29,6 +31,8 @@ struct http_server_config {
     /* Appends a whole answer (head and body) to `out`; `status` as http_parse has it. */
     void (*answer)(void *arg, const struct http_request *q, int status,
                    struct buf *out);
+    /* NULL: always. False: it waits for http_server_go_on. */
+    bool (*may_answer)(void *arg, const struct http_request *q);
     void *arg;
 };
 
@@ -37,6 +41,9 @@ int http_server_open(const struct http_server_config *config, const char *addr,
                      int port, struct http_server **ret, struct errmsg *msg) MUST_CHECK;
 int http_server_port(const struct http_server *s);
 uint64_t http_server_requests(const struct http_server *s); /* so far */
+
+/* Requests that were waiting may be answered. Costs nothing when there are none. */
+void http_server_go_on(struct http_server *s);
 
 /* Asynchronous: closes everything at once, frees the server, then calls back. */
 void http_server_close(struct http_server *s, void (*on_closed)(void *arg), void *arg);

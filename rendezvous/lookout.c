@@ -135,10 +135,26 @@ static void on_request(void *arg, const struct http_request *q, int status,
     routes_answer(&r, q, status, out);
 }
 
+static bool may_answer(void *arg, const struct http_request *q)
+{
+    const struct lookout *l = arg;
+    bool is_settled = !l->durable || (l->config.pool->hold != HOLD_ALL &&
+                                      !l->durable->has_saved(l->durable->arg));
+
+    return is_settled || !routes_show_jobs(q);
+}
+
+void lookout_go_on(const struct lookout *l)
+{
+    if (l->http) {
+        http_server_go_on(l->http);
+    }
+}
+
 int lookout_listen(struct lookout *l, const struct lookout_config *config,
                    const struct server_http *http, int *ret_port, struct errmsg *msg)
 {
-    const struct http_server_config shell = {config->loop, on_request, l};
+    const struct http_server_config shell = {config->loop, on_request, may_answer, l};
     int rv;
 
     ASSERT(!l->http);

@@ -49,6 +49,10 @@ int lookout_listen(struct lookout *l, const struct lookout_config *config,
                    const struct server_http *http, int *ret_port,
                    struct errmsg *msg) MUST_CHECK;
 
+/* What is in memory is on the disk: who has asked for it meanwhile is answered. A view
+ * never shows what a crash could take back. */
+void lookout_go_on(const struct lookout *l);
+
 /* Asynchronous; only with a `http`. */
 void lookout_close(struct lookout *l, void (*on_closed)(void *arg), void *arg);
 

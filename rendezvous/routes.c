@@ -171,6 +171,11 @@ static void answer_path(const struct routes *r, const struct http_request *q,
     }
 }
 
+bool routes_show_jobs(const struct http_request *q)
+{
+    return strcmp(q->path, "/metrics") == 0 || str_starts_with(q->path, API);
+}
+
 static bool is_ours(const struct routes *r, const char *host)
 {
     for (size_t i = 0; i < r->n_names; i++) {

@@ -38,4 +38,7 @@ void routes_answer(const struct routes *r, const struct http_request *q, int sta
 /* The most that an answer takes. */
 enum { ROUTES_MAX_BYTES = 16 * 1024 * 1024 };
 
+/* The answer says what has become of jobs; that the service lives it says without. */
+bool routes_show_jobs(const struct http_request *q);
+
 #endif

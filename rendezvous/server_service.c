@@ -60,6 +60,13 @@ static void on_timer(uv_timer_t *timer)
     server_arm_timer(s);
 }
 
+static void on_settled(void *arg)
+{
+    const struct server *s = arg;
+
+    lookout_go_on(&s->lookout);
+}
+
 /* What was decided is on the disk, and has been told. */
 static void on_turn(void *arg)
 {
@@ -226,6 +233,7 @@ void server_start_clock(struct server *s)
                                                    .pool = &s->pool,
                                                    .tally = &s->lookout.tally,
                                                    .arg = s,
+                                                   .on_settled = on_settled,
                                                    .on_turn = on_turn,
                                                    .on_space = on_space});
         server_arm_timer(s); /* nodes of before the start are waited for */

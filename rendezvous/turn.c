@@ -15,6 +15,7 @@ static void end_turn(struct turn *t)
     while (goes_on && !durable->commit(durable->arg)) {
         pool_set_hold(t->config.pool, HOLD_OUTPUT);
         pool_send(t->config.pool);
+        t->config.on_settled(t->config.arg);
         goes_on = pool_go_on(t->config.pool);
     }
     if (goes_on) {

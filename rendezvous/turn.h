@@ -24,7 +24,8 @@ struct turn_config {
     struct connection_pool *pool;  /* borrowed, too */
     struct tally *tally;           /* borrowed, too */
     void *arg;
-    void (*on_turn)(void *arg); /* all was sent */
+    void (*on_settled)(void *arg); /* what is in memory is on the disk */
+    void (*on_turn)(void *arg);    /* all was sent */
     void (*on_space)(void *arg, enum durable_space space);
 };
 

@@ -140,16 +140,21 @@ static void rig_free(struct rig *r)
 
 /* ---- peers ---- */
 
-static int peer_connect(const struct rig *r)
+static int port_connect(int port)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET,
-                               .sin_port = htons((uint16_t)r->port)};
+                               .sin_port = htons((uint16_t)port)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
     return fd;
+}
+
+static int peer_connect(const struct rig *r)
+{
+    return port_connect(r->port);
 }
 
 static void peer_send(int fd, const void *data, size_t size)
@@ -355,6 +360,53 @@ static void flood_while_the_disk_is_busy_waits_in_its_socket(void **unused)
     rig_free(r);
 }
 
+static int ask(int port, const char *path)
+{
+    char text[128];
+    int fd;
+    int n = snprintf(text, sizeof(text), "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                     path);
+
+    fd = port_connect(port);
+    peer_send(fd, text, (size_t)n);
+    return fd;
+}
+
+static void views_show_nothing_before_it_is_on_the_disk(void **unused)
+{
+    const struct server_http http = {.addr = "127.0.0.1"};
+    struct rig *r = rig_new();
+    struct errmsg msg = {""};
+    char text[REPLY_MAX];
+    int port;
+    int agent;
+    int jobs;
+    int health;
+    ssize_t n;
+
+    (void)unused;
+    assert_int_equal(server_listen_http(r->server, &http, &port, &msg), 0);
+    jobs = ask(port, "/api/v1/jobs");
+    wait_to_hear(r, jobs); /* nothing was saved: at once */
+    (void)close(jobs);
+    agent = agent_enter(r, 1);
+    wait_for_disk(r);
+    jobs = ask(port, "/api/v1/jobs");
+    health = ask(port, "/healthz");
+    wait_to_hear(r, health); /* it lives, whatever the disk does */
+    turns(r);
+    assert_false(has_heard(jobs));
+    disk_is_done(r);
+    wait_to_hear(r, jobs);
+    n = recv(jobs, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    assert_non_null(strstr(text, "\"id\":\"job\""));
+    (void)close(jobs);
+    (void)close(health);
+    (void)close(agent);
+    rig_free(r);
+}
+
 static void server_that_stops_waits_for_the_disk(void **unused)
 {
     struct rig *r = rig_new();
@@ -385,6 +437,7 @@ int main(void)
         cmocka_unit_test(what_comes_while_the_disk_is_busy_is_one_transaction),
         cmocka_unit_test(what_was_said_before_the_end_of_a_connection_counts),
         cmocka_unit_test(flood_while_the_disk_is_busy_waits_in_its_socket),
+        cmocka_unit_test(views_show_nothing_before_it_is_on_the_disk),
         cmocka_unit_test(server_that_stops_waits_for_the_disk),
     };
 
