@@ -83,7 +83,9 @@ static size_t place_of(const struct finished *f, const char *id)
 
 static void write_text(struct finished_job *past, const struct job *job)
 {
-    const char *why = job->ending.has_refused ? job->ending.text : "";
+    bool has_reason = job->ending.has_refused ||
+                      (job->ending.is_cancelled && job->state == JOB_FAILED);
+    const char *why = has_reason ? job->ending.text : "";
     struct errmsg msg;
 
     (void)errmsg_set(&msg, ERR_REFUSED,
@@ -103,7 +105,7 @@ void finished_note(struct finished *f, const struct job *job, uint64_t now_ms)
         drop(f, 0);
     }
     (void)snprintf(past->id, sizeof(past->id), "%s", job->id);
-    past->generation = job->generation;
+    past->generation = MAX(job->generation, job->highest); /* begun anew: none yet */
     past->noted_ms = now_ms;
     past->exit_code = job->exit_code;
     past->members = job->members;

@@ -192,6 +192,18 @@ static const struct scene scenes[] = {
      "a gone\n"
      "b gone\n"},
 
+    {"a_job_is_cancelled_before_its_first_generation", NULL,
+     "shape nodes=2\n"
+     "a enters\n"
+     "operator cancels\n"
+     "> a CLOSED 143: job job was cancelled by op\n"
+     "a gone\n"
+     "b hello\n"
+     "> b REFUSED 143: job job is over: it ended with exit code 143: cancelled by op; "
+     "this node came too late for it (to run it again, give it another --rdzv-id, or "
+     "wait 60 s)\n"
+     "> b (closed)\n"},
+
     {"an_operators_drain_is_not_forgotten", two_nodes,
      "operator drains a\n"
      "> a drain\n"

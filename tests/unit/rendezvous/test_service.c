@@ -277,6 +277,22 @@ static const struct scene scenes[] = {
      "b enters gen=1 cluster=12\n"
      "> b ROUND g=2 b failures=0\n"},
 
+    {"a_job_begun_anew_and_cancelled_before_it_ran_keeps_its_generations", NULL,
+     "shape nodes=1\n"
+     "a enters\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a done\n"
+     "> a CLOSED 0\n"
+     "a gone\n"
+     "shape nodes=2\n"
+     "c enters\n"
+     "operator cancels\n"
+     "> c CLOSED 143: job job was cancelled by op\n"
+     "c gone\n"
+     "b hello gen=1\n" /* it was away all the time */
+     "> b REFUSED 143: job job is over: it ended with exit code 143: cancelled by op\n"
+     "> b (closed)\n"},
+
     {"an_ended_job_is_forgotten_after_ten_minutes", NULL,
      "shape nodes=1\n"
      "a enters\n"
