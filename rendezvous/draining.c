@@ -212,7 +212,7 @@ void draining_lose(struct job *j, bool counts, const char *why)
 {
     struct ending *e = &j->ending;
 
-    if (!e->has_lost && !e->has_refused) {
+    if (!e->has_lost && !e->has_refused && !e->is_cancelled) {
         set_text(j, why);
     }
     if (!e->has_lost) {
@@ -268,7 +268,9 @@ void draining_cancel(struct job *j, const char *why)
 {
     job_note(j, (struct job_event){.kind = OPERATOR_ACTS, .why = why});
     j->ending.is_cancelled = true;
-    set_text(j, why);
+    if (!j->ending.has_refused) {
+        set_text(j, why);
+    }
     if (j->state == JOB_FORMING) {
         end_cancelled(j);
     } else {

@@ -204,6 +204,14 @@ static const struct scene scenes[] = {
      "wait 60 s)\n"
      "> b (closed)\n"},
 
+    {"a_node_that_is_lost_while_its_job_is_cancelled_is_not_why_it_ends", two_nodes,
+     "operator cancels\n"
+     "> a,b STOP g=1 leave: cancelled by op\n"
+     "b gone\n"
+     "> a STOP g=1 abort: node b was lost: its connection ended\n"
+     "a stopped\n"
+     "> a CLOSED 143: job job was cancelled by op\n"},
+
     {"an_operators_drain_is_not_forgotten", two_nodes,
      "operator drains a\n"
      "> a drain\n"
