@@ -2,69 +2,109 @@
 
 #include "rendezvous/state_schema.h"
 
+#include "common/err.h"
+
+#include <endian.h>
 #include <string.h>
 
-struct head {
-    uint32_t act, kind;
+struct __attribute__((packed)) head {
+    uint8_t act, kind;
+    uint16_t job_size; /* with its terminator */
+    uint16_t key_size;
+    uint32_t value_size;
     uint64_t generation;
-    size_t job_size; /* with its terminator */
-    size_t key_size, value_size;
 };
 
-static void append(struct buf *b, const void *data, size_t size)
+/* Many records have no value, or no key: memcpy wants none of theirs. */
+static uint8_t *put(uint8_t *at, const void *data, size_t size)
 {
-    int rv = size > 0 ? buf_append(b, data, size) : 0;
+    if (size > 0) {
+        memcpy(at, data, size);
+    }
+    return at + size;
+}
 
-    ASSERT(rv == 0); /* it has no ceiling */
+static bool has_name(const struct record *r)
+{
+    struct state_part parts[STATE_MAX_COLUMNS];
+
+    return r->act >= RECORD_DROP_GENERATION ||
+           state_split(state_table(r->kind), r->key, parts);
 }
 
 void state_batch_add(struct buf *batch, const struct record *r)
 {
+    size_t job_size = strlen(r->job) + 1;
     const struct head head = {
-        .act = (uint32_t)r->act,
-        .kind = (uint32_t)r->kind,
-        .generation = r->generation,
-        .job_size = strlen(r->job) + 1,
-        .key_size = r->key.size,
-        .value_size = r->value.size,
+        .act = (uint8_t)r->act,
+        .kind = (uint8_t)r->kind,
+        .job_size = htole16((uint16_t)job_size),
+        .key_size = htole16((uint16_t)r->key.size),
+        .value_size = htole32((uint32_t)r->value.size),
+        .generation = htole64(r->generation),
     };
+    size_t size = sizeof(head) + job_size + r->key.size + r->value.size;
+    uint8_t *at;
 
-    if (r->act == RECORD_PUT || r->act == RECORD_DROP) {
-        struct state_part parts[STATE_MAX_COLUMNS];
-
-        ASSERT(state_split(state_table(r->kind), r->key, parts));
-    }
-    append(batch, &head, sizeof(head));
-    append(batch, r->job, head.job_size);
-    append(batch, r->key.data, head.key_size);
-    append(batch, r->value.data, head.value_size);
+    ASSERT(job_size <= UINT16_MAX && r->key.size <= UINT16_MAX &&
+           r->value.size <= UINT32_MAX && has_name(r));
+    ASSERT(buf_reserve(batch, size, &at) == 0); /* it has no ceiling */
+    at = put(at, &head, sizeof(head));
+    at = put(at, r->job, job_size);
+    at = put(at, r->key.data, r->key.size);
+    (void)put(at, r->value.data, r->value.size);
+    buf_commit(batch, size);
 }
 
-static const uint8_t *take(struct bytes *batch, size_t size)
+static struct bytes take(struct bytes *batch, size_t size)
 {
-    const uint8_t *data = batch->data;
+    struct bytes taken = {batch->data, size};
 
-    ASSERT(size <= batch->size);
     batch->data += size;
     batch->size -= size;
-    return data;
+    return taken;
 }
 
-bool state_batch_next(struct bytes *batch, struct record *ret)
+/* What the head says, of as many bytes as there are. */
+static int take_parts(struct bytes *batch, const struct head *head, struct record *ret)
+{
+    size_t job_size = le16toh(head->job_size);
+    size_t key_size = le16toh(head->key_size);
+    size_t value_size = le32toh(head->value_size);
+    struct bytes job;
+
+    if (job_size == 0 || batch->size < job_size + key_size + value_size) {
+        return ERR_CORRUPT;
+    }
+    job = take(batch, job_size);
+    ret->job = (const char *)job.data;
+    ret->key = take(batch, key_size);
+    ret->value = take(batch, value_size);
+    return memchr(job.data, 0, job_size) == job.data + job_size - 1 && has_name(ret)
+               ? 1
+               : ERR_CORRUPT;
+}
+
+int state_batch_next(struct bytes *batch, struct record *ret)
 {
     struct head head;
 
     if (batch->size == 0) {
-        return false;
+        return 0;
     }
-    memcpy(&head, take(batch, sizeof(head)), sizeof(head));
+    if (batch->size < sizeof(head)) {
+        return ERR_CORRUPT;
+    }
+    memcpy(&head, take(batch, sizeof(head)).data, sizeof(head));
+    if (head.act > RECORD_DROP_JOB ||
+        (head.act <= RECORD_DROP &&
+         (head.kind < RECORD_JOB || head.kind >= RECORD_KIND_COUNT))) {
+        return ERR_CORRUPT;
+    }
     *ret = (struct record){
         .act = (enum record_act)head.act,
         .kind = (enum record_kind)head.kind,
-        .generation = head.generation,
+        .generation = le64toh(head.generation),
     };
-    ret->job = (const char *)take(batch, head.job_size);
-    ret->key = (struct bytes){take(batch, head.key_size), head.key_size};
-    ret->value = (struct bytes){take(batch, head.value_size), head.value_size};
-    return true;
+    return take_parts(batch, &head, ret);
 }

@@ -1,6 +1,7 @@
-/* Happy path of a commit: 1. begin; 2. each record is a row put or dropped, whose sum
- * goes into the sum of all; 3. that sum and the clock's mark; 4. commit, which syncs the
- * log. Failures: a full disk rolls back; all others are the end (state.c). */
+/* Happy path of a commit: 1. begin; 2. the batch is written into the journal, or, where
+ * it has what may not wait, what the journal has and then each record is a row put or
+ * dropped; 3. the sum of all rows and the clock's mark; 4. commit, which syncs the log.
+ * Failures: a full disk rolls back; all others are the end (state.c). */
 
 #include "rendezvous/state_db.h"
 
@@ -12,7 +13,6 @@
 #include "common/table.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -83,8 +83,8 @@ int state_db_query(const struct state_db *d, const char *sql, int64_t *ret,
 
 /* ---- statements ---- */
 
-static sqlite3_stmt *statement(const struct state_db *d, enum record_kind kind,
-                               enum state_statement what)
+sqlite3_stmt *state_db_statement(const struct state_db *d, enum record_kind kind,
+                                 enum state_statement what)
 {
     ASSERT(d->statements[kind][what]);
     return d->statements[kind][what];
@@ -101,10 +101,11 @@ static int prepare(const struct state_db *d, const char *sql, sqlite3_stmt **ret
 static int measure_history(struct state_db *d, enum record_kind kind,
                            struct errmsg *msg)
 {
-    sqlite3_stmt *s = statement(d, kind, STATE_MEASURE);
+    sqlite3_stmt *s = state_db_statement(d, kind, STATE_MEASURE);
     int rc = sqlite3_step(s);
 
-    d->history[kind] = rc == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(s, 0) : 0;
+    d->totals.history[kind] =
+        rc == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(s, 0) : 0;
     (void)sqlite3_reset(s); /* repeats the step's error */
     return state_db_result(d, rc, "measuring the history", msg);
 }
@@ -144,9 +145,12 @@ int state_db_prepare_new(struct state_db *d, struct errmsg *msg)
     int rv = prepare(d,
                      "update identity set cluster = ?1, boot = ?2, sum = ?3, clock_ms "
                      "= ?4, clock_name = ?5, clock_offset_ms = ?6, commits = ?7, "
-                     "own_sum = ?8",
+                     "pieces = ?8, own_sum = ?9",
                      &d->mark, msg);
 
+    rv = rv == 0 ? prepare(d, "replace into journal (id, piece) values (?1, ?2)",
+                           &d->piece, msg)
+                 : rv;
     for (int kind = STATE_FIRST_NEW; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
         rv = prepare_kind(d, (enum record_kind)kind, msg);
     }
@@ -166,6 +170,7 @@ void state_db_close(struct state_db *d)
     }
     rc = sqlite3_close(d->db); /* NULL allowed */
     ASSERT(rc == SQLITE_OK);   /* no statement is left */
+    state_pending_release(&d->pending);
     mem_free((char *)(uintptr_t)d->config.path);
     mem_free((char *)(uintptr_t)d->config.vfs);
     mem_free(d);
@@ -221,15 +226,15 @@ static void bind_name(sqlite3_stmt *s, const struct record *r)
 /* Takes the row out of the sum of all, if it is there. */
 static int forget_row(struct state_db *d, const struct record *r, struct errmsg *msg)
 {
-    sqlite3_stmt *s = statement(d, r->kind, STATE_FIND);
+    sqlite3_stmt *s = state_db_statement(d, r->kind, STATE_FIND);
     int rc;
 
     bind_name(s, r);
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) {
-        d->sum ^= (uint64_t)sqlite3_column_int64(s, 0);
+        d->totals.sum ^= (uint64_t)sqlite3_column_int64(s, 0);
         if (state_table(r->kind)->is_history) {
-            d->history[r->kind] -= (uint64_t)sqlite3_column_int64(s, 1);
+            d->totals.history[r->kind] -= (uint64_t)sqlite3_column_int64(s, 1);
         }
     }
     (void)sqlite3_reset(s); /* repeats the step's error */
@@ -239,7 +244,7 @@ static int forget_row(struct state_db *d, const struct record *r, struct errmsg 
 static int put(struct state_db *d, const struct record *r, uint64_t now_ms,
                struct errmsg *msg)
 {
-    sqlite3_stmt *s = statement(d, r->kind, STATE_PUT);
+    sqlite3_stmt *s = state_db_statement(d, r->kind, STATE_PUT);
     uint64_t sum = state_row_sum(r);
     int rc;
     int rv;
@@ -253,16 +258,16 @@ static int put(struct state_db *d, const struct record *r, uint64_t now_ms,
     rc |= sqlite3_bind_int64(s, 7, (int64_t)sum);
     if (state_table(r->kind)->is_history) {
         rc |= sqlite3_bind_int64(s, 8, (int64_t)now_ms);
-        d->history[r->kind] += r->value.size;
+        d->totals.history[r->kind] += r->value.size;
     }
     ASSERT(rc == SQLITE_OK);
-    d->sum ^= sum;
+    d->totals.sum ^= sum;
     return state_db_run(d, s, "writing a row", msg);
 }
 
 static int drop(struct state_db *d, const struct record *r, struct errmsg *msg)
 {
-    sqlite3_stmt *s = statement(d, r->kind, STATE_DROP);
+    sqlite3_stmt *s = state_db_statement(d, r->kind, STATE_DROP);
     int rv = forget_row(d, r, msg);
 
     if (rv < 0) {
@@ -279,9 +284,9 @@ static int drop_rows(struct state_db *d, enum record_kind kind, sqlite3_stmt *s,
     int rc = sqlite3_step(s);
 
     for (*ret_n = 0; rc == SQLITE_ROW; (*ret_n)++) {
-        d->sum ^= (uint64_t)sqlite3_column_int64(s, 0);
+        d->totals.sum ^= (uint64_t)sqlite3_column_int64(s, 0);
         if (state_table(kind)->is_history) {
-            d->history[kind] -= (uint64_t)sqlite3_column_int64(s, 1);
+            d->totals.history[kind] -= (uint64_t)sqlite3_column_int64(s, 1);
         }
         rc = sqlite3_step(s);
     }
@@ -302,8 +307,8 @@ static int drop_many(struct state_db *d, const struct record *r, struct errmsg *
 
     for (int k = RECORD_JOB; k < RECORD_KIND_COUNT && rv == 0; k++) {
         enum record_kind kind = (enum record_kind)k;
-        sqlite3_stmt *s =
-            statement(d, kind, is_all ? STATE_DROP_JOB : STATE_DROP_GENERATION);
+        sqlite3_stmt *s = state_db_statement(
+            d, kind, is_all ? STATE_DROP_JOB : STATE_DROP_GENERATION);
         int n;
 
         if (state_table(kind)->is_history || !(is_all || is_of_generation(kind))) {
@@ -320,8 +325,8 @@ static int drop_many(struct state_db *d, const struct record *r, struct errmsg *
     return rv;
 }
 
-static int apply(struct state_db *d, const struct record *r, uint64_t now_ms,
-                 struct errmsg *msg)
+int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
+                   struct errmsg *msg)
 {
     switch (r->act) {
     case RECORD_PUT:
@@ -344,14 +349,12 @@ uint64_t state_identity_check(const uint64_t *fields, size_t n)
 
 int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
 {
-    uint64_t mark_ms = MAX(d->mark_ms, now_ms + STATE_MARK_AHEAD_MS);
-    const uint64_t fields[STATE_IDENTITY_FIELDS] = {d->identity.cluster,
-                                                    d->identity.boot,
-                                                    d->sum,
-                                                    mark_ms,
-                                                    d->config.clock_name,
-                                                    d->identity.clock_offset_ms,
-                                                    ++d->n_commits};
+    uint64_t mark_ms = MAX(d->totals.mark_ms, now_ms + STATE_MARK_AHEAD_MS);
+    const uint64_t fields[STATE_IDENTITY_FIELDS] = {
+        d->identity.cluster,   d->identity.boot,
+        d->totals.sum,         mark_ms,
+        d->config.clock_name,  d->identity.clock_offset_ms,
+        ++d->totals.n_commits, d->totals.n_pieces};
     int rc = sqlite3_bind_int64(
         d->mark, STATE_IDENTITY_FIELDS + 1,
         (int64_t)state_identity_check(fields, STATE_IDENTITY_FIELDS));
@@ -360,7 +363,7 @@ int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
         rc |= sqlite3_bind_int64(d->mark, i + 1, (int64_t)fields[i]);
     }
     ASSERT(rc == SQLITE_OK);
-    d->mark_ms = mark_ms;
+    d->totals.mark_ms = mark_ms;
     return state_db_run(d, d->mark, "writing the identity", msg);
 }
 
@@ -371,7 +374,7 @@ static int write_base(struct state_db *d, struct errmsg *msg)
     const struct state_base base = {d->identity.cluster, d->n_copied};
     int rv = 0;
 
-    if (d->n_base != d->n_copied && d->n_commits > d->n_copied) {
+    if (d->n_base != d->n_copied && d->totals.n_commits > d->n_copied) {
         rv = state_base_write(d->config.vfs, d->config.path, &base);
         d->n_base = rv == 0 ? d->n_copied : d->n_base;
     }
@@ -393,17 +396,27 @@ static int apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
     struct record r;
     int rv = 0;
 
-    while (rv == 0 && state_batch_next(&batch, &r)) {
-        rv = apply(d, &r, now_ms, msg);
+    while (rv == 0 && state_batch_next(&batch, &r) == 1) {
+        rv = state_db_apply(d, &r, now_ms, msg);
     }
+    ASSERT(rv < 0 || batch.size == 0); /* it is our own */
     return rv;
 }
 
+static int write_rows(struct state_db *d, struct bytes batch, uint64_t now_ms,
+                      struct errmsg *msg)
+{
+    int rv = state_journal_settle(d, msg); /* it was before */
+
+    return rv == 0 ? apply_all(d, batch, now_ms, msg) : rv;
+}
+
 /* SQLite may have rolled back by itself: it does so when the disk is full. */
-int state_db_roll_back(const struct state_db *d, int why)
+int state_db_roll_back(struct state_db *d, const struct state_totals *before, int why)
 {
     struct errmsg ignored = {""};
 
+    d->totals = *before;
     if (sqlite3_get_autocommit(d->db) != 0) {
         return why;
     }
@@ -413,121 +426,26 @@ int state_db_roll_back(const struct state_db *d, int why)
 int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
                     struct errmsg *msg)
 {
-    uint64_t history[RECORD_KIND_COUNT];
-    uint64_t n_commits = d->n_commits;
-    uint64_t mark_ms = d->mark_ms;
-    uint64_t sum = d->sum;
-    int rv;
+    const struct state_totals before = d->totals;
+    bool waits = state_journal_has_room(d, batch) && state_pending_may_wait(batch);
+    int rv = state_db_run(d, d->begin, "beginning", msg);
 
-    memcpy(history, d->history, sizeof(history));
-    rv = state_db_run(d, d->begin, "beginning", msg);
-    rv = rv == 0 ? apply_all(d, batch, now_ms, msg) : rv;
+    if (rv == 0) {
+        rv = waits ? state_journal_write(d, batch, msg)
+                   : write_rows(d, batch, now_ms, msg);
+    }
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_end(d, msg) : rv;
     if (rv < 0) {
-        memcpy(d->history, history, sizeof(history));
-        d->n_commits = n_commits;
-        d->mark_ms = mark_ms;
-        d->sum = sum;
-        rv = state_db_roll_back(d, rv);
+        return state_db_roll_back(d, &before, rv);
     }
-    return rv;
-}
-
-/* ---- loading ---- */
-
-static struct state_part part_of(const struct state_column *c, sqlite3_stmt *s, int at)
-{
-    struct state_part part = {0};
-    const char *text;
-
-    switch (c->form) {
-    case STATE_BLOB:
-        part.bytes.data = sqlite3_column_blob(s, at);
-        part.bytes.size = (size_t)sqlite3_column_bytes(s, at);
-        break;
-    case STATE_NUMBER:
-        part.number = (uint64_t)sqlite3_column_int64(s, at);
-        break;
-    case STATE_HEX: /* another text is none of ours: the row's sum tells */
-        text = (const char *)sqlite3_column_text(s, at);
-        part.number = text ? strtoull(text, NULL, 16) : 0;
-        break;
-    }
-    return part;
-}
-
-/* value, sum, job, generation, columns */
-static int take_row(struct state_db *d, enum record_kind kind, struct buf *key,
-                    uint64_t *sum, struct record *ret, struct errmsg *msg)
-{
-    const struct state_table *t = state_table(kind);
-    sqlite3_stmt *s = statement(d, kind, STATE_ALL);
-    uint64_t row_sum = (uint64_t)sqlite3_column_int64(s, 1);
-    const char *job = (const char *)sqlite3_column_text(s, 2);
-
-    buf_clear(key);
-    for (int i = 0; i < STATE_MAX_COLUMNS && t->columns[i].name; i++) {
-        const struct state_part part = part_of(&t->columns[i], s, i + 4);
-
-        state_join(&t->columns[i], &part, key);
-    }
-    *ret = (struct record){
-        .act = RECORD_PUT,
-        .kind = kind,
-        .job = job ? job : "",
-        .generation = (uint64_t)sqlite3_column_int64(s, 3),
-        .key = {buf_bytes(key), buf_len(key)},
-        .value = {sqlite3_column_blob(s, 0), (size_t)sqlite3_column_bytes(s, 0)},
-    };
-    *sum ^= row_sum;
-    if (state_row_sum(ret) != row_sum) {
-        return errmsg_set(msg, ERR_CORRUPT,
-                          "a row of %s (job %.80s, generation %llu) is not what was "
-                          "written",
-                          t->name, ret->job, (unsigned long long)ret->generation);
+    if (waits) {
+        rv = state_pending_add(&d->pending, batch);
+        ASSERT(rv == 0); /* it may */
+    } else {
+        state_pending_clear(&d->pending);
     }
     return 0;
-}
-
-static int load_kind(struct state_db *d, enum record_kind kind, uint64_t *sum,
-                     int (*take)(void *arg, const struct record *r, struct errmsg *msg),
-                     void *arg, struct errmsg *msg)
-{
-    sqlite3_stmt *s = statement(d, kind, STATE_ALL);
-    struct record r;
-    struct buf key;
-    int rc = sqlite3_step(s);
-    int rv = 0;
-
-    buf_init(&key, SIZE_MAX);
-    while (rc == SQLITE_ROW && rv == 0) {
-        rv = take_row(d, kind, &key, sum, &r, msg);
-        rv = rv == 0 ? take(arg, &r, msg) : rv;
-        if (rv == 0) {
-            rc = sqlite3_step(s);
-        }
-    }
-    buf_release(&key);
-    (void)sqlite3_reset(s); /* repeats the step's error */
-    return rv < 0 ? rv : state_db_result(d, rc, "reading the rows", msg);
-}
-
-int state_db_load(struct state_db *d,
-                  int (*take)(void *arg, const struct record *r, struct errmsg *msg),
-                  void *arg, struct errmsg *msg)
-{
-    uint64_t sum = 0;
-    int rv = 0;
-
-    for (int kind = RECORD_JOB;
-         kind < (d->is_old ? STATE_FIRST_NEW : RECORD_KIND_COUNT) && rv == 0; kind++) {
-        rv = load_kind(d, (enum record_kind)kind, &sum, take, arg, msg);
-    }
-    if (rv == 0 && sum != d->sum) {
-        rv = errmsg_set(msg, ERR_CORRUPT, "rows were lost, or are of an older state");
-    }
-    return rv;
 }
 
 /* ---- tidying ---- */
@@ -543,8 +461,8 @@ static uint64_t history_share(const struct state_db *d, enum record_kind kind)
 static int prune(struct state_db *d, enum record_kind kind, uint64_t now_ms, int *ret_n,
                  struct errmsg *msg)
 {
-    sqlite3_stmt *s = statement(d, kind, STATE_PRUNE);
-    bool is_much = d->history[kind] > history_share(d, kind);
+    sqlite3_stmt *s = state_db_statement(d, kind, STATE_PRUNE);
+    bool is_much = d->totals.history[kind] > history_share(d, kind);
     uint64_t oldest_ms = now_ms - MIN(now_ms, d->config.history_ms);
     int rc = sqlite3_bind_int64(s, 1, is_much ? INT64_MAX : (int64_t)oldest_ms);
 
@@ -570,11 +488,13 @@ static int prune_all(struct state_db *d, uint64_t now_ms, int *ret_n,
     return rv;
 }
 
-/* History goes, and the clock's mark goes on, where it is time for either. */
+/* History goes, the journal is settled, and the clock's mark goes on, where it is time
+ * for any. */
 static int tidy_rows(struct state_db *d, uint64_t now_ms, int *ret_n,
                      struct errmsg *msg)
 {
-    bool is_due = now_ms + STATE_MARK_AHEAD_MS / 4 >= d->mark_ms;
+    bool is_due = now_ms + STATE_MARK_AHEAD_MS / 4 >= d->totals.mark_ms ||
+                  state_pending_count(&d->pending) > 0;
     int rv = state_db_run(d, d->begin, "beginning", msg);
 
     *ret_n = 0;
@@ -582,6 +502,7 @@ static int tidy_rows(struct state_db *d, uint64_t now_ms, int *ret_n,
     if (rv == 0 && *ret_n == 0 && !is_due) {
         return state_db_run(d, d->rollback, "ending", msg);
     }
+    rv = rv == 0 ? state_journal_settle(d, msg) : rv;
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
     return rv == 0 ? state_db_end(d, msg) : rv;
 }
@@ -593,7 +514,7 @@ int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
     int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, how, &in_log, &copied);
 
     if (rc == SQLITE_OK && in_log == copied) {
-        d->n_copied = d->n_commits;
+        d->n_copied = d->totals.n_commits;
     }
     d->wal_pages = rc == SQLITE_OK ? 0 : d->wal_pages;
     return state_db_result(d, rc, "copying the log into the database", msg);
@@ -610,16 +531,14 @@ static bool may_copy_log(const struct state_db *d, uint64_t on_disk)
 int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
                   struct errmsg *msg)
 {
-    uint64_t n_commits = d->n_commits;
-    uint64_t mark_ms = d->mark_ms;
+    const struct state_totals before = d->totals;
     int n = 0;
     int rv = tidy_rows(d, now_ms, &n, msg);
 
-    if (rv < 0) {
-        d->n_commits = n_commits;
-        d->mark_ms = mark_ms;
-        return state_db_roll_back(d, rv); /* of a full disk the next commit says more */
+    if (rv < 0) { /* of a full disk the next commit says more */
+        return state_db_roll_back(d, &before, rv);
     }
+    state_pending_clear(&d->pending);
     if (may_copy_log(d, on_disk)) {
         rv = state_db_copy_log(d, SQLITE_CHECKPOINT_PASSIVE, msg);
     }
@@ -628,7 +547,7 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
 
 bool state_db_is_untidy(const struct state_db *d)
 {
-    return d->wal_pages >= WAL_PAGES_MAX;
+    return d->wal_pages >= WAL_PAGES_MAX || state_journal_is_long(d);
 }
 
 uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)

@@ -1,27 +1,36 @@
 #ifndef RENDEZVOUS_STATE_INTERNAL_H
 #define RENDEZVOUS_STATE_INTERNAL_H
 
-/* state_db.c and state_open.c only. */
+/* Of the database's own files only: state_db.c, state_journal.c, state_load.c and
+ * state_open.c. */
 
 #include "rendezvous/state_db.h"
+#include "rendezvous/state_pending.h"
 #include "rendezvous/state_schema.h"
 
 #include <sqlite3.h>
+
+/* What a transaction changes beside the rows, and what is so again if it fails. */
+struct state_totals {
+    uint64_t sum;       /* of all sums: of the rows and the journal's pieces … */
+    uint64_t journal;   /* … and of these alone */
+    uint64_t n_pieces;  /* of the journal */
+    uint64_t n_commits; /* ever */
+    uint64_t mark_ms;   /* the service's clock will not have passed it */
+    uint64_t history[RECORD_KIND_COUNT]; /* bytes of values */
+};
 
 struct state_db {
     sqlite3 *db;                   /* owned */
     struct state_db_config config; /* path and vfs: copied */
     struct state_identity identity;
-    uint64_t sum;                        /* of all rows' sums */
-    uint64_t history[RECORD_KIND_COUNT]; /* bytes of values */
-    uint64_t
-        mark_ms;   /* the service's clock will not have passed it, as the disk says */
-    int wal_pages; /* of the log, since it was last copied */
-    bool is_old;   /* of STATE_OLDEST, until state_db_begin */
-    uint64_t n_commits; /* ever … */
-    uint64_t n_copied;  /* … that the database's own file has … */
-    uint64_t n_base;    /* … and as state_base.h has it; UINT64_MAX: nobody knows */
-    sqlite3_stmt *begin, *commit, *rollback, *mark, *free_pages;        /* owned … */
+    struct state_totals totals;
+    struct state_pending pending; /* as the journal has it */
+    int wal_pages;                /* of the log, since it was last copied */
+    bool is_old;                  /* of STATE_OLDEST, until state_db_begin */
+    uint64_t n_copied; /* of the commits: that the database's own file has … */
+    uint64_t n_base;   /* … and as state_base.h has it; UINT64_MAX: nobody knows */
+    sqlite3_stmt *begin, *commit, *rollback, *mark, *free_pages, *piece; /* owned … */
     sqlite3_stmt *statements[RECORD_KIND_COUNT][STATE_STATEMENT_COUNT]; /* … or NULL */
 };
 
@@ -41,7 +50,7 @@ int state_db_query(const struct state_db *d, const char *sql, int64_t *ret,
                    struct errmsg *msg) MUST_CHECK;
 
 /* Of the row of `identity`, without its own column. */
-enum { STATE_IDENTITY_FIELDS = 7, STATE_OLD_IDENTITY_FIELDS = 6 };
+enum { STATE_IDENTITY_FIELDS = 8, STATE_OLD_IDENTITY_FIELDS = 6 };
 uint64_t state_identity_check(const uint64_t *fields, size_t n);
 
 /* Writes `identity` into the open transaction. */
@@ -50,8 +59,28 @@ int state_db_mark(struct state_db *d, uint64_t now_ms, struct errmsg *msg) MUST_
 /* Commits the open transaction, with what state_db_mark wrote. */
 int state_db_end(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 
-/* Ends the open transaction, if there is one, which failed with `why`: returns that. */
-int state_db_roll_back(const struct state_db *d, int why) MUST_CHECK;
+/* Ends the open transaction, if there is one, which failed with `why`: returns that.
+ * `before`: the totals when it began. */
+int state_db_roll_back(struct state_db *d, const struct state_totals *before,
+                       int why) MUST_CHECK;
+
+sqlite3_stmt *state_db_statement(const struct state_db *d, enum record_kind kind,
+                                 enum state_statement what);
+
+/* Puts the record's row, or drops rows. */
+int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
+                   struct errmsg *msg) MUST_CHECK;
+
+/* The journal (state_pending.h): pieces of batches, each a row that is written over in
+ * place. Written while a transaction is open. */
+int state_journal_create(const struct state_db *d, struct errmsg *msg) MUST_CHECK;
+int state_journal_read(struct state_db *d, struct errmsg *msg) MUST_CHECK;
+bool state_journal_has_room(const struct state_db *d, struct bytes batch);
+bool state_journal_is_long(const struct state_db *d);
+int state_journal_write(struct state_db *d, struct bytes batch,
+                        struct errmsg *msg) MUST_CHECK;
+/* Into the tables with it; state_pending_clear once that is committed. */
+int state_journal_settle(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 
 /* `how`: SQLITE_CHECKPOINT_… */
 int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg) MUST_CHECK;

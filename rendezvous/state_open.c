@@ -161,8 +161,10 @@ static int create_tables(const struct state_db *d, struct errmsg *msg)
                        "create table identity (cluster integer not null, boot integer "
                        "not null, sum integer not null, clock_ms integer not null, "
                        "clock_name integer not null, clock_offset_ms integer not null, "
-                       "commits integer not null, own_sum integer not null)",
+                       "commits integer not null, pieces integer not null, "
+                       "own_sum integer not null)",
                        NULL, msg);
+    rv = rv == 0 ? state_journal_create(d, msg) : rv;
     for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
         state_sql((enum record_kind)kind, STATE_CREATE, sql);
         rv = state_db_query(d, sql, NULL, msg);
@@ -173,14 +175,15 @@ static int create_tables(const struct state_db *d, struct errmsg *msg)
 static int create(const struct state_db *d, struct errmsg *msg)
 {
     const uint64_t fields[STATE_IDENTITY_FIELDS] = {
-        d->config.seed, 0, 0, d->config.clock_ms, d->config.clock_name, 0, 0};
+        d->config.seed, 0, 0, d->config.clock_ms, d->config.clock_name, 0, 0, 0};
     char sql[STATE_SQL_MAX];
     int rv;
 
     rv = state_db_query(d, "begin immediate", NULL, msg);
     rv = rv == 0 ? create_tables(d, msg) : rv;
     (void)snprintf(sql, sizeof(sql),
-                   "insert into identity values (%lld, 0, 0, %lld, %lld, 0, 0, %lld)",
+                   "insert into identity values (%lld, 0, 0, %lld, %lld, 0, 0, 0, "
+                   "%lld)",
                    (long long)fields[0], (long long)fields[3], (long long)fields[4],
                    (long long)state_identity_check(fields, STATE_IDENTITY_FIELDS));
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
@@ -211,11 +214,11 @@ static uint64_t clock_offset(const struct state_db *d, uint64_t old_name,
     uint64_t goes_on_ms = d->config.clock_ms + old_offset_ms;
     bool is_same = old_name != 0 && old_name == d->config.clock_name;
 
-    if (goes_on_ms >= d->mark_ms ||
-        (is_same && goes_on_ms + STATE_MARK_AHEAD_MS >= d->mark_ms)) {
+    if (goes_on_ms >= d->totals.mark_ms ||
+        (is_same && goes_on_ms + STATE_MARK_AHEAD_MS >= d->totals.mark_ms)) {
         return old_offset_ms;
     }
-    return d->mark_ms - d->config.clock_ms;
+    return d->totals.mark_ms - d->config.clock_ms;
 }
 
 static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg)
@@ -232,10 +235,11 @@ static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg
     }
     d->identity.cluster = fields[0];
     d->identity.boot = fields[1] + 1;
-    d->sum = fields[2];
-    d->mark_ms = fields[3];
+    d->totals.sum = fields[2];
+    d->totals.mark_ms = fields[3];
     d->identity.clock_offset_ms = clock_offset(d, fields[4], fields[5]);
-    d->n_commits = fields[6];
+    d->totals.n_commits = fields[6];
+    d->totals.n_pieces = fields[7];
     return 0;
 }
 
@@ -245,7 +249,7 @@ static int check_base(const struct state_db *d, struct errmsg *msg)
     struct state_base base;
 
     if (!d->is_old && state_base_read(d->config.vfs, d->config.path, &base) &&
-        base.cluster == d->identity.cluster && base.commit == d->n_commits) {
+        base.cluster == d->identity.cluster && base.commit == d->totals.n_commits) {
         return errmsg_set(msg, ERR_CORRUPT,
                           "its log state.db-wal is gone or was emptied: put that "
                           "back or, where state.db is a copy that is whole without, "
@@ -260,7 +264,8 @@ static int read_identity(struct state_db *d, struct errmsg *msg)
     const char *sql = d->is_old ? "select cluster, boot, sum, clock_ms, clock_name, "
                                   "clock_offset_ms, own_sum from identity"
                                 : "select cluster, boot, sum, clock_ms, clock_name, "
-                                  "clock_offset_ms, commits, own_sum from identity";
+                                  "clock_offset_ms, commits, pieces, own_sum from "
+                                  "identity";
     int rc = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
     int rv;
 
@@ -318,6 +323,7 @@ static int open_all(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? read_identity(d, msg) : rv;
     rv = rv == 0 ? check_base(d, msg) : rv;
     rv = rv == 0 ? state_db_prepare(d, msg) : rv;
+    rv = rv == 0 && !d->is_old ? state_journal_read(d, msg) : rv;
     if (rv == 0) { /* in place of SQLite's, which copies in the middle of a commit */
         (void)sqlite3_wal_hook(d->db, on_log_grown, d); /* the last hook's argument */
     }
@@ -334,6 +340,7 @@ int state_db_open(const struct state_db_config *config, struct state_db **ret,
     d->n_base = UINT64_MAX;
     d->config.path = mem_strdup(config->path);
     d->config.vfs = config->vfs ? mem_strdup(config->vfs) : NULL;
+    state_pending_init(&d->pending, config->seed);
     rv = open_all(d, msg);
     if (rv < 0) {
         state_db_close(d);
@@ -356,6 +363,12 @@ static int add_new(struct state_db *d, struct errmsg *msg)
         d, "alter table identity add column commits integer not null default 0", NULL,
         msg);
 
+    rv = rv == 0 ? state_db_query(d,
+                                  "alter table identity add column pieces integer not "
+                                  "null default 0",
+                                  NULL, msg)
+                 : rv;
+    rv = rv == 0 ? state_journal_create(d, msg) : rv;
     for (int kind = STATE_FIRST_NEW; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
         state_sql((enum record_kind)kind, STATE_CREATE, sql);
         rv = state_db_query(d, sql, NULL, msg);
@@ -383,12 +396,14 @@ static int upgrade(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
 int state_db_begin(struct state_db *d, struct errmsg *msg)
 {
     uint64_t now_ms = d->config.clock_ms + d->identity.clock_offset_ms;
+    struct state_totals before;
     int rv;
 
     rv = state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
     rv = rv == 0 && d->is_old ? upgrade(d, now_ms, msg) : rv;
+    before = d->totals;
     rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_end(d, msg) : rv;
-    return rv < 0 ? state_db_roll_back(d, rv) : 0;
+    return rv < 0 ? state_db_roll_back(d, &before, rv) : 0;
 }

@@ -12,7 +12,7 @@
 enum {
     STATE_SCHEMA = 2,               /* PRAGMA user_version; any change raises it */
     STATE_OLDEST = 1,               /* that is taken over: without the kinds from … */
-    STATE_FIRST_NEW = RECORD_CURVE, /* … here on, and without identity.commits */
+    STATE_FIRST_NEW = RECORD_CURVE, /* … here on, identity.commits and the journal */
     STATE_APPLICATION = 0x6374726e, /* PRAGMA application_id: "ctrn" */
     STATE_MAX_COLUMNS = 3,
     STATE_SQL_MAX = 1024,

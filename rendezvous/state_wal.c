@@ -74,6 +74,13 @@ static bool is_ours(const struct reading *r)
     return memcmp(r->frame + 8, r->salts, sizeof(r->salts)) == 0;
 }
 
+/* … but for damage: of an older log's both halves are others. */
+static bool was_ours(const struct reading *r)
+{
+    return memcmp(r->frame + 8, r->salts, 4) == 0 ||
+           memcmp(r->frame + 12, r->salts + 4, 4) == 0;
+}
+
 static bool ends_transaction(const struct reading *r)
 {
     return big32(r->frame + 4) != 0;
@@ -103,7 +110,7 @@ static int check_behind(struct reading *r, uint64_t number, uint64_t n_frames)
         if (is_past_end && is_ours(r) && same(frame_sums(r, before), r->frame + 16)) {
             return ERR_CORRUPT;
         }
-        is_past_end = is_past_end || (is_ours(r) && ends_transaction(r));
+        is_past_end = is_past_end || (was_ours(r) && ends_transaction(r));
         before = stored_sums(r->frame);
     }
     return 0;

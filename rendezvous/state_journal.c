@@ -1,0 +1,170 @@
+/* The journal: batches that may wait (state_pending.h), behind one another, cut into
+ * pieces that fill a page each. `identity` says how many of them count; the others are
+ * of before, and are written over in place: so a transaction of many workers is a page
+ * or two of the log, and the one of `identity`. Happy path: 1. write, again and again;
+ * 2. settle: the last record of each name goes into its table, and no piece counts. */
+
+#include "rendezvous/state_internal.h"
+
+#include "common/mem.h"
+#include "common/table.h"
+
+#include <endian.h>
+#include <string.h>
+
+enum {
+    /* A row of it, with its id and the head of its page, fills one, and no second. */
+    PIECE_SIZE = 4032,
+    PIECE_HEAD = 10, /* u64 sum, u16 size of what it carries */
+    PIECE_ROOM = PIECE_SIZE - PIECE_HEAD,
+    BATCH_MAX = 65536, /* what is larger would be written twice: it is not */
+    PIECES_MAX = 256,  /* 1 MiB */
+    PIECES_LONG = 192, /* it is time to settle: so there is room for the next batches */
+    NAMES_LONG = 4096, /* … nor may that take long */
+};
+
+int state_journal_create(const struct state_db *d, struct errmsg *msg)
+{
+    return state_db_query(
+        d, "create table journal (id integer primary key, piece blob not null)", NULL,
+        msg);
+}
+
+static size_t pieces_of(struct bytes batch)
+{
+    return (batch.size + PIECE_ROOM - 1) / PIECE_ROOM;
+}
+
+bool state_journal_has_room(const struct state_db *d, struct bytes batch)
+{
+    return batch.size <= BATCH_MAX &&
+           d->totals.n_pieces + pieces_of(batch) <= PIECES_MAX;
+}
+
+bool state_journal_is_long(const struct state_db *d)
+{
+    return d->totals.n_pieces >= PIECES_LONG ||
+           state_pending_count(&d->pending) >= NAMES_LONG;
+}
+
+static uint64_t sum_of(uint64_t number, const uint8_t *data, size_t size)
+{
+    return table_hash(data, size, number);
+}
+
+static int write_piece(struct state_db *d, const uint8_t *data, size_t size,
+                       struct errmsg *msg)
+{
+    uint8_t piece[PIECE_SIZE] = {0};
+    uint64_t number = ++d->totals.n_pieces;
+    uint64_t sum = sum_of(number, data, size);
+    uint64_t le_sum = htole64(sum);
+    uint16_t le_size = htole16((uint16_t)size);
+    int rc;
+
+    memcpy(piece, &le_sum, sizeof(le_sum));
+    memcpy(piece + sizeof(le_sum), &le_size, sizeof(le_size));
+    memcpy(piece + PIECE_HEAD, data, size);
+    d->totals.sum ^= sum;
+    d->totals.journal ^= sum;
+    rc = sqlite3_bind_int64(d->piece, 1, (int64_t)number);
+    rc |= sqlite3_bind_blob(d->piece, 2, piece, sizeof(piece), SQLITE_STATIC);
+    ASSERT(rc == SQLITE_OK);
+    return state_db_run(d, d->piece, "writing the journal", msg);
+}
+
+int state_journal_write(struct state_db *d, struct bytes batch, struct errmsg *msg)
+{
+    int rv = 0;
+
+    while (rv == 0 && batch.size > 0) {
+        size_t size = MIN(batch.size, (size_t)PIECE_ROOM);
+
+        rv = write_piece(d, batch.data, size, msg);
+        batch.data += size;
+        batch.size -= size;
+    }
+    return rv;
+}
+
+int state_journal_settle(struct state_db *d, struct errmsg *msg)
+{
+    const struct record **sorted = state_pending_sorted(&d->pending);
+    int rv = 0;
+
+    for (size_t i = 0; sorted[i] && rv == 0; i++) {
+        rv = state_db_apply(d, sorted[i], 0, msg); /* none of it is history */
+    }
+    mem_free(sorted);
+    d->totals.sum ^= d->totals.journal;
+    d->totals.journal = 0;
+    d->totals.n_pieces = 0;
+    return rv;
+}
+
+/* ---- at the start ---- */
+
+/* Appends what the piece carries. */
+static int take_piece(struct state_db *d, uint64_t number, struct bytes piece,
+                      struct buf *batches)
+{
+    const uint8_t *carried = piece.data + PIECE_HEAD;
+    uint64_t sum;
+    uint16_t size;
+
+    if (piece.size != PIECE_SIZE) {
+        return ERR_CORRUPT;
+    }
+    memcpy(&sum, piece.data, sizeof(sum));
+    memcpy(&size, piece.data + sizeof(sum), sizeof(size));
+    sum = le64toh(sum);
+    size = le16toh(size);
+    if (size > PIECE_ROOM || sum_of(number, carried, size) != sum) {
+        return ERR_CORRUPT;
+    }
+    d->totals.journal ^= sum;
+    return buf_append(batches, carried, size);
+}
+
+static int read_pieces(struct state_db *d, sqlite3_stmt *s, struct buf *batches,
+                       struct errmsg *msg)
+{
+    int rv = 0;
+
+    for (uint64_t number = 1; number <= d->totals.n_pieces && rv == 0; number++) {
+        int rc = sqlite3_step(s);
+
+        if (rc == SQLITE_ROW && (uint64_t)sqlite3_column_int64(s, 0) == number) {
+            const struct bytes piece = {sqlite3_column_blob(s, 1),
+                                        (size_t)sqlite3_column_bytes(s, 1)};
+
+            rv = take_piece(d, number, piece, batches);
+        } else {
+            rv = state_db_result(d, rc, "reading the journal", msg);
+            rv = rv == 0 ? ERR_CORRUPT : rv;
+        }
+    }
+    return rv;
+}
+
+int state_journal_read(struct state_db *d, struct errmsg *msg)
+{
+    sqlite3_stmt *s = NULL;
+    struct buf batches;
+    int rc = sqlite3_prepare_v2(d->db, "select id, piece from journal order by id", -1,
+                                &s, NULL);
+    int rv = state_db_result(d, rc, "reading the journal", msg);
+
+    buf_init(&batches, PIECES_MAX * PIECE_ROOM);
+    rv = rv == 0 ? read_pieces(d, s, &batches, msg) : rv;
+    if (rv == 0) {
+        rv = state_pending_add(&d->pending,
+                               (struct bytes){buf_bytes(&batches), buf_len(&batches)});
+    }
+    if (rv == ERR_CORRUPT) {
+        (void)errmsg_set(msg, rv, "its journal is not what was written");
+    }
+    buf_release(&batches);
+    (void)sqlite3_finalize(s); /* repeats the step's error */
+    return rv;
+}

@@ -1,0 +1,40 @@
+#ifndef RENDEZVOUS_STATE_PENDING_H
+#define RENDEZVOUS_STATE_PENDING_H
+
+/* PURE. What the database's journal has and its tables do not have yet. Workers write
+ * the same keys and the same clients' last requests again and again: so a transaction
+ * of these alone is written as it comes, as a batch behind the others, and only the last
+ * record of each name goes into the tables, now and then. */
+
+#include "rendezvous/record.h"
+
+#include "common/table.h"
+
+struct state_pending {
+    struct table rows;
+    uint64_t seed;     /* of the table */
+    uint8_t **batches; /* owned, n_batches; the rows point into them */
+    size_t n_batches, size;
+};
+
+void state_pending_init(struct state_pending *p, uint64_t seed);
+void state_pending_release(struct state_pending *p);
+
+/* True if all records of the batch may wait: put or dropped alone, of keys, queues and
+ * clients. */
+bool state_pending_may_wait(struct bytes batch);
+
+/* Takes a copy of a batch that may wait. ERR_CORRUPT: it may not. */
+int state_pending_add(struct state_pending *p, struct bytes batch) MUST_CHECK;
+
+/* How many names there are. */
+size_t state_pending_count(const struct state_pending *p);
+
+/* The last record of each, PUT or DROP, in the order of record_compare, and NULL. The
+ * caller frees the array; the records live until state_pending_clear. */
+const struct record **state_pending_sorted(const struct state_pending *p);
+
+/* They are in the tables. */
+void state_pending_clear(struct state_pending *p);
+
+#endif
