@@ -39,7 +39,7 @@ struct asker {
     bool from_end;  /* … beginning with the last lines */
     bool has_begun; /* … some generation's */
     uint64_t generation;
-    uint32_t world;            /* its ranks, of nodes that are there */
+    uint32_t world;            /* its ranks */
     struct log_stream *stream; /* owned */
     size_t n_streams, next;    /* who is asked next */
     size_t n_asked;

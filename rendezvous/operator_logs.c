@@ -5,6 +5,7 @@
 
 #include "rendezvous/job.h"
 #include "rendezvous/operator_core.h"
+#include "rendezvous/seats.h"
 
 #include "common/exit_code.h"
 #include "common/mem.h"
@@ -110,18 +111,17 @@ static void put_lines(const struct operators *o, const struct asker *op,
 
 /* ---- which streams there are ---- */
 
-static void add_node(struct asker *op, const struct job_node *node, uint32_t first_rank,
-                     uint64_t now_ms)
+static void add_node(struct asker *op, const struct seat *seat, uint64_t now_ms)
 {
-    for (uint32_t i = 0; i < node->hello.nproc && op->n_streams < MAX_STREAMS; i++) {
-        uint32_t rank = first_rank + i;
+    for (uint32_t i = 0; i < seat->nproc && op->n_streams < MAX_STREAMS; i++) {
+        uint32_t rank = seat->first_rank + i;
 
         if (op->rank >= 0 && rank != (uint32_t)op->rank) {
             continue;
         }
         for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
             op->stream[op->n_streams++] = (struct log_stream){
-                .session = node->session,
+                .session = seat->node->session,
                 .rank = rank,
                 .what = kinds[k],
                 .due_ms = now_ms,
@@ -131,52 +131,24 @@ static void add_node(struct asker *op, const struct job_node *node, uint32_t fir
     }
 }
 
-static int compare_places(const void *a, const void *b)
-{
-    const struct job_node *left = *(const struct job_node *const *)a;
-    const struct job_node *right = *(const struct job_node *const *)b;
-
-    return (left->group_rank > right->group_rank) -
-           (left->group_rank < right->group_rank);
-}
-
-/* The nodes of the generation at hand that are still there, by group rank. mem_alloc'ed.
- */
-static const struct job_node **find_nodes(const struct job *j, size_t *ret_n)
-{
-    const struct job_node **node =
-        mem_array(j->n_nodes + 1, sizeof(const struct job_node *));
-    size_t n = 0;
-
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        if (j->node[i]->ranked_in == j->generation && j->node[i]->is_admitted &&
-            j->node[i]->group_rank >= 0) {
-            node[n++] = j->node[i];
-        }
-    }
-    qsort(node, n, sizeof(const struct job_node *), compare_places);
-    *ret_n = n;
-    return node;
-}
-
-/* The streams of the generation at hand, none of the one before. Where a node is lost
- * the ranks of those behind it are not known: their agents say so. */
+/* The streams of the generation at hand, none of the one before. Nobody can read those of
+ * a node that has gone. */
 static void plan(struct operators *o, struct asker *op, const struct job *j,
                  uint64_t now_ms)
 {
-    size_t n;
-    const struct job_node **node = find_nodes(j, &n);
-    uint32_t first_rank = 0;
+    struct seats seats;
 
+    seats_find(&seats, j);
     operator_logs_release(op);
     op->generation = j->generation;
     op->stream = mem_array(MAX_STREAMS + ARRAY_LEN(kinds), sizeof(*op->stream));
-    for (size_t i = 0; i < n; i++) {
-        add_node(op, node[i], first_rank, now_ms);
-        first_rank += node[i]->hello.nproc;
+    op->world = seats.world;
+    for (size_t i = 0; i < seats.n; i++) {
+        if (seats.seat[i].node) {
+            add_node(op, &seats.seat[i], now_ms);
+        }
     }
-    mem_free(node);
-    op->world = first_rank;
+    seats_release(&seats);
     op->stream = mem_grow(op->stream, MAX(op->n_streams, 1), sizeof(*op->stream));
     op->first_request = OPERATOR_REQUESTS | (o->n_requests + 1);
     o->n_requests += op->n_streams;
@@ -266,6 +238,10 @@ static void fail_without_ranks(const struct operators *o, struct asker *op,
                       "job %s has not started yet: there is nothing to read (--follow "
                       "waits for it)",
                       j->id);
+    } else if ((uint32_t)op->rank < op->world) {
+        operator_fail(o, op, EXIT_NO_SUCH,
+                      "rank %d of job %s cannot be read: its node has gone",
+                      (int)op->rank, j->id);
     } else {
         operator_fail(o, op, EXIT_NO_SUCH, "job %s has no rank %d: it has %u", j->id,
                       (int)op->rank, op->world);

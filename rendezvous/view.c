@@ -3,6 +3,7 @@
 #include "rendezvous/draining.h"
 #include "rendezvous/event_json.h"
 #include "rendezvous/permit.h"
+#include "rendezvous/seats.h"
 #include "rendezvous/tracking.h"
 
 #include "common/mem.h"
@@ -82,17 +83,15 @@ static const char *state_of_record(const struct history_job *h)
     UNREACHABLE();
 }
 
-uint32_t view_job_ranks(const struct job *j)
+static bool has_generation(const struct job *j)
 {
-    uint32_t n = 0;
+    return j->state == JOB_RUNNING || j->state == JOB_DRAINING;
+}
 
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        const struct job_node *node = j->node[i];
-        bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
-
-        n += is_member ? node->hello.nproc : 0;
-    }
-    return n;
+static bool is_member(const struct job *j, const struct job_node *node)
+{
+    return node->ranked_in == j->generation && node->group_rank >= 0 &&
+           (node->state == NODE_RUNNING || node->state == NODE_DONE);
 }
 
 /* What the ranks of the generation say; NULL: nothing that is known. */
@@ -100,6 +99,23 @@ static const struct progress *progress_of(const struct job *j)
 {
     return j->progress.generation == j->generation && j->progress.rank ? &j->progress
                                                                        : NULL;
+}
+
+uint32_t view_job_ranks(const struct job *j)
+{
+    const struct progress *p = progress_of(j);
+    uint32_t n = 0;
+
+    if (!has_generation(j)) {
+        return 0;
+    }
+    if (p && p->n_nodes == j->n_members) {
+        return p->world; /* of nodes that have gone, too */
+    }
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        n += is_member(j, j->node[i]) ? j->node[i]->hello.nproc : 0;
+    }
+    return n;
 }
 
 uint64_t view_job_step(const struct job *j, const struct history_job *record)
@@ -342,12 +358,6 @@ json_t *view_history(const struct view *v, const char *job)
 
 /* ---- nodes and ranks ---- */
 
-static bool is_member(const struct job *j, const struct job_node *node)
-{
-    return node->ranked_in == j->generation && node->group_rank >= 0 &&
-           (node->state == NODE_RUNNING || node->state == NODE_DONE);
-}
-
 /* Members by group rank, then the others as they came. */
 static int compare_nodes(const void *a, const void *b)
 {
@@ -401,8 +411,9 @@ static const char *node_state(const struct job_node *node)
 }
 
 static json_t *make_node(const struct job *j, const struct job_node *node,
-                         uint32_t first_rank)
+                         const struct seats *seats)
 {
+    const struct seat *seat = is_member(j, node) ? seats_of(seats, j, node) : NULL;
     json_t *json = json_object();
 
     put_text(json, "host", node->hello.host);
@@ -410,9 +421,9 @@ static json_t *make_node(const struct job *j, const struct job_node *node,
     (void)json_object_set_new(json, "state", json_string(node_state(node)));
     put_integer(json, "ranks", node->hello.nproc);
     put_some_text(json, "role", node->join.role);
-    if (is_member(j, node)) {
-        put_integer(json, "group_rank", (uint64_t)node->group_rank);
-        put_integer(json, "first_rank", first_rank);
+    if (seat) {
+        put_integer(json, "group_rank", seat->group_rank);
+        put_integer(json, "first_rank", seat->first_rank);
     }
     if (node->hello.node_rank >= 0) {
         put_integer(json, "node_rank", (uint64_t)node->hello.node_rank);
@@ -436,23 +447,22 @@ json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t li
 {
     const struct entry *entry = registry_find(service_jobs(v->service), id);
     const struct job_node **sorted;
+    struct seats seats;
     json_t *list;
-    uint32_t rank = 0;
     size_t end;
 
     if (!entry) {
         return NULL;
     }
     sorted = sort_nodes(entry->job);
+    seats_find(&seats, entry->job);
     first = MIN(first, entry->job->n_nodes);
     end = first + MIN(MIN(limit, VIEW_MAX_PAGE), entry->job->n_nodes - first);
     list = json_array();
-    for (size_t i = 0; i < end; i++) {
-        if (i >= first) {
-            (void)json_array_append_new(list, make_node(entry->job, sorted[i], rank));
-        }
-        rank += is_member(entry->job, sorted[i]) ? sorted[i]->hello.nproc : 0;
+    for (size_t i = first; i < end; i++) {
+        (void)json_array_append_new(list, make_node(entry->job, sorted[i], &seats));
     }
+    seats_release(&seats);
     mem_free(sorted);
     return make_page("nodes", list, end, entry->job->n_nodes);
 }
@@ -487,22 +497,24 @@ static void put_report(json_t *json, const struct progress_rank *r, uint64_t now
 }
 
 static json_t *make_rank(const struct view *v, const struct job *j,
-                         const struct job_node *node, uint32_t rank,
-                         uint32_t local_rank)
+                         const struct seat *seat, uint32_t rank)
 {
     const struct progress *p = progress_of(j);
     const struct hung *hung = tracking_hung(j);
     json_t *json = json_object();
 
     put_integer(json, "rank", rank);
-    put_integer(json, "local_rank", local_rank);
-    put_text(json, "host", node->hello.host);
-    put_integer(json, "group_rank", (uint64_t)node->group_rank);
+    put_integer(json, "local_rank", rank - seat->first_rank);
+    put_text(json, "host", seat->host);
+    put_integer(json, "group_rank", seat->group_rank);
     if (p && rank < p->world) {
         put_report(json, &p->rank[rank], v->now_ms);
     }
     if (hung && hung->has_rank && hung->verdict.rank == rank) {
         (void)json_object_set_new(json, "hangs", json_true());
+    }
+    if (!seat->node || seat->node->is_away) {
+        (void)json_object_set_new(json, "away", json_true());
     }
     return json;
 }
@@ -510,29 +522,31 @@ static json_t *make_rank(const struct view *v, const struct job *j,
 json_t *view_ranks(const struct view *v, const char *id, size_t first, size_t limit)
 {
     const struct entry *entry = registry_find(service_jobs(v->service), id);
-    const struct job_node **sorted;
+    struct seats seats = {0};
     json_t *list;
-    size_t rank = 0;
     size_t end;
 
     if (!entry) {
         return NULL;
     }
-    sorted = sort_nodes(entry->job);
+    if (has_generation(entry->job)) {
+        seats_find(&seats, entry->job);
+    }
     list = json_array();
     end = first + MIN(MIN(limit, VIEW_MAX_PAGE), SIZE_MAX - first);
-    for (size_t i = 0; i < entry->job->n_nodes; i++) {
-        uint32_t nproc = is_member(entry->job, sorted[i]) ? sorted[i]->hello.nproc : 0;
+    for (size_t i = 0; i < seats.n; i++) {
+        const struct seat *seat = &seats.seat[i];
+        size_t last = MIN((size_t)seat->first_rank + seat->nproc, end);
 
-        for (size_t r = MAX(first, rank); r < MIN(rank + nproc, end); r++) {
-            (void)json_array_append_new(
-                list,
-                make_rank(v, entry->job, sorted[i], (uint32_t)r, (uint32_t)(r - rank)));
+        for (size_t r = MAX(first, seat->first_rank); r < last; r++) {
+            (void)json_array_append_new(list,
+                                        make_rank(v, entry->job, seat, (uint32_t)r));
         }
-        rank += nproc;
     }
-    mem_free(sorted);
-    return make_page("ranks", list, MIN(end, rank), rank);
+    end = MIN(end, seats.world);
+    first = seats.world;
+    seats_release(&seats);
+    return make_page("ranks", list, end, first);
 }
 
 /* ---- events ---- */

@@ -43,7 +43,8 @@ json_t *view_job(const struct view *v, const char *id);
  * such job is there. */
 json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t limit);
 
-/* {"ranks": […]}: of the current generation, from rank `first` on. */
+/* {"ranks": […]}: of the current generation, from rank `first` on; "away": those whose
+ * node is not here (any more). */
 json_t *view_ranks(const struct view *v, const char *id, size_t first, size_t limit);
 
 /* {"events": […], "last": N}: those with a number larger than `after`; `job` as above.

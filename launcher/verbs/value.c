@@ -235,7 +235,9 @@ const char *value_as_phase(struct value *v)
     if (json_is_true(json_object_get(v->json, "ended"))) {
         return "ended";
     }
-    if (json_is_true(json_object_get(v->json, "hangs"))) {
+    if (json_is_true(json_object_get(v->json, "away"))) {
+        (void)snprintf(v->text, sizeof(v->text), "%.40s%snode away", phase, comma);
+    } else if (json_is_true(json_object_get(v->json, "hangs"))) {
         (void)snprintf(v->text, sizeof(v->text), "%.40s%shangs", phase, comma);
     } else if (has_number(v->json, "waits_for")) {
         (void)snprintf(v->text, sizeof(v->text), "%.40s%swaits for %lld", phase, comma,

@@ -69,7 +69,8 @@ static const char hanging[] =
     "{\"jobs\": [{\"id\": \"stands\", \"state\": \"running\", \"cause\": {\"text\": \"old\"},"
     "\"hang\": {\"text\": \"rank 1 on b hangs\", \"rank\": 1}}],"
     "\"ranks\": [{\"rank\": 0, \"phase\": \"reduce\", \"waits_for\": 1, \"loss\": null},"
-    "{\"rank\": 1, \"phase\": \"forward\", \"hangs\": true}]}";
+    "{\"rank\": 1, \"phase\": \"forward\", \"hangs\": true},"
+    "{\"rank\": 2, \"away\": true}]}";
 
 /* What `show` makes of it, with a terminator. */
 static const char *shown(struct buf *out,
@@ -105,6 +106,7 @@ static void a_hang_is_shown_in_place_of_what_was_before(void **state)
     assert_non_null(strstr(text, "nan"));
     assert_non_null(strstr(text, "reduce, waits for 1"));
     assert_non_null(strstr(text, "forward, hangs"));
+    assert_non_null(strstr(text, "node away"));
     buf_release(&out);
     json_decref(root);
 }

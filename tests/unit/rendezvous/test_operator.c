@@ -434,6 +434,21 @@ static void lines_of_a_rank_come_from_its_agent(void **state)
     expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "no rank 4: it has 4");
 }
 
+static void lines_of_those_behind_a_node_that_has_gone_are_theirs(void **state)
+{
+    struct msg m = make_ask("logs", "train");
+
+    (void)state;
+    service_closed(service, 1, NOW_MS);
+    m.u.ask.rank = 2;
+    (void)ask_with(open_as(NULL), m);
+    assert_int_equal(n_inspects, 2);
+    assert_int_equal(inspected_conn[0], 2);
+    assert_int_equal(inspects[0].rank, 2);
+    m.u.ask.rank = 1;
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "its node has gone");
+}
+
 static void nothing_is_read_for_who_is_behind(void **state)
 {
     struct msg m = make_ask("logs", "train");
@@ -610,6 +625,7 @@ int main(void)
         CASE(job_that_is_done_in_spite_of_it_is_done),
         CASE(node_is_drained_by_name_or_group_rank),
         CASE(lines_of_a_rank_come_from_its_agent),
+        CASE(lines_of_those_behind_a_node_that_has_gone_are_theirs),
         CASE(nothing_is_read_for_who_is_behind),
         CASE(agent_that_does_not_answer_is_not_waited_for),
         CASE(a_late_answer_and_the_next_one_are_told_once),
