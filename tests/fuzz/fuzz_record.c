@@ -1,9 +1,10 @@
 /* A state on disk that anything may have happened to: the records of a service in the
- * midst of a job, some of them changed, dropped or made up by the input. They are
+ * midst of a job, and of its history, some of them changed, dropped or made up by the input. They are
  * refused, or the service that takes them lives on with its agents coming back, without
  * breaking an assertion, leaking, or a spinning timer. And the values by themselves:
  * what is accepted is written again as the same bytes. */
 
+#include "rendezvous/history.h"
 #include "rendezvous/record_fields.h"
 #include "rendezvous/service.h"
 #include "tests/lib/shelf.h"
@@ -26,6 +27,7 @@ struct input {
 
 struct world {
     struct service *service;
+    struct history history;
     struct shelf shelf;
     uint64_t session[NODES];
     uint64_t generation[NODES];
@@ -96,15 +98,32 @@ static void on_save(void *arg, const struct record *r)
     shelf_save(&w->shelf, r);
 }
 
-static struct service *new_service(struct world *w, uint64_t boot)
+static void on_note(void *arg, const struct job_event *e)
 {
-    return service_new(&(struct service_config){
-        .cluster = CLUSTER,
-        .boot = boot,
-        .lease_ms = 3000,
-        .store_max_bytes = 1 << 20,
-        .seed = boot,
-        .sink = {.arg = w, .send = on_send, .close = on_close, .save = on_save}});
+    struct world *w = arg;
+
+    (void)history_note(&w->history, e, BASE_MS);
+}
+
+static void start(struct world *w, uint64_t boot)
+{
+    history_init(&w->history, &(struct history_config){boot, on_save, w});
+    w->service = service_new(&(struct service_config){.cluster = CLUSTER,
+                                                      .boot = boot,
+                                                      .lease_ms = 3000,
+                                                      .store_max_bytes = 1 << 20,
+                                                      .seed = boot,
+                                                      .sink = {.arg = w,
+                                                               .send = on_send,
+                                                               .close = on_close,
+                                                               .note = on_note,
+                                                               .save = on_save}});
+}
+
+static void end(struct world *w)
+{
+    service_free(w->service);
+    history_release(&w->history);
 }
 
 static void say(struct world *w, uint64_t node, const struct msg *m, uint64_t now_ms)
@@ -169,6 +188,23 @@ static void use_store(struct world *w)
     ask(w, 1, 1, TCPSTORE_BARRIER, number);
 }
 
+/* So many steps that it is known what one takes. */
+static void train(struct world *w)
+{
+    for (uint64_t step = 1; step <= 12; step++) {
+        uint32_t rank = step % 2;
+        struct msg m = {.type = MSG_PROGRESS,
+                        .u.progress = {.generation = w->generation[rank],
+                                       .rank = rank,
+                                       .step = (step + 1) / 2,
+                                       .waits_for = -1,
+                                       .phase = "forward",
+                                       .loss = "1.5"}};
+
+        say(w, rank, &m, BASE_MS + 100 * step);
+    }
+}
+
 static void fail(struct world *w)
 {
     struct msg m = {.type = MSG_RANK_ENDED,
@@ -188,10 +224,10 @@ static void stop(struct world *w, uint64_t node)
     say(w, node, &m, BASE_MS);
 }
 
-/* Joining; running; … with a store; draining; and forming anew. */
+/* Joining; running; … with a store, and a curve; draining; and forming anew. */
 static void play(struct world *w, unsigned scene)
 {
-    w->service = new_service(w, 1);
+    start(w, 1);
     enter(w, 0, BASE_MS);
     if (scene > 0) {
         enter(w, 1, BASE_MS);
@@ -199,6 +235,7 @@ static void play(struct world *w, unsigned scene)
     }
     if (scene > 1) {
         use_store(w);
+        train(w);
     }
     if (scene > 2) {
         fail(w);
@@ -206,7 +243,7 @@ static void play(struct world *w, unsigned scene)
     for (uint64_t node = 0; node < 2 && scene > 3; node++) {
         stop(w, node);
     }
-    service_free(w->service);
+    end(w);
     shelf_commit(&w->shelf);
     memset(w->is_open, 0, sizeof(w->is_open));
 }
@@ -255,6 +292,11 @@ static void change(struct changed *c, struct input *in)
     }
 }
 
+static bool is_of_history(const struct record *r)
+{
+    return r->kind == RECORD_EVENT || r->kind == RECORD_CURVE;
+}
+
 /* `pick`: 0 leaves a record as it is; 1 drops it; 2 gives it twice; else it is changed. */
 static int restore(struct world *w, struct input *in)
 {
@@ -274,12 +316,17 @@ static int restore(struct world *w, struct input *in)
             change(&c, in);
         }
         check_values(c.r.value);
+        if (is_of_history(&c.r)) {
+            (void)history_restore(&w->history, &c.r); /* it is for people */
+            continue;
+        }
         rv = service_restore(w->service, &c.r, &msg);
         if (rv == 0 && pick == 2) {
             ASSERT(service_restore(w->service, &c.r, &msg) < 0);
             rv = ERR_CORRUPT;
         }
     }
+    history_restored(&w->history);
     return rv < 0 ? rv : service_restored(w->service, BASE_MS + 1000, &msg);
 }
 
@@ -293,6 +340,7 @@ static void live_on(struct world *w, struct input *in)
         }
     }
     use_store(w);
+    train(w);
     fail(w);
     for (uint64_t node = 0; node < NODES; node++) {
         stop(w, node);
@@ -312,11 +360,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_values((struct bytes){data, size});
     w = (struct world){0};
     play(&w, take(&in) % SCENES);
-    w.service = new_service(&w, 2);
+    start(&w, 2);
     if (restore(&w, &in) == 0) {
         live_on(&w, &in);
     }
-    service_free(w.service);
+    end(&w);
     shelf_release(&w.shelf);
     return 0;
 }
