@@ -177,6 +177,7 @@ void progress_take(struct agent *a, uint32_t slot, const struct control *c);
 void progress_send(struct agent *a, uint32_t slot); /* the last, again */
 void progress_tick(struct agent *a, uint32_t slot);
 uint64_t progress_deadline(const struct worker *w);
+void progress_hurry(struct agent *a); /* what is not told yet, at once */
 
 /* agent_workers.c */
 int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;

@@ -21,6 +21,9 @@ void inspect_begin(struct agent *a, const struct msg_inspect *m)
 {
     uint32_t slot = m->rank - a->first_rank; /* of a rank before ours: too large */
 
+    if (m->what == INSPECT_HANG) {
+        progress_hurry(a); /* it may have moved since we said so last */
+    }
     if (m->generation == a->generation && slot < a->config.nproc) {
         a->config.actions.inspect(a->config.actions.arg, slot, m);
     } else {

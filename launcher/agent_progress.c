@@ -70,3 +70,12 @@ void progress_tick(struct agent *a, uint32_t slot)
         progress_send(a, slot);
     }
 }
+
+void progress_hurry(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->config.nproc; i++) {
+        if (a->workers[i].report.is_unsent) {
+            progress_send(a, i);
+        }
+    }
+}

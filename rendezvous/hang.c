@@ -49,12 +49,19 @@ static uint64_t patience_ms(const struct progress *p)
     return step_ms == 0 ? NO_STEPS_MS : MAX(least_ms, step_ms * 7 / 2);
 }
 
+/* Since the agents were asked; or it has come to be known since, over a slow line: what
+ * they say then is older than that, too. */
+static bool has_moved(const struct hang *h, const struct progress *p)
+{
+    return still_since(h, p) > h->asked_ms || p->moved_ms > h->seen_ms;
+}
+
 /* A stand-still that goes on is asked about now and then. */
 static uint64_t ask_at(const struct hang *h, const struct progress *p)
 {
     uint64_t first_ms = still_since(h, p) + patience_ms(p) - ASK_MS;
 
-    return still_since(h, p) > h->asked_ms ? first_ms : MAX(first_ms, h->again_ms);
+    return has_moved(h, p) ? first_ms : MAX(first_ms, h->again_ms);
 }
 
 /* Who went on when the agents looked has said so by then. It moves with the ranks: they
@@ -75,7 +82,9 @@ uint64_t hang_deadline(const struct hang *h, const struct progress *p)
     if (!is_watched(p) || is_told(h, p)) {
         return UINT64_MAX;
     }
-    return h->state == HANG_ASKING ? MAX(h->due_ms, verdict_at(h, p)) : ask_at(h, p);
+    return h->state == HANG_ASKING && !has_moved(h, p)
+               ? MAX(h->due_ms, verdict_at(h, p))
+               : ask_at(h, p);
 }
 
 /* --- suspects --- */
@@ -303,13 +312,13 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
 /* What was asked, or told, is over. */
 static void begin_anew(struct hang *h, const struct progress *p, uint64_t now_ms)
 {
-    bool has_moved = still_since(h, p) > h->asked_ms;
+    bool is_other = has_moved(h, p);
     bool has_waited = now_ms >= h->again_ms;
 
     if (h->state == HANG_TOLD) {
         h->state = HANG_MOVING;
-    } else if (h->state == HANG_ASKING && (has_moved || has_waited)) {
-        h->has_missed = !has_moved && count_state(h, '\0') > 0;
+    } else if (h->state == HANG_ASKING && (is_other || has_waited)) {
+        h->has_missed = !is_other && count_state(h, '\0') > 0;
         h->state = HANG_MOVING;
     }
 }
@@ -325,6 +334,7 @@ enum hang_news hang_look(struct hang *h, const struct progress *p, uint64_t now_
         choose_suspects(h, p);
         h->state = HANG_ASKING;
         h->asked_ms = now_ms;
+        h->seen_ms = p->moved_ms;
         h->again_ms = now_ms + AGAIN_MS;
         h->due_ms = MAX(still_since(h, p) + patience_ms(p), now_ms + ASK_MS);
         return HANG_ASK;

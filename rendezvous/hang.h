@@ -41,6 +41,7 @@ struct hang {
     enum { HANG_MOVING, HANG_ASKING, HANG_TOLD } state;
     uint64_t calm_ms;    /* what was before counts for nothing */
     uint64_t asked_ms;   /* the suspects … */
+    uint64_t seen_ms;    /* … when this was the ranks' last move … */
     uint64_t again_ms;   /* … and not again before */
     uint64_t due_ms;     /* ASKING: to look again */
     uint64_t told_ms;    /* the last move, as of the verdict … */

@@ -104,6 +104,23 @@ static void who_asks_for_a_rank_is_answered_by_its_node(void **state)
     agent_rig_release(&rig);
 }
 
+static void who_asks_whether_a_rank_hangs_hears_first_where_all_are(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS, .step = 1};
+    struct msg m = {.type = MSG_INSPECT,
+                    .u.inspect = {.generation = 1, .rank = 0, .what = INSPECT_HANG}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_control(rig.agent, 1, &progress, rig.now_ms);
+    progress.step = 2;
+    agent_control(rig.agent, 1, &progress, rig.now_ms);
+    agent_rig_expect(&rig, "send progress step=1"); /* 2 within a second */
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "send progress step=2; inspect 0 what=0");
+    agent_rig_release(&rig);
+}
+
 static void a_rank_that_hangs_is_killed_the_others_are_told(void **state)
 {
     struct msg m = {.type = MSG_STOP,
@@ -152,6 +169,7 @@ int main(void)
         cmocka_unit_test(the_same_again_is_sent_once_a_second),
         cmocka_unit_test(who_has_been_started_is_told_and_told_again),
         cmocka_unit_test(who_asks_for_a_rank_is_answered_by_its_node),
+        cmocka_unit_test(who_asks_whether_a_rank_hangs_hears_first_where_all_are),
         cmocka_unit_test(a_rank_that_hangs_is_killed_the_others_are_told),
         cmocka_unit_test(another_nodes_rank_that_hangs_is_not_ours_to_kill),
         cmocka_unit_test(a_notice_is_said_line_by_line_fit_for_a_terminal),

@@ -225,6 +225,34 @@ static void a_rank_whose_output_nobody_reads_is_told_of(void **state)
     hang_rig_close(&r);
 }
 
+/* What its process did when they were asked is of no use any more. */
+static void agents_are_asked_again_after_news_that_a_slow_line_has_held_up(void **state)
+{
+    struct msg_progress late = {.rank = 1, .waits_for = -1};
+    struct hang_rig r;
+
+    (void)state;
+    hang_rig_open(&r, 2, 50, 150);
+    r.tells_news = true;
+    hang_rig_pass(&r, 20000);
+    while (r.rank[1].deed != COMPUTES) {
+        hang_rig_pass(&r, HANG_RIG_TURN_MS);
+    }
+    r.rank[1].is_spinning = true;
+    while (r.n_asked == 0) {
+        hang_rig_pass(&r, HANG_RIG_TURN_MS);
+    }
+    hang_rig_pass(&r, HANG_RIG_ANSWER_MS + 100);
+    late.step = r.step + 1;
+    late.age_ms = HANG_RIG_ANSWER_MS + 200; /* from before the question */
+    assert_true(progress_note(&r.p, HANG_RIG_SESSION, &late, r.now_ms));
+    hang_rig_pass(&r, 20000);
+    assert_int_equal(r.n_asked, 2);
+    assert_int_equal(r.n_verdicts, 1);
+    assert_int_equal(r.verdict.rank, 1);
+    hang_rig_close(&r);
+}
+
 /* --- no alarm --- */
 
 static void an_hour_of_steps_that_vary_threefold_has_no_alarm(void **state)
@@ -559,6 +587,8 @@ int main(void)
         cmocka_unit_test(a_debugger_on_a_rank_that_waits_protects_nobody_else),
         cmocka_unit_test(a_process_that_is_let_go_and_hangs_all_the_same_is_found),
         cmocka_unit_test(a_rank_whose_output_nobody_reads_is_told_of),
+        cmocka_unit_test(
+            agents_are_asked_again_after_news_that_a_slow_line_has_held_up),
         cmocka_unit_test(an_hour_of_steps_that_vary_threefold_has_no_alarm),
         cmocka_unit_test(rare_long_steps_are_no_alarm),
         cmocka_unit_test(rare_long_steps_of_one_rank_are_no_alarm),
