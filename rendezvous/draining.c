@@ -169,13 +169,18 @@ static void describe_leaving(int32_t signal, char *ret, size_t size)
     }
 }
 
-void draining_preempt(struct job *j, const char *host, int32_t signal)
+void draining_preempt(struct job *j, const struct job_node *node, int32_t signal)
 {
+    char name[JOB_NODE_NAME_MAX];
     char text[MSG_TEXT_MAX];
     char how[64];
 
     describe_leaving(signal, how, sizeof(how));
-    (void)snprintf(text, sizeof(text), "node %s leaves: %s", host, how);
+    (void)snprintf(name, sizeof(name), "%s", node->hello.host);
+    if (!j->ending.has_left) { /* of those that follow nobody hears */
+        job_name_node(j, node, name, sizeof(name));
+    }
+    (void)snprintf(text, sizeof(text), "node %s leaves: %s", name, how);
     if (!j->ending.has_left) {
         j->ending.has_left = true;
         j->ending.left_ms = j->now_ms;

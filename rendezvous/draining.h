@@ -24,7 +24,7 @@
 void draining_leave(struct job *j, enum restart_cause cause, const char *why);
 
 /* … because a member has been told to go, by that signal or (0) by the service. */
-void draining_preempt(struct job *j, const char *host, int32_t signal);
+void draining_preempt(struct job *j, const struct job_node *node, int32_t signal);
 
 /* A rank has ended by itself, other than with 0. */
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);

@@ -265,12 +265,14 @@ static void admit_newcomer(struct job *j, const struct job_node *node)
 void job_leave_generation(struct job *j, struct job_node *node, bool done,
                           const char *what)
 {
+    char name[JOB_NODE_NAME_MAX];
     char text[MSG_TEXT_MAX];
 
     j->ending.n_undone += !done && node->state == NODE_RUNNING;
     job_move_node(j, node, node->is_leaving ? NODE_LEFT : NODE_PRESENT);
     if (j->state == JOB_RUNNING) { /* and nobody has told us why */
-        (void)snprintf(text, sizeof(text), "node %s %s", node->hello.host, what);
+        job_name_node(j, node, name, sizeof(name));
+        (void)snprintf(text, sizeof(text), "node %s %s", name, what);
         draining_leave(j, RESTART_NODE_LEFT, text);
     }
 }
@@ -370,7 +372,7 @@ static void on_leave(struct job *j, struct job_node *node, int32_t signal)
     if (node->state != NODE_RUNNING) {
         job_move_node(j, node, NODE_LEFT);
     } else {
-        draining_preempt(j, node->hello.host, signal);
+        draining_preempt(j, node, signal);
     }
 }
 
@@ -499,18 +501,6 @@ void job_forsake(struct job *j, const struct job_node *node,
     }
 }
 
-/* Its name alone does not tell people which node it is. */
-static bool shares_host(const struct job *j, const struct job_node *node)
-{
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        if (j->node[i] != node &&
-            strcmp(j->node[i]->hello.host, node->hello.host) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms)
 {
     bool had_workers = node->state == NODE_RUNNING && !job_is_over(j);
@@ -518,13 +508,14 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     bool is_first = had_workers && !j->ending.has_lost; /* of others nobody hears */
     bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
     char text[MSG_TEXT_MAX];
-    char which[32] = "";
+    char name[JOB_NODE_NAME_MAX];
 
     j->now_ms = now_ms;
-    if (is_first && node->group_rank >= 0 && shares_host(j, node)) {
-        (void)snprintf(which, sizeof(which), " (group rank %d)", node->group_rank);
+    (void)snprintf(name, sizeof(name), "%s", node->hello.host);
+    if (is_first) {
+        job_name_node(j, node, name, sizeof(name));
     }
-    (void)snprintf(text, sizeof(text), "node %s%s %s: %s", node->hello.host, which,
+    (void)snprintf(text, sizeof(text), "node %s %s: %s", name,
                    is_leaving ? "has left" : "was lost", why);
     if (j->keys) {
         keyspace_drop_session(j->keys, node->session);

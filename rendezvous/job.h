@@ -193,6 +193,12 @@ void job_move(struct job *j, enum job_state to); /* checked */
 void job_move_node(struct job *j, struct job_node *node, enum node_state to);
 size_t job_members(const struct job *j); /* nodes whose workers are not gone */
 void job_note(const struct job *j, struct job_event e); /* fills in the job */
+
+/* For people: its host and, where that has other nodes of the job, its group rank. It
+ * looks at all nodes. */
+enum { JOB_NODE_NAME_MAX = MSG_ID_MAX + 32 };
+void job_name_node(const struct job *j, const struct job_node *node, char *ret,
+                   size_t size);
 void job_note_node(const struct job *j, enum job_event_kind kind,
                    const struct job_node *node, const char *why);
 void job_note_loss(const struct job *j, const struct msg_progress *m);

@@ -1,5 +1,8 @@
 #include "rendezvous/job.h"
 
+#include <stdio.h>
+#include <string.h>
+
 void job_note(const struct job *j, struct job_event e)
 {
     e.job = j->id;
@@ -22,5 +25,28 @@ void job_note_loss(const struct job *j, const struct msg_progress *m)
     if (m->loss[0] != '\0' && m->step > 0) {
         job_note(j, (struct job_event){
                         .kind = JOB_PROGRESSES, .step = m->step, .why = m->loss});
+    }
+}
+
+static bool shares_host(const struct job *j, const struct job_node *node)
+{
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        if (j->node[i] != node &&
+            strcmp(j->node[i]->hello.host, node->hello.host) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void job_name_node(const struct job *j, const struct job_node *node, char *ret,
+                   size_t size)
+{
+    bool has_rank = node->group_rank >= 0 && node->ranked_in == j->generation;
+
+    (void)snprintf(ret, size, "%s", node->hello.host);
+    if (has_rank && shares_host(j, node)) {
+        (void)snprintf(ret, size, "%s (group rank %d)", node->hello.host,
+                       node->group_rank);
     }
 }

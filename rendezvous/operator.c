@@ -392,7 +392,8 @@ static void on_logs(struct operators *o, struct asker *op, const struct msg_ask 
 static void on_steering(struct operators *o, struct asker *op,
                         const struct msg_ask *ask, uint64_t now_ms)
 {
-    const struct steering by = {o->config.service, op->who, op->key};
+    bool is_trial = strcmp(ask->verb, "drainable") == 0;
+    const struct steering by = {o->config.service, op->who, op->key, is_trial};
     struct errmsg msg = {""};
     json_t *done = NULL;
     int rv;
@@ -425,7 +426,7 @@ static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *
                    uint64_t now_ms)
 {
     static const char *const views[] = {"status", "ps", "history"};
-    static const char *const acts[] = {"cancel", "drain"};
+    static const char *const acts[] = {"cancel", "drain", "drainable"};
 
     op->request = ask->request;
     op->follows = ask->follow != 0;

@@ -10,6 +10,7 @@
  *   logs                one object a line of a rank's: {"rank", "stream", "text"};
  *                       `follow`: until the job's end
  *   cancel drain        one object that says what was done
+ *   drainable           … what drain would do
  *
  * An exit code other than 0 comes with a text for people instead. Operators hold no
  * lease, and nothing waits for them: there are few of them, and what one does not read

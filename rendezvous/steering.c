@@ -83,19 +83,24 @@ int steering_cancel(const struct steering *by, const char *job, uint64_t now_ms,
 
 /* ---- drain ---- */
 
-static json_t *send_home(struct job *j, struct job_node *node, const char *who)
+static void send_home(struct job *j, struct job_node *node, const char *who)
 {
     struct msg m = {.type = MSG_DRAIN};
+    char name[JOB_NODE_NAME_MAX];
     char text[MSG_TEXT_MAX];
 
-    (void)snprintf(node->drained, sizeof(node->drained), "drained by %s", who);
+    job_name_node(j, node, name, sizeof(name));
+    (void)snprintf(node->drained, sizeof(node->drained), "by %s", who);
     memcpy(m.u.drain.text, node->drained, sizeof(node->drained));
     saving_touch(j, node);
-    (void)snprintf(text, sizeof(text), "node %s is drained by %s", node->hello.host,
-                   who);
+    (void)snprintf(text, sizeof(text), "node %s is drained by %s", name, who);
     job_note(j, (struct job_event){
                     .kind = OPERATOR_ACTS, .node = node->hello.host, .why = text});
     j->sink.send(j->sink.arg, node->session, &m);
+}
+
+static json_t *describe(const struct job *j, const struct job_node *node)
+{
     return json_pack("{s:o, s:o, s:i}", "job", event_json_text(j->id), "host",
                      event_json_text(node->hello.host), "group_rank",
                      node->ranked_in == j->generation ? node->group_rank : -1);
@@ -109,14 +114,17 @@ static bool is_meant(const struct job *j, const struct job_node *node, const cha
             node->ranked_in == j->generation && node->state != NODE_LEFT);
 }
 
-static void drain_in(struct job *j, const char *name, int64_t group_rank,
-                     const char *who, json_t *list)
+static void drain_in(const struct steering *by, struct job *j, const char *name,
+                     int64_t group_rank, json_t *list)
 {
     for (size_t i = 0; i < j->n_nodes && !job_is_over(j); i++) {
         struct job_node *node = j->node[i];
 
         if (!node->is_leaving && is_meant(j, node, name, group_rank)) {
-            (void)json_array_append_new(list, send_home(j, node, who));
+            (void)json_array_append_new(list, describe(j, node));
+            if (!by->is_trial) {
+                send_home(j, node, by->who);
+            }
         }
     }
     saving_end_of_event(j);
@@ -129,7 +137,7 @@ static void drain_everywhere(const struct steering *by, const char *node, json_t
 
     for (size_t i = 0; i < r->n; i++) {
         if (is_live(by, r->entry[i]->job)) {
-            drain_in(r->entry[i]->job, node, -1, by->who, list);
+            drain_in(by, r->entry[i]->job, node, -1, list);
         }
     }
 }
@@ -147,7 +155,7 @@ int steering_drain(const struct steering *by, const char *job, const char *node,
         rv = find_job(by, job, &j, msg);
     }
     if (rv == 0 && j) {
-        drain_in(j, node, group_rank, by->who, list);
+        drain_in(by, j, node, group_rank, list);
     } else if (rv == 0) {
         drain_everywhere(by, node, list);
     }

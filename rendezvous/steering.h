@@ -6,6 +6,7 @@
 #include "common/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct identity;
@@ -16,6 +17,7 @@ struct steering {
     struct service *service;
     const char *who;            /* for people */
     const struct identity *key; /* that was shown; NULL: none was asked for */
+    bool is_trial;              /* nothing is done: what would be? */
 };
 
 /* The job ends on all nodes: their workers are told to leave (ctrun-worker saves), then

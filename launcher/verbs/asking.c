@@ -31,7 +31,8 @@ struct msg_ask asking_question(const struct verb_options *o)
                           .follow = o->follow,
                           .after = o->kind == VERB_LOGS ? o->last : o->after};
 
-    (void)snprintf(ask.verb, sizeof(ask.verb), "%s", verb_table[o->kind].name);
+    (void)snprintf(ask.verb, sizeof(ask.verb), "%s",
+                   o->is_trial ? "drainable" : verb_table[o->kind].name);
     memcpy(ask.job, o->job, sizeof(ask.job));
     memcpy(ask.arg, o->node, sizeof(ask.arg));
     return ask;
@@ -256,6 +257,19 @@ static int search(struct inquiry *q, struct search *s)
     q->options = before;
     s->options = NULL;
     return asking_judge(&asked);
+}
+
+int asking_again(struct inquiry *q)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < q->places.n; i++) {
+        if (connect_again(&q->places.place[i]) == 0) {
+            q->places.place[n++] = q->places.place[i];
+        }
+    }
+    q->places.n = n;
+    return n > 0 ? 0 : EXIT_RENDEZVOUS; /* it was told */
 }
 
 /* The others' sockets are used up, too. */

@@ -32,6 +32,9 @@ void show_event(const json_t *event, const struct show_style *style, struct buf 
 void show_log_line(const json_t *line, const struct show_style *style, struct buf *out,
                    bool *ret_is_note);
 
+/* "node 1 (vm) of job train" */
+void show_node(const json_t *node, struct buf *out);
+
 /* One job that was cancelled, or one node that was told to go. */
 void show_done(const json_t *item, bool is_node, struct buf *out);
 

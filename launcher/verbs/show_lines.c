@@ -69,13 +69,22 @@ void show_log_line(const json_t *line, const struct show_style *style, struct bu
     value_put(out, "\n");
 }
 
+void show_node(const json_t *node, struct buf *out)
+{
+    struct value v = {.json = node, .key = "group_rank"};
+    bool has_number = value_number(node, "group_rank") >= 0;
+
+    value_put(out, "node %s%s", has_number ? value_as_number(&v) : "",
+              has_number ? " (" : "");
+    table_write_text(out, value_text(node, "host"), TABLE_PLAIN, false);
+    value_put(out, "%sof job ", has_number ? ") " : " ");
+    table_write_text(out, value_text(node, "job"), TABLE_PLAIN, false);
+}
+
 void show_done(const json_t *item, bool is_node, struct buf *out)
 {
     if (is_node) {
-        value_put(out, "node ");
-        table_write_text(out, value_text(item, "host"), TABLE_PLAIN, false);
-        value_put(out, " of job ");
-        table_write_text(out, value_text(item, "job"), TABLE_PLAIN, false);
+        show_node(item, out);
         value_put(out, " was told to leave\n");
     } else {
         value_put(out, "job ");

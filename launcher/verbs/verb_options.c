@@ -100,6 +100,15 @@ static const struct option_spec logs_specs[] = {
     SERVER_OPTIONS,
     HELP_OPTION};
 
+static const struct option_spec drain_specs[] = {
+    {.name = "all",
+     .set = option_set_true,
+     FIELD(all),
+     .help = "All nodes of that host, where it has several (of all jobs, or of JOB)."},
+    JSON_OPTION,
+    SERVER_OPTIONS,
+    HELP_OPTION};
+
 #define PLAIN_OPTIONS(program)                         \
     {                                                  \
         (program), plain_specs, ARRAY_LEN(plain_specs) \
@@ -158,10 +167,11 @@ const struct verb verb_table[VERB_COUNT] = {
                     "its ctrun ends with 0, and the job goes on without it where its "
                     "--nnodes allows.",
          .more =
-             "NODE is a host's name, in all jobs or in JOB; or a group rank of JOB, "
-             "or of the only one. A job without any node left is stopped, not done: "
+             "NODE is a host's name, or a number that ctrun status JOB shows, of JOB or "
+             "of the only job. Of a host with several nodes, of one job or of several, "
+             "none is sent home without --all: they are named. A job without any node left is stopped, not done: "
              "started again, it goes on.",
-         .options = PLAIN_OPTIONS("ctrun drain")},
+         .options = {"ctrun drain", drain_specs, ARRAY_LEN(drain_specs)}},
     [VERB_HISTORY] =
         {.name = "history",
          .operands = "[JOB]",

@@ -30,6 +30,8 @@ struct verb_options {
     bool json;
     bool follow;
     bool last;      /* logs: the last lines only */
+    bool all;       /* drain: all nodes of that name */
+    bool is_trial;  /* … nobody is sent home yet: who would be? */
     int32_t rank;   /* -1: all */
     uint64_t after; /* events */
     struct keys_files keys;

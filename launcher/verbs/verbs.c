@@ -261,75 +261,6 @@ static int run_events(struct inquiry *q)
     return exit_code == 0 && !is_put ? EXIT_VERB_FAILED : exit_code;
 }
 
-/* ---- steering ---- */
-
-struct done {
-    const struct verb_options *options;
-    json_t *list; /* owned: what was done */
-};
-
-static void take_done(void *arg, const struct place *place, json_t *root)
-{
-    const struct done *d = arg;
-    const json_t *nodes = json_object_get(root, "nodes");
-
-    (void)place;
-    if (!nodes) {
-        (void)json_array_append(d->list, root);
-    }
-    for (size_t i = 0; i < json_array_size(nodes); i++) {
-        json_t *node = json_array_get(nodes, i);
-
-        (void)json_array_append(d->list, node);
-    }
-    json_decref(root);
-}
-
-static bool print_done(const struct verb_options *o, json_t *list)
-{
-    bool is_drain = o->kind == VERB_DRAIN;
-    struct buf text;
-    bool is_put;
-
-    if (o->json) {
-        json_t *root = json_pack("{s:O}", is_drain ? "nodes" : "jobs", list);
-
-        is_put = printing_put_json(root);
-        json_decref(root);
-        return is_put;
-    }
-    buf_init(&text, MAX_LINE);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *item = json_array_get(list, i);
-
-        show_done(item, is_drain, &text);
-    }
-    is_put = printing_put(&text);
-    buf_release(&text);
-    return is_put;
-}
-
-/* A node is drained wherever it is; a job is one server's. */
-static int run_steering(struct inquiry *q)
-{
-    struct done d = {&q->options, json_array()};
-    struct asked asked = {0};
-    int exit_code = 0;
-
-    if (q->options.kind == VERB_CANCEL || q->options.job[0] != '\0') {
-        exit_code = asking_find(q);
-    }
-    if (exit_code == 0) {
-        asking_all(q, take_done, &d, &asked);
-        exit_code = asking_judge(&asked);
-    }
-    if (exit_code == 0 && !print_done(&q->options, d.list)) {
-        exit_code = EXIT_VERB_FAILED;
-    }
-    json_decref(d.list);
-    return exit_code;
-}
-
 /* ---- the verb ---- */
 
 static int run(struct inquiry *q)
@@ -345,7 +276,7 @@ static int run(struct inquiry *q)
         return run_lines(q);
     case VERB_CANCEL:
     case VERB_DRAIN:
-        return run_steering(q);
+        return steer_run(q);
     case VERB_COUNT:
         break;
     }

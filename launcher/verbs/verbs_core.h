@@ -1,12 +1,13 @@
 #ifndef LAUNCHER_VERBS_VERBS_CORE_H
 #define LAUNCHER_VERBS_VERBS_CORE_H
 
-/* What verbs.c (one question, and its answer shown), asking.c (all servers, one, or the
+/* What verbs.c and steer.c (one question, and its answer shown), asking.c (all servers, one, or the
  * one that has the job) and printing.c (on the terminal, or as JSON) share. */
 
 #include "launcher/verbs/places.h"
 #include "launcher/verbs/show.h"
 #include "launcher/verbs/talk.h"
+#include "launcher/verbs/value.h"
 #include "launcher/verbs/verb_options.h"
 
 #include "common/exit_code.h"
@@ -46,8 +47,14 @@ int asking_find(struct inquiry *q) MUST_CHECK;
 /* The same, of the only server that there is, for all its jobs. */
 int asking_find_server(struct inquiry *q) MUST_CHECK;
 
+/* To ask the same servers another question: their sockets are used up. */
+int asking_again(struct inquiry *q) MUST_CHECK;
+
 /* The exit code where no server had anything to say, 0: some had; told on stderr. */
 int asking_judge(const struct asked *asked);
+
+/* steer.c */
+int steer_run(struct inquiry *q) MUST_CHECK;
 
 /* printing.c */
 struct show_style printing_style(const struct verb_options *o);

@@ -214,6 +214,28 @@ def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, start_ser
     assert re.search(r"^state +stopped$", ask("status", "train", code=4), re.M)  # not done
 
 
+def test_of_a_host_with_several_nodes_all_are_drained_when_that_is_said(launch, ask, start_server,
+                                                                       env, wait_for):
+    port = start_server(env=env).ports[0]
+    actions = ["print=up", f"on={signal.SIGTERM}:0", "hang"]
+    one = [launch("one", *actions, nproc=1, options=[
+        "--nnodes=2", f"--node-rank={rank}", f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-backend=c10d"]) for rank in range(2)]
+    two = launch("two", *actions, nproc=1)  # a server of its own
+    wait_for(lambda: all("up" in n.out() for n in (*one, two)) and ask("status").count("running") == 2)
+    said = ask("drain", HOST, code=2)
+    for node in ("node 0 ({}) of job one", "node 1 ({}) of job one", "node 0 ({}) of job two"):
+        assert node.format(HOST) in said
+    assert "--all" in said and len(said.splitlines()) == 1
+    assert ask("drain", HOST, "two") == f"node 0 ({HOST}) of job two was told to leave\n"
+    assert two.wait() == 0, two.err()
+    assert "of job two" not in ask("drain", HOST, code=2)
+    assert ask("drain", HOST, "--all").count("was told to leave") == 2
+    assert [n.wait() for n in one] == [0, 0]
+    for rank in range(2):
+        assert f"node {HOST} (group rank {rank}) is drained by " in ask("events", "one")
+
+
 def test_of_two_jobs_one_is_named(run_jobs, ask, ask_json, free_port):
     first = run_jobs("one", "hang", options=[f"--rdzv-endpoint=127.0.0.1:{free_port}"])
     second = run_jobs("two", "hang")

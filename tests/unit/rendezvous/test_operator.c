@@ -390,6 +390,33 @@ static void node_is_drained_by_name_or_group_rank(void **state)
     assert_int_equal(n_drained, 2);
 }
 
+static json_t *who_would_be_drained(const char *node)
+{
+    struct msg m = make_ask("drainable", "");
+
+    (void)snprintf(m.u.ask.arg, sizeof(m.u.ask.arg), "%s", node);
+    return json_of(ask_with(open_as(NULL), m));
+}
+
+static void who_would_be_drained_is_told_and_stays(void **state)
+{
+    json_t *json;
+    const json_t *node;
+
+    (void)state;
+    agent_says_hello(3, "beta", "other", 1);
+    json = who_would_be_drained("beta");
+    assert_int_equal(json_array_size(json_object_get(json, "nodes")), 2);
+    node = json_array_get(json_object_get(json, "nodes"), 0);
+    assert_string_equal(json_string_value(json_object_get(node, "job")), "train");
+    assert_int_equal(json_integer_value(json_object_get(node, "group_rank")), 1);
+    node = json_array_get(json_object_get(json, "nodes"), 1);
+    assert_int_equal(json_integer_value(json_object_get(node, "group_rank")), -1);
+    json_decref(json);
+    json_decref(who_would_be_drained("beta")); /* still */
+    assert_int_equal(n_drained, 0);
+}
+
 /* The agent's answer to the inspection number i, from that byte on. */
 static void tell_at(size_t i, uint64_t offset, const char *text, const char *end)
 {
@@ -624,6 +651,7 @@ int main(void)
         CASE(cancel_tells_all_nodes_to_leave_and_ends_with_143),
         CASE(job_that_is_done_in_spite_of_it_is_done),
         CASE(node_is_drained_by_name_or_group_rank),
+        CASE(who_would_be_drained_is_told_and_stays),
         CASE(lines_of_a_rank_come_from_its_agent),
         CASE(lines_of_those_behind_a_node_that_has_gone_are_theirs),
         CASE(nothing_is_read_for_who_is_behind),
