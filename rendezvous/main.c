@@ -267,6 +267,10 @@ static int say_addresses(const struct daemon *d)
         str_format_host(host, sizeof(host), d->options.http.host);
         (void)printf("ctrun-rendezvous: status at http://%s:%d/\n", host,
                      d->options.http.port);
+        if (!rendezvous_is_loopback(d->options.http.host)) {
+            log_warn("whoever can connect may read the status, and it is not encrypted",
+                     "http=%s:%d", host, d->options.http.port);
+        }
     }
     return fflush(stdout) == 0 ? 0 : -EIO;
 }

@@ -298,7 +298,8 @@ static const struct option_spec specs[] = {
      .set = on_http_name},
     {.name = "http-open",
      .help = "Serve the status on an address that other machines can connect to: "
-             "whoever can, may look. Nothing can be changed there.",
+             "whoever can, may look, and nothing is encrypted. Nothing can be changed "
+             "there. --insecure allows it, too.",
      .set = option_set_true,
      FIELD(http_open)},
     {.name = "check-config",
@@ -493,7 +494,7 @@ static int read_command_line(struct rendezvous_options *o, int argc, char *const
     return rv;
 }
 
-static bool is_loopback(const char *host)
+bool rendezvous_is_loopback(const char *host)
 {
     struct sockaddr_storage addr;
 
@@ -534,7 +535,7 @@ static int check(struct rendezvous_options *o, struct errmsg *msg)
         o->job_max_mib = MAX(o->store_max_mib / 2, 1);
     }
     for (size_t i = 0; i < o->n_listen && !o->insecure && !has_keys; i++) {
-        if (!is_loopback(o->listen[i].host)) {
+        if (!rendezvous_is_loopback(o->listen[i].host)) {
             return errmsg_set(
                 msg, ERR_INVALID,
                 "other machines could connect to %s, and nothing is encrypted or "
@@ -544,7 +545,7 @@ static int check(struct rendezvous_options *o, struct errmsg *msg)
                 o->listen[i].host);
         }
     }
-    if (o->http.host[0] && !is_loopback(o->http.host) && !o->http_open &&
+    if (o->http.host[0] && !rendezvous_is_loopback(o->http.host) && !o->http_open &&
         !o->insecure) {
         return errmsg_set(msg, ERR_INVALID,
                           "other machines could read the status at %s, and whoever can "

@@ -64,6 +64,9 @@ struct rendezvous_options {
     bool names_replaced;  /* … and its names */
 };
 
+/* A numeric address that no other machine can connect to. */
+bool rendezvous_is_loopback(const char *host);
+
 /* ERR_INVALID (or what reading the file gave) with one line that says what to do. */
 int rendezvous_options_parse(int argc, char *const *argv,
                              struct rendezvous_options *ret,

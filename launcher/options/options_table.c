@@ -10,6 +10,9 @@ enum { MAX_RESTARTS = 1000000 };
     .size = sizeof(((struct parse *)0)->member)
 
 #define OF_THE_WORKER "an option of ctrun-worker: put it behind the program"
+#define OF_THE_SERVICE                                                           \
+    "an option of ctrun-rendezvous, which the server inside ctrun has not: run " \
+    "ctrun-rendezvous, and name it by --rdzv-endpoint"
 
 static const struct option_spec specs[] = {
     {.name = "nnodes",
@@ -411,6 +414,10 @@ static const struct option_spec specs[] = {
     {.name = "config-path", .value = "DIR", .elsewhere = OF_THE_WORKER},
     {.name = "cfg", .value = "KIND", .elsewhere = OF_THE_WORKER},
     {.name = "profile", .value = "STEPS", .elsewhere = OF_THE_WORKER},
+    {.name = "http", .value = "ADDR:PORT", .elsewhere = OF_THE_SERVICE},
+    {.name = "listen", .value = "ADDR:PORT", .elsewhere = OF_THE_SERVICE},
+    {.name = "secrets", .value = "PATH", .elsewhere = OF_THE_SERVICE},
+    {.name = "state-dir", .value = "DIR", .elsewhere = OF_THE_SERVICE},
 };
 
 const struct options launch_options_table = {"ctrun", specs, ARRAY_LEN(specs)};

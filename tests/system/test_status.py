@@ -326,5 +326,12 @@ def test_a_port_that_is_taken_is_named(status, bin_dir):
     assert "ctrun-rendezvous" in result.stderr
 
 
+def test_a_status_that_others_can_read_says_so(start_server, bin_dir):
+    server = start_server("--http=0.0.0.0:0", "--http-open")
+    assert server.process.err().count("whoever can connect may read the status") == 1
+    server = start_server("--http=127.0.0.1:0")
+    assert "may read the status" not in server.process.err()
+
+
 def test_without_the_option_nothing_is_served(server):
     assert "status at" not in server.process.out()

@@ -119,6 +119,9 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
            "a");
     REFUSE("--config-name is an option of ctrun-worker: put it behind the program",
            "--config_name=demo", "ctrun-worker");
+    REFUSE("--http is an option of ctrun-rendezvous, which the server inside ctrun has "
+           "not: run ctrun-rendezvous, and name it by --rdzv-endpoint",
+           "--http=127.0.0.1:29401", "a");
     REFUSE("--json is how --dry-run prints; give both, or put it behind the program",
            "--json", "ctrun-worker");
     REFUSE("unknown option -q; 'ctrun --help' lists them", "-q", "a");
