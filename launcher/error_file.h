@@ -22,9 +22,8 @@ struct worker_error {
 };
 
 /* False, and nothing to release, where there is no file or only blanks in it. Texts are
- * cut between characters. Regular files are read, to 1 MiB: what the worker has put
- * there must not hold the loop. (A hung file system still can: the folder is ours, in
- * $TMPDIR.) */
+ * cut between characters. Regular files are read, to 1 MiB, whatever the worker has put
+ * there. May hang with the file system: for a thread. */
 bool error_file_read(const char *path, struct worker_error *ret) MUST_CHECK;
 
 #endif

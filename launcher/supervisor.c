@@ -494,7 +494,9 @@ static void run(struct supervisor *s)
     rv = uv_loop_close(&s->loop);
     ASSERT(rv == 0);
     own_lines_stop();
-    log_folder_end(&s->logs, !keeps_logs(s));
+    if (!s->is_private_dir_mute) { /* both are in $TMPDIR */
+        log_folder_end(&s->logs, !keeps_logs(s));
+    }
     agent_free(s->agent);
     mem_free(s->slots);
 }

@@ -6,7 +6,7 @@
  * supervisor_signals.c, supervisor_events.c (--event-log-handler),
  * supervisor_dry_run.c (--dry-run), supervisor_timers.c (torch's file timers),
  * supervisor_keeper.c (whether the keeper is alive),
- * supervisor_inspect.c (hangs),
+ * supervisor_inspect.c (hangs), supervisor_errors.c (workers' exceptions),
  * supervisor_logs.c (`ctrun logs`).
  */
 
@@ -88,7 +88,8 @@ struct supervisor {
     struct log_folder logs;
     bool was_cut;               /* nobody took what the workers said last */
     bool has_failed_worker;     /* some time: what it said is kept */
-    char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none */
+    char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none … */
+    bool is_private_dir_mute;   /* … and its file system has not answered once */
     struct worker_command command;
     struct keys keys;     /* what is shown to the rendezvous */
     struct access access; /* of the relay at hand */
@@ -141,8 +142,13 @@ int supervisor_watch_keeper(struct supervisor *s) MUST_CHECK;
 /* supervisor_inspect.c: what the process of a slot does, found out by threads */
 void supervisor_inspect(struct supervisor *s, uint32_t number,
                         const struct msg_inspect *m);
-/* Its output is read, and whoever follows it was told: the agent hears of it. */
+/* Its output is read, and whoever follows it was told: the agent hears of it soon. */
 void supervisor_drained(struct slot *slot);
+/* `end` but for what the slot and its output know. */
+void supervisor_tell_end(struct slot *slot, struct agent_end *end);
+
+/* supervisor_errors.c: its exception, then supervisor_tell_end, at once or later */
+void supervisor_read_error(struct slot *slot);
 
 /* supervisor_logs.c: `ctrun logs`, through the service */
 void supervisor_inspect_log(struct supervisor *s, uint32_t number,

@@ -1,8 +1,8 @@
 /* Processes. Spawn: channel, output pipes, environment, arguments → keeper. End: the
  * keeper's EXITED → what the worker still said on its channel → agent_exited → its
- * output is read to the end → agent_drained with its last words. */
+ * output is read to the end → its error file is read → agent_drained with its last
+ * words. */
 
-#include "launcher/error_file.h"
 #include "launcher/keeper/private_dir.h"
 #include "launcher/supervisor_core.h"
 
@@ -37,14 +37,6 @@ static void on_control(void *arg, uint32_t slot, const struct control *c)
 
 /* --- the last words --- */
 
-static void remove_error_file(struct slot *slot)
-{
-    if (slot->error_file[0] != '\0') {
-        (void)unlink(slot->error_file); /* most workers write none */
-        slot->error_file[0] = '\0';
-    }
-}
-
 static void tell_failed_spawn(struct slot *slot)
 {
     struct agent_end end = {.message = slot->trouble,
@@ -61,26 +53,6 @@ static void tell_failed_spawn(struct slot *slot)
         agent_control(slot->supervisor->agent, slot->number, &refusal, clock_ms());
     }
     agent_spawn_failed(slot->supervisor->agent, slot->number, &end, clock_ms());
-}
-
-/* Where the worker told its exception; what *end borrows lies in *error. */
-static void read_error_file(const struct slot *slot, struct worker_error *error,
-                            struct agent_end *end)
-{
-    struct supervisor *s = slot->supervisor;
-
-    if (slot->error_file[0] == '\0' || !error_file_read(slot->error_file, error)) {
-        return;
-    }
-    end->message = error->message;
-    end->error = error->error;
-    supervisor_watch_wall_clock(s);
-    end->failed_ms = wall_watch_date(&s->wall_watch, clock_ms(), error->age_ms);
-    if (error->bytes) {
-        end->error_file = output_keep(s->output, slot->number, "error.json",
-                                      error->bytes, error->size);
-    }
-    mem_free(error->bytes);
 }
 
 /* Below its last words, and in torchrun's, at once: the others may take their time to
@@ -108,28 +80,28 @@ static void on_output_closed(void *arg)
 
 void supervisor_drained(struct slot *slot)
 {
-    struct supervisor *s = slot->supervisor;
-    struct worker_error error;
-    struct agent_end end = {.message = "", .wall_ms = slot->wall_ms};
-
     if (slot->failed_code != 0) {
         say_failed(slot);
     }
-    read_error_file(slot, &error, &end);
-    if (end.message[0] == '\0') {
-        end.message = slot->expired;
-    }
-    remove_error_file(slot);
-    if (!slot->has_failed) {
-        supervisor_event_end(slot, end.message);
-    }
-    end.tail = output_tail(s->output, slot->number);
-    end.log_path = output_log_path(s->output, slot->number);
     if (slot->has_failed) {
         tell_failed_spawn(slot);
     } else {
-        agent_drained(s->agent, slot->number, &end, clock_ms());
+        supervisor_read_error(slot);
     }
+}
+
+void supervisor_tell_end(struct slot *slot, struct agent_end *end)
+{
+    struct supervisor *s = slot->supervisor;
+
+    if (end->message[0] == '\0') {
+        end->message = slot->expired;
+    }
+    supervisor_event_end(slot, end->message);
+    end->wall_ms = slot->wall_ms;
+    end->tail = output_tail(s->output, slot->number);
+    end->log_path = output_log_path(s->output, slot->number);
+    agent_drained(s->agent, slot->number, end, clock_ms());
 }
 
 static void close_slot(struct slot *slot)
@@ -516,9 +488,8 @@ void supervisor_close_workers(struct supervisor *s)
     for (uint32_t i = 0; i < s->nproc; i++) {
         channel_close(s->slots[i].channel);
         s->slots[i].channel = NULL;
-        remove_error_file(&s->slots[i]);
     }
-    if (s->private_dir[0] != '\0') {
-        private_dir_remove(s->private_dir);
+    if (s->private_dir[0] != '\0' && !s->is_private_dir_mute) {
+        private_dir_remove(s->private_dir); /* else the keeper will, when it can */
     }
 }

@@ -36,6 +36,7 @@
 enum {
     ENDING_MS = 1000,
     RETRY_MS = 10, /* while a reply waits or a session empties */
+    FOLDERS_S = 2, /* for removing them, at the end */
     N_FIXED = 2,   /* poll entries that are always there */
     /* Of one turn. Each fork copies, and its exec closes, the pipes of all workers that
      * are still starting: those that have started are seen in between. */
@@ -565,6 +566,16 @@ static void ignore_signals(void)
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, it would reap by itself */
 }
 
+/* For so long: a file system that does not answer ends us, and its folder stays. */
+static void remove_folders(const struct process *p)
+{
+    (void)signal(SIGALRM, SIG_DFL); /* a known signal */
+    (void)alarm(FOLDERS_S);
+    for (size_t i = 0; i < p->n_folders; i++) {
+        private_dir_remove(p->folders[i]);
+    }
+}
+
 _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
 {
     struct process p = {.fd = fd, .origin = origin};
@@ -586,8 +597,6 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
         }
     }
     kill_all();
-    for (size_t i = 0; i < p.n_folders; i++) {
-        private_dir_remove(p.folders[i]);
-    }
+    remove_folders(&p);
     _exit(0);
 }

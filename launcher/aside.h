@@ -1,0 +1,26 @@
+#ifndef LAUNCHER_ASIDE_H
+#define LAUNCHER_ASIDE_H
+
+/* Something that may hang (a file system that does not answer), done by a thread of its
+ * own for so long, and no longer: then the thread is left alone with its memory, and
+ * holds up neither the loop nor the end of the program, as one of libuv's would. */
+
+#include <stdint.h>
+
+struct uv_loop_s;
+
+struct aside_config {
+    struct uv_loop_s *loop;
+    uint64_t limit_ms;
+    void (*work)(void *data); /* on the thread */
+    void (*release)(void *data);
+    /* On the loop, once: `data`, for the time of the call; NULL: it was not in time. */
+    void (*on_done)(void *arg, const void *data);
+    void *arg;
+};
+
+/* `data` is ours from now on, until `release`. Where the system has no thread left, the
+ * work is done here and now; on_done comes later all the same. */
+void aside_run(const struct aside_config *config, void *data);
+
+#endif
