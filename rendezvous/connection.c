@@ -126,11 +126,12 @@ void connection_charge(struct connection *c)
 
 void connection_free(struct connection *c)
 {
-    struct closer *closer = c->pool->config.closer;
+    struct connection_pool *p = c->pool;
 
     buf_release(&c->sent);
     mem_free(c);
-    closer_closed(closer);
+    pool_settle(p);
+    closer_closed(p->config.closer);
 }
 
 /* One that is still listed is freed when its turn comes. */

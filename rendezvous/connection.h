@@ -68,6 +68,7 @@ struct connection_pool {
     size_t buffered;
     uint64_t last_id;
     size_t n_unknown;
+    size_t crowd; /* the most connections, since their memory was given back last */
     uint64_t heard_id; /* the oldest unknown connection comes after it */
     uint8_t *scratch;  /* owned: where reads go … */
     uint8_t *plain;    /* owned: … and what TLS makes of them; NULL: nothing yet */
@@ -143,6 +144,14 @@ void pool_release(struct connection_pool *p);
 
 /* Closes one connection that holds memory; pool_flush calls it. */
 void pool_shed(struct connection_pool *p);
+
+/* A connection's memory was freed: when most of a crowd have gone, the system gets theirs
+ * back (the heap would keep it: small pieces that live on lie between). */
+void pool_settle(struct connection_pool *p);
+
+/* PURE. Whether that is now: `n` are left of at most *crowd, which is brought up to
+ * date. */
+bool pool_crowd_has_gone(size_t *crowd, size_t n);
 
 /* NULL when there is none (any more). */
 struct connection *pool_find(const struct connection_pool *p, uint64_t id);

@@ -1,14 +1,17 @@
 /* Happy path: nobody holds much. 1. Who does not read is not read (choked) once it
  * is behind; 2. once all
  * hold much together, everybody is choked early; 3. once they hold too much, one is
- * closed. */
+ * closed. 4. Most of a crowd have gone: the system gets their memory back. */
 
 #include "rendezvous/output.h"
 
 #include "common/err.h"
 
 #include <linux/sockios.h>
+#include <malloc.h>
 #include <sys/ioctl.h>
+
+enum { A_CROWD = 512 }; /* about 10 MiB, with TLS */
 
 /* A limit of one connection, which is low when all hold much together. */
 static size_t current_limit(const struct connection *c, size_t limit)
@@ -103,5 +106,20 @@ void pool_shed(struct connection_pool *p)
     }
     if (victim) {
         connection_fail(victim, ERR_TOO_LARGE);
+    }
+}
+
+bool pool_crowd_has_gone(size_t *crowd, size_t n)
+{
+    bool has_gone = *crowd >= A_CROWD && n <= *crowd / 4;
+
+    *crowd = has_gone ? n : MAX(*crowd, n + 1); /* one has just gone */
+    return has_gone;
+}
+
+void pool_settle(struct connection_pool *p)
+{
+    if (pool_crowd_has_gone(&p->crowd, p->connections.count)) {
+        (void)malloc_trim(0); /* whether there was any */
     }
 }

@@ -483,3 +483,28 @@ def test_handshake_that_stops_is_ended(start_server, secret):
     assert [one.recv(1) for one in slow] == [b"", b""]
     for one in slow:
         one.close()
+
+
+@pytest.mark.soak
+@pytest.mark.release_only  # sanitizers keep what is freed
+def test_a_crowd_that_has_gone_leaves_its_memory(start_server, certificates, tmp_path, wait_for):
+    shows = certificates("pki")
+    server = start_server("--state-dir=none", *shows("service"))
+
+    def held():
+        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) / 1024
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(tmp_path / "pki/ca.pem")
+    context.load_cert_chain(tmp_path / "pki/agent.pem", tmp_path / "pki/agent.key")
+    before, crowds = held(), []
+    for _ in range(2):
+        crowd = [context.wrap_socket(socket.create_connection(("127.0.0.1", server.ports[0])))
+                 for _ in range(1000)]
+        crowds.append(held())
+        for connection in crowd:
+            connection.close()
+        wait_for(lambda: held() < before + 10)
+    assert crowds[0] > before + 12  # else the test shows nothing

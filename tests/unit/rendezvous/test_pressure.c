@@ -113,12 +113,31 @@ static void limits_are_low_once_all_together_hold_much(void **state)
     rig_release(&r);
 }
 
+static void when_most_of_a_crowd_have_gone_their_memory_goes_once(void **state)
+{
+    size_t crowd = 0;
+    unsigned n_times = 0;
+
+    (void)state;
+    for (size_t n = 2500; n-- > 0;) {
+        bool has_gone = pool_crowd_has_gone(&crowd, n);
+
+        n_times += has_gone;
+        assert_true(!has_gone || n == 625 || n == 156);
+    }
+    assert_int_equal(n_times, 2);
+    for (unsigned i = 0; i < 100000; i++) { /* some come, some go */
+        assert_false(pool_crowd_has_gone(&crowd, 10 + i % 500));
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_is_closed_only_when_no_store_client_holds_anything),
         cmocka_unit_test(who_holds_nothing_is_never_closed),
         cmocka_unit_test(limits_are_low_once_all_together_hold_much),
+        cmocka_unit_test(when_most_of_a_crowd_have_gone_their_memory_goes_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
