@@ -18,8 +18,8 @@ enum {
 /* Without a generation a job waits for its first one, or was cancelled while it did. */
 static bool is_sane_job(const struct record_job *f)
 {
-    bool has_begun = f->state != JOB_FORMING &&
-                     !(f->state == JOB_FAILED && f->is_cancelled != 0);
+    bool has_begun =
+        f->state != JOB_FORMING && !(f->state == JOB_FAILED && f->is_cancelled != 0);
 
     return f->state <= JOB_FAILED && f->generation <= f->highest &&
            f->highest <= UINT64_MAX / 2 + 1 && (!has_begun || f->generation > 0) &&

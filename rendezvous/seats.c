@@ -77,9 +77,8 @@ void seats_find(struct seats *s, const struct job *j)
     if (are_all_known(j)) {
         add_all(s, j, node, n);
     } else {
-        for (size_t i = 0; i < n; i++) {
-            add(s, node[i]->hello.host, (uint32_t)node[i]->group_rank,
-                node[i]->hello.nproc, node[i]);
+        for (size_t i = 0; i < n && (uint32_t)node[i]->group_rank == i; i++) {
+            add(s, node[i]->hello.host, (uint32_t)i, node[i]->hello.nproc, node[i]);
         }
     }
     mem_free(node);

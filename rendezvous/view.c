@@ -421,8 +421,10 @@ static json_t *make_node(const struct job *j, const struct job_node *node,
     (void)json_object_set_new(json, "state", json_string(node_state(node)));
     put_integer(json, "ranks", node->hello.nproc);
     put_some_text(json, "role", node->join.role);
+    if (is_member(j, node)) {
+        put_integer(json, "group_rank", (uint64_t)node->group_rank);
+    }
     if (seat) {
-        put_integer(json, "group_rank", seat->group_rank);
         put_integer(json, "first_rank", seat->first_rank);
     }
     if (node->hello.node_rank >= 0) {

@@ -41,8 +41,9 @@ static json_t *without_progress(json_t *job)
 
 static json_t *without_reports(json_t *root)
 {
-    static const char *const of_ranks[] = {"pid",  "step",   "phase",     "tok_s",
-                                           "loss", "age_ms", "waits_for", "ended"};
+    static const char *const of_ranks[] = {"pid",       "step",  "phase",
+                                           "tok_s",     "loss",  "age_ms",
+                                           "waits_for", "ended", "away"};
     static const char *const of_nodes[] = {"state"};
 
     forget_in(root, "ranks", of_ranks, ARRAY_LEN(of_ranks));
@@ -50,15 +51,34 @@ static json_t *without_reports(json_t *root)
     return root;
 }
 
-static void add_job(json_t *all, const struct view *v, const char *id)
+/* Ranks of nodes that have gone are not kept, nor where those after them begin. */
+static bool has_all_members(const struct view *v, const char *id)
 {
-    json_t *json = json_object();
+    const struct job *j = registry_find(service_jobs(v->service), id)->job;
 
-    (void)json_object_set_new(json, "job", without_progress(view_job(v, id)));
-    (void)json_object_set_new(json, "nodes",
-                              without_reports(view_nodes(v, id, 0, VIEW_MAX_PAGE)));
-    (void)json_object_set_new(json, "ranks",
-                              without_reports(view_ranks(v, id, 0, VIEW_MAX_PAGE)));
+    return job_members(j) == j->n_members;
+}
+
+/* `listed`: what view_jobs says of it. */
+static void add_job(json_t *all, const struct view *v, json_t *listed)
+{
+    static const char *const first_rank[] = {"first_rank"};
+    static const char *const ranks[] = {"ranks"};
+    const char *id = json_string_value(json_object_get(listed, "id"));
+    json_t *json = json_object();
+    json_t *job = without_progress(view_job(v, id));
+    json_t *nodes = without_reports(view_nodes(v, id, 0, VIEW_MAX_PAGE));
+
+    (void)json_object_set_new(json, "job", job);
+    (void)json_object_set_new(json, "nodes", nodes);
+    if (has_all_members(v, id)) {
+        (void)json_object_set_new(json, "ranks",
+                                  without_reports(view_ranks(v, id, 0, VIEW_MAX_PAGE)));
+    } else {
+        forget(job, ranks, 1);
+        forget(listed, ranks, 1);
+        forget_in(nodes, "nodes", first_rank, 1);
+    }
     (void)json_array_append_new(all, json);
 }
 
@@ -75,7 +95,7 @@ char *stage_views(struct stage *st)
 
     json_array_foreach(json_object_get(jobs, "jobs"), i, job)
     {
-        add_job(each, &v, json_string_value(json_object_get(job, "id")));
+        add_job(each, &v, job);
     }
     (void)json_object_set_new(root, "jobs", without_progress(jobs));
     (void)json_object_set_new(root, "each", each);

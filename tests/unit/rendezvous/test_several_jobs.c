@@ -60,7 +60,7 @@ static const char *const acts[] = {
 
     "a stopped\n"
     "b stopped\n"
-    "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=0 signal=9: restarting (1 of "
+    "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=0 signal=9 commit=1:5:h: restarting (1 of "
     "3)\n",
 
     "a join\n"
