@@ -44,7 +44,7 @@ void kept_curve_put(const struct kept_curve *c, kept_curve_save_fn *save, void *
 
     record_key_u64(&key, c->number);
     memcpy(fields.owner, c->owner, sizeof(fields.owner));
-    buf_init(&points, LOSS_CURVE_MAX * POINT_SIZE);
+    buf_init(&points, (size_t)LOSS_CURVE_MAX * POINT_SIZE);
     buf_init(&value, RECORD_VALUE_MAX);
     for (size_t i = 0; i < c->curve.n && rv == 0; i++) {
         rv = put_point(&c->curve.point[i], &points);
