@@ -16,6 +16,7 @@ enum {
     CHECKED_HEADER = 24, /* what a header's checksum covers … */
     CHECKED_FRAME = 8,   /* … and a frame's, beside its page */
     MAX_PAGE = 65536,
+    SECTOR_SIZE = 512,      /* what a crash leaves whole, of the smallest */
     LOG_MAGIC = 0x377f0682, /* with 1 added: big-endian checksums */
     LOG_VERSION = 3007000,
 };
@@ -94,6 +95,15 @@ static int read_frame(struct reading *r, uint64_t number)
                         (size_t)size);
 }
 
+/* The sector in which the frame's salts begin may be there and the one before, with the
+ * mark of a transaction's end, of an older log. */
+static bool is_split(const struct reading *r, uint64_t number)
+{
+    uint64_t at = HEADER_SIZE + number * (FRAME_HEADER_SIZE + r->page_size);
+
+    return (at + CHECKED_FRAME) % SECTOR_SIZE == 0;
+}
+
 /* From frame `number` on, which is broken: does anything that fits lie behind the end
  * of its transaction? Each is checked against what the one before says of itself. */
 static int check_behind(struct reading *r, uint64_t number, uint64_t n_frames)
@@ -103,14 +113,18 @@ static int check_behind(struct reading *r, uint64_t number, uint64_t n_frames)
     int rv;
 
     for (uint64_t i = number; i < n_frames; i++) {
+        bool fits;
+
         rv = read_frame(r, i);
         if (rv < 0) {
             return rv;
         }
-        if (is_past_end && is_ours(r) && same(frame_sums(r, before), r->frame + 16)) {
+        fits = is_ours(r) && same(frame_sums(r, before), r->frame + 16);
+        if (is_past_end && fits) {
             return ERR_CORRUPT;
         }
-        is_past_end = is_past_end || (was_ours(r) && ends_transaction(r));
+        is_past_end = is_past_end ||
+                      (ends_transaction(r) && was_ours(r) && (fits || !is_split(r, i)));
         before = stored_sums(r->frame);
     }
     return 0;
