@@ -48,6 +48,9 @@ struct durable {
     /* Begins it, with all that was saved so far, unless there is nothing or another is
      * on its way. True while one is: on_committed follows. */
     bool (*commit)(void *arg);
+    /* For a loop with nothing to do until then: sleeps till the transaction on its way
+     * is on the disk, for `limit_ms` at most, and calls on_committed if it is. */
+    void (*await)(void *arg, uint64_t limit_ms);
 };
 
 #endif

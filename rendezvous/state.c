@@ -1,5 +1,6 @@
 /* Happy path: 1. records gather in `next`; 2. commit hands them to the thread as
- * `writing`; 3. the thread writes them and wakes the loop; 4. the user goes on. */
+ * `writing`; 3. the thread writes them and tells the loop, which sleeps in await or is
+ * woken; 4. the user goes on. */
 
 #include "rendezvous/state.h"
 
@@ -43,9 +44,10 @@ struct state {
     pthread_t thread;
     bool is_running;
     pthread_mutex_t mutex; /* of what follows */
-    pthread_cond_t work;
+    pthread_cond_t work, done;
     struct buf writing;
     bool has_work, is_written, is_ending;
+    bool is_awaited; /* the loop sleeps, and needs no waking */
     enum durable_space space;
 };
 
@@ -119,16 +121,23 @@ static uint64_t tidy(struct state *s)
     return clock_ms() + (rv == 1 ? 0 : s->config.tidy_ms);
 }
 
-/* True when there is work, or the end has come; false at `until_ms`. */
-static bool wait_for_work(struct state *s, uint64_t until_ms)
+static int wait_until(struct state *s, pthread_cond_t *cond, uint64_t until_ms)
 {
     struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
                              .tv_nsec = (long)(until_ms % 1000) * 1000000};
+    int rv = pthread_cond_timedwait(cond, &s->mutex, &until);
+
+    ASSERT(rv == 0 || rv == ETIMEDOUT);
+    return rv;
+}
+
+/* True when there is work, or the end has come; false at `until_ms`. */
+static bool wait_for_work(struct state *s, uint64_t until_ms)
+{
     int rv = 0;
 
-    while (!s->has_work && !s->is_ending && rv != ETIMEDOUT) {
-        rv = pthread_cond_timedwait(&s->work, &s->mutex, &until);
-        ASSERT(rv == 0 || rv == ETIMEDOUT);
+    while (!s->has_work && !s->is_ending && rv == 0) {
+        rv = wait_until(s, &s->work, until_ms);
     }
     return s->has_work || s->is_ending;
 }
@@ -154,26 +163,38 @@ static void wake_loop(const struct state *s)
     ASSERT(rv == 0); /* it is not closed before the thread has ended */
 }
 
-/* What the thread does with its lock given back. */
+/* Tells the loop, wherever it waits. */
+static void tell(struct state *s, bool is_written, enum durable_space space)
+{
+    bool is_changed;
+    bool is_awaited;
+
+    lock(s);
+    is_changed = space != s->space;
+    is_awaited = s->is_awaited;
+    s->space = space;
+    s->is_written = s->is_written || is_written;
+    unlock(s);
+    if (is_written && is_awaited) {
+        (void)pthread_cond_signal(&s->done); /* returns 0 always */
+    }
+    if ((is_written && !is_awaited) || is_changed) {
+        wake_loop(s);
+    }
+}
+
+/* What the thread does with its lock given back. What is written is told first: the
+ * loop goes on while it tidies. */
 static void work(struct state *s, bool has_work, uint64_t *tidy_ms)
 {
     enum durable_space space = s->space; /* written by this thread alone */
-    bool is_changed;
 
     if (has_work) {
         write_batch(s, (struct bytes){buf_bytes(&s->writing), buf_len(&s->writing)});
     }
+    tell(s, has_work, look_at_space(s, space));
     if (!has_work || clock_ms() >= *tidy_ms || state_db_is_untidy(s->db)) {
         *tidy_ms = tidy(s);
-    }
-    space = look_at_space(s, space);
-    lock(s);
-    is_changed = space != s->space;
-    s->space = space;
-    s->is_written = s->is_written || has_work;
-    unlock(s);
-    if (has_work || is_changed) {
-        wake_loop(s);
     }
 }
 
@@ -222,9 +243,9 @@ static void log_space(const struct state *s, enum durable_space space)
     }
 }
 
-static void on_wake(uv_async_t *wake)
+/* Takes what the thread has told. */
+static void listen_to_thread(struct state *s)
 {
-    struct state *s = wake->data;
     enum durable_space space;
     bool is_written;
 
@@ -247,6 +268,27 @@ static void on_wake(uv_async_t *wake)
         }
         s->user.on_committed(s->user.arg);
     }
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    listen_to_thread(wake->data);
+}
+
+static void await(void *arg, uint64_t limit_ms)
+{
+    struct state *s = arg;
+    uint64_t until_ms = clock_ms() + limit_ms;
+    int rv = 0;
+
+    lock(s);
+    s->is_awaited = true;
+    while (s->is_writing && !s->is_written && rv == 0) {
+        rv = wait_until(s, &s->done, until_ms);
+    }
+    s->is_awaited = false;
+    unlock(s);
+    listen_to_thread(s);
 }
 
 static void use(void *arg, const struct durable_user *user)
@@ -282,8 +324,8 @@ static bool commit(void *arg)
     lock(s);
     s->writing = batch;
     s->has_work = true;
-    (void)pthread_cond_signal(&s->work); /* returns 0 always */
     unlock(s);
+    (void)pthread_cond_signal(&s->work); /* returns 0 always */
     s->is_writing = true;
     uv_ref((uv_handle_t *)s->wake); /* the loop waits for it */
     return true;
@@ -400,6 +442,7 @@ static void init_thread(struct state *s)
     rv |= pthread_condattr_init(&attr);
     rv |= pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     rv |= pthread_cond_init(&s->work, &attr);
+    rv |= pthread_cond_init(&s->done, &attr);
     rv |= pthread_condattr_destroy(&attr);
     ASSERT(rv == 0);
 }
@@ -448,7 +491,8 @@ int state_open(const struct state_config *config, struct state **ret,
                                   .use = use,
                                   .save = save,
                                   .has_saved = has_saved,
-                                  .commit = commit};
+                                  .commit = commit,
+                                  .await = await};
     *ret = s;
     return 0;
 }
@@ -488,7 +532,8 @@ void state_close(struct state *s)
     }
     state_db_close(s->db);
     state_dir_close(&s->dir);
-    (void)pthread_cond_destroy(&s->work);   /* nobody waits */
+    (void)pthread_cond_destroy(&s->work); /* nobody waits */
+    (void)pthread_cond_destroy(&s->done);
     (void)pthread_mutex_destroy(&s->mutex); /* nobody holds it */
     buf_release(&s->next);
     buf_release(&s->writing);

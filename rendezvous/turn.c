@@ -7,6 +7,8 @@
 
 #include "common/err.h"
 
+enum { AWAIT_MS = 10 }; /* a disk that takes longer is no reason to sleep */
+
 static void end_turn(struct turn *t)
 {
     const struct durable *durable = t->config.durable;
@@ -34,12 +36,17 @@ static bool has_something(const struct turn *t)
            (t->config.pool->dirty || durable->has_saved(durable->arg));
 }
 
+/* Before the loop looks at its sockets again. */
 static void on_prepare(uv_prepare_t *prepare)
 {
     struct turn *t = prepare->data;
+    const struct durable *durable = t->config.durable;
 
     if (has_something(t)) {
         end_turn(t);
+    }
+    if (turn_is_waiting(t)) {
+        durable->await(durable->arg, AWAIT_MS);
     }
 }
 

@@ -199,6 +199,28 @@ static void what_comes_while_a_transaction_is_on_its_way_is_the_next(void **unus
     rig_free(r);
 }
 
+static void who_sleeps_until_it_is_on_the_disk_needs_no_turn_of_the_loop(void **unused)
+{
+    struct rig *r = rig_new();
+
+    (void)unused;
+    r->durable->await(r->durable->arg, 1); /* nothing is on its way */
+    for (unsigned i = 0; i < 30; i++) {
+        save(r, RECORD_PUT, RECORD_KEY, "a", 1, "1");
+        assert_true(r->durable->commit(r->durable->arg));
+        r->durable->await(r->durable->arg,
+                          0); /* too short, mostly: the loop is woken */
+        while (r->n_committed == 2 * i) {
+            (void)uv_run(&r->loop, UV_RUN_ONCE); /* whether something is left to do */
+        }
+        save(r, RECORD_PUT, RECORD_KEY, "a", 1, "2");
+        assert_true(r->durable->commit(r->durable->arg));
+        r->durable->await(r->durable->arg, 60000);
+        assert_int_equal(r->n_committed, 2 * i + 2);
+    }
+    rig_free(r);
+}
+
 /* The thread tidies all the time, and the loop is idle for as long as that may take. */
 static void what_comes_while_the_thread_tidies_is_written_too(void **unused)
 {
@@ -381,6 +403,7 @@ int main(void)
         cmocka_unit_test(what_was_committed_is_there_at_the_next_start_in_order),
         cmocka_unit_test(history_comes_in_the_order_of_its_names_too),
         cmocka_unit_test(what_comes_while_a_transaction_is_on_its_way_is_the_next),
+        cmocka_unit_test(who_sleeps_until_it_is_on_the_disk_needs_no_turn_of_the_loop),
         cmocka_unit_test(what_comes_while_the_thread_tidies_is_written_too),
         cmocka_unit_test(what_was_saved_last_is_written_when_it_is_closed),
         cmocka_unit_test(end_of_a_generation_takes_its_keys_along_and_nothing_else),

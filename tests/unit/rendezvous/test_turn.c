@@ -73,6 +73,14 @@ static bool commit(void *arg)
     return r->is_on_its_way;
 }
 
+/* It takes longer than anybody would wait. */
+static void await(void *arg, uint64_t limit_ms)
+{
+    const struct rig *r = arg;
+
+    assert_true(r->is_on_its_way && limit_ms > 0);
+}
+
 static void disk_is_done(struct rig *r)
 {
     assert_true(r->is_on_its_way);
@@ -110,7 +118,8 @@ static struct rig *rig_new(void)
                                   .use = use,
                                   .save = save,
                                   .has_saved = has_saved,
-                                  .commit = commit};
+                                  .commit = commit,
+                                  .await = await};
     assert_int_equal(uv_loop_init(&r->loop), 0);
     assert_int_equal(server_new(&config, &r->server, &msg), 0);
     assert_int_equal(server_listen(r->server, "127.0.0.1", 0, &r->port, &msg), 0);
