@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,10 @@ struct channel {
     bool is_skipping; /* the rest of a line that is too long */
     size_t n_line;
     char line[LINE_MAX_BYTES];
-    struct control said; /* the last progress */
+    struct control said;           /* the last progress */
+    int stack_signal;              /* 0: none */
+    bool is_asked;                 /* where it is … */
+    char stack[CHANNEL_STACK_MAX]; /* … and this is what it has said since */
 };
 
 /* --- progress --- */
@@ -99,11 +103,56 @@ bool channel_parse_progress(const char *line, struct control *said)
     return strcmp(word, "loss") == 0 && parse_loss(rest, said);
 }
 
+int channel_parse_stack(const char *line)
+{
+    static const char word[] = "stack ";
+    uint64_t number;
+
+    if (strncmp(line, word, sizeof(word) - 1) != 0 ||
+        str_parse_u64(line + sizeof(word) - 1, &number) < 0) {
+        return 0;
+    }
+    return number == SIGUSR1 || number == SIGUSR2 ||
+                   (number >= (uint64_t)SIGRTMIN && number <= (uint64_t)SIGRTMAX)
+               ? (int)number
+               : 0;
+}
+
+static void keep_stack_line(struct channel *c)
+{
+    size_t before = strlen(c->stack);
+
+    for (char *at = c->line; *at != '\0'; at++) {
+        *at = (char)((unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at);
+    }
+    if (before + strlen(c->line) + 2 <= sizeof(c->stack)) {
+        (void)snprintf(c->stack + before, sizeof(c->stack) - before, "%s\n", c->line);
+    }
+}
+
+int channel_ask_stack(struct channel *c)
+{
+    c->is_asked = c->stack_signal != 0;
+    c->stack[0] = '\0';
+    return c->stack_signal;
+}
+
+const char *channel_stack(const struct channel *c)
+{
+    return c->stack;
+}
+
 static void on_line(struct channel *c)
 {
     c->line[c->n_line] = '\0';
-    if (!c->is_skipping && channel_parse_progress(c->line, &c->said)) {
+    if (c->is_skipping) {
+        /* nothing that it says is so long */
+    } else if (channel_parse_progress(c->line, &c->said)) {
         c->config.on_control(c->config.arg, c->config.slot, &c->said);
+    } else if (channel_parse_stack(c->line) != 0) {
+        c->stack_signal = channel_parse_stack(c->line);
+    } else if (c->is_asked) {
+        keep_stack_line(c);
     }
     c->is_skipping = false;
     c->n_line = 0;

@@ -124,6 +124,17 @@ void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE])
                    where[0] != '0' ? where : "");
 }
 
+bool inspect_catches(pid_t pid, int signal)
+{
+    static const char key[] = "\nSigCgt:";
+    char text[4096];
+    const char *at =
+        proc_file_read(pid, "status", text, sizeof(text)) ? strstr(text, key) : NULL;
+    uint64_t caught = at ? strtoull(at + sizeof(key) - 1, NULL, 16) : 0;
+
+    return (caught >> (signal - 1) & 1) != 0;
+}
+
 /* --- the stack --- */
 
 /* The lines of `text`, which are cut apart. */

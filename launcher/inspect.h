@@ -4,6 +4,7 @@
 /* What a worker's process does and where it is, as /proc and, if it is there, gdb have
  * it. Both take their time: they are called by threads. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -20,6 +21,9 @@ enum {
  * traces it, "t gdb, pid 77" while it is stopped by him, else "P gdb, pid 77". "": there
  * is no such process. */
 void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE]);
+
+/* Whether the process has a handler for the signal. Does not take its time. */
+bool inspect_catches(pid_t pid, int signal);
 
 /* Its main thread's, the inmost first, in lines; "": nobody may look. gdb has that long,
  * and is killed then: the process goes on as it was. */

@@ -20,6 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (channel_parse_progress(line, &said)) {
         ASSERT(strnlen(said.phase, sizeof(said.phase)) < sizeof(said.phase));
     }
+    ASSERT(channel_parse_stack(line) >= 0);
     mem_free(line);
     return 0;
 }

@@ -25,14 +25,18 @@ import ctrun_progress as progress
 
 rank, guilty, how = int(os.environ["RANK"]), int(sys.argv[1]), sys.argv[2]
 is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+
+def stay_here():
+    while how == "spin":
+        pass
+    time.sleep(1000)
+
 for step in range(1, 31):
     progress.step(step, "forward")
     time.sleep(0.05)
     progress.loss(1 / step, 1000)
     if step == 30 and rank == guilty and is_first:
-        while how == "spin":
-            pass
-        time.sleep(1000)
+        stay_here()
     if step == 30 and is_first:
         progress.phase("wait")
         time.sleep(1000)
@@ -82,8 +86,8 @@ GUILTY = {"spin": [2], "sleep": [0, 1, 2]}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("how", GUILTY)
-@pytest.mark.parametrize("round_", range(25 if training.SOAK else 1))
+@pytest.mark.parametrize("how, round_", [(how, i) for how in GUILTY for i in range(
+    50 // len(GUILTY[how]) if training.SOAK else 1)])
 def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
     start, bin_dir, tmp_path, wait_for, how, round_
 ):
@@ -101,6 +105,8 @@ def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
         assert "and 2 ranks wait for it; its process " in what, what
         assert ("computes (R)" if how == "spin" else "sleeps (S)") in what, what
         assert f"rank {guilty} on" in re.search("generation 1 is over; (.*)", ctrun.err())[1]
+        stack = ctrun.err().split(f"where rank {guilty} is")[1]
+        assert re.search(r'File ".*/train.py", line \d+ in stay_here\n', stack), ctrun.err()
 
 
 TRACER = """

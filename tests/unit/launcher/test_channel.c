@@ -1,6 +1,9 @@
 #include "launcher/channel.h"
 #include "tests/lib/cmocka.h"
 
+#include "common/check.h"
+
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -102,6 +105,21 @@ static void progress_lines_are_parsed_strictly(void **state)
     }
 }
 
+static void a_stacks_signal_is_one_that_means_nothing_else(void **state)
+{
+    static const char *const bad[] = {"stack",     "stack ",    "stack 9",
+                                      "stack 11",  "stack x",   "stack 65",
+                                      "stack -10", "stack 10 ", "stack 33"};
+
+    (void)state;
+    assert_int_equal(channel_parse_stack("stack 10"), SIGUSR1);
+    assert_int_equal(channel_parse_stack("stack 12"), SIGUSR2);
+    assert_int_equal(channel_parse_stack("stack 57"), 57);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        assert_int_equal(channel_parse_stack(bad[i]), 0);
+    }
+}
+
 static void lines_in_pieces_are_put_together_and_long_ones_skipped(void **state)
 {
     char line[600];
@@ -120,6 +138,33 @@ static void lines_in_pieces_are_put_together_and_long_ones_skipped(void **state)
     assert_int_equal(rig.ear.heard[1].step, 2);
     assert_string_equal(rig.ear.heard[1].phase, "eval");
     assert_int_equal(rig.ear.heard[2].step, 3);
+}
+
+static void what_comes_after_the_question_is_the_stack(void **state)
+{
+    char frame[200];
+    struct rig rig;
+
+    (void)state;
+    setup(&rig);
+    assert_int_equal(channel_ask_stack(rig.channel), 0);
+    say(&rig, "noise\nstack 57\n");
+    (void)uv_run(&rig.loop, UV_RUN_NOWAIT);
+    assert_string_equal(channel_stack(rig.channel), "");
+    assert_int_equal(channel_ask_stack(rig.channel), 57);
+    say(&rig, "Stack:\nstep 4\n  \"a.py\", \x1b line 3\n");
+    (void)uv_run(&rig.loop, UV_RUN_NOWAIT);
+    assert_string_equal(channel_stack(rig.channel), "Stack:\n  \"a.py\", ? line 3\n");
+    assert_int_equal(rig.ear.n, 1);
+    memset(frame, 'f', sizeof(frame));
+    frame[sizeof(frame) - 2] = '\n';
+    frame[sizeof(frame) - 1] = '\0';
+    for (int i = 0; i < 100; i++) { /* it may say what it likes */
+        say(&rig, frame);
+        (void)uv_run(&rig.loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(strlen(channel_stack(rig.channel)), 26 + 5 * 199);
+    finish(&rig);
 }
 
 static void last_words_are_heard_at_the_close(void **state)
@@ -203,7 +248,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_lines_are_parsed_strictly),
+        cmocka_unit_test(a_stacks_signal_is_one_that_means_nothing_else),
         cmocka_unit_test(lines_in_pieces_are_put_together_and_long_ones_skipped),
+        cmocka_unit_test(what_comes_after_the_question_is_the_stack),
         cmocka_unit_test(last_words_are_heard_at_the_close),
         cmocka_unit_test(last_words_of_a_worker_that_has_not_read_are_heard_too),
         cmocka_unit_test(odd_packets_are_passed_over),

@@ -151,6 +151,25 @@ static void looking_at_the_stack_leaves_the_process_as_it_was(void **state)
     end(pid);
 }
 
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+static void only_a_handler_catches_a_signal(void **state)
+{
+    int last = SIGRTMAX;
+
+    (void)state;
+    (void)signal(SIGUSR1, on_signal);
+    (void)signal(SIGUSR2, SIG_IGN);
+    (void)signal(last, on_signal);
+    assert_true(inspect_catches(getpid(), SIGUSR1));
+    assert_true(inspect_catches(getpid(), last));
+    assert_false(inspect_catches(getpid(), SIGUSR2));
+    assert_false(inspect_catches(getpid(), last - 1));
+}
+
 /* --- people's tracers --- */
 
 static pid_t traced;
@@ -307,6 +326,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stopped_process_is_stopped),
         cmocka_unit_test(of_a_process_that_is_gone_nothing_is_found),
         cmocka_unit_test(looking_at_the_stack_leaves_the_process_as_it_was),
+        cmocka_unit_test(only_a_handler_catches_a_signal),
         cmocka_unit_test(a_process_that_somebody_traces_says_who),
         cmocka_unit_test(so_does_one_that_traces_what_it_has_started),
         cmocka_unit_test(a_gdb_that_hangs_leaves_the_process_as_it_was),
