@@ -31,9 +31,6 @@ void secrets_release(struct secrets *s)
 
 static int check_private(const char *path, const struct stat *st, struct errmsg *msg)
 {
-    if (!S_ISREG(st->st_mode)) {
-        return errmsg_set(msg, ERR_INVALID, "%s is no regular file", path);
-    }
     if (st->st_uid != geteuid() && st->st_uid != 0) {
         return errmsg_set(msg, ERR_INVALID,
                           "%s belongs to another user (%u), who could change it: make "
@@ -45,6 +42,16 @@ static int check_private(const char *path, const struct stat *st, struct errmsg 
                           "others may read or change %s: chmod 600 %s, and if somebody "
                           "may have read it, make a new one",
                           path, path);
+    }
+    return 0;
+}
+
+static int check_regular(const char *path, const struct stat *st, struct errmsg *msg)
+{
+    if (!S_ISREG(st->st_mode)) {
+        return errmsg_set(msg, ERR_INVALID, "%s is %s", path,
+                          S_ISDIR(st->st_mode) ? "a folder, and no file"
+                                               : "no regular file");
     }
     return 0;
 }
@@ -62,7 +69,10 @@ static int open_private(const char *path, bool is_trusted, struct errmsg *msg)
     }
     if (fstat(fd, &st) < 0) {
         rv = errmsg_set(msg, -errno, "cannot look at %s: %s", path, err_text(-errno));
-    } else if (!is_trusted) {
+    } else {
+        rv = check_regular(path, &st, msg);
+    }
+    if (rv == 0 && !is_trusted) {
         rv = check_private(path, &st, msg);
     }
     if (rv < 0) {
@@ -80,6 +90,24 @@ int auth_check_private(const char *path, struct errmsg *msg)
         (void)close(fd); /* only read */
     }
     return fd < 0 ? fd : 0;
+}
+
+int auth_check_public(const char *path, struct errmsg *msg)
+{
+    struct stat st;
+    int rv;
+
+    if (stat(path, &st) < 0) {
+        rv = -errno;
+        return errmsg_set(msg, rv, "cannot read %s: %s", path, err_text(rv));
+    }
+    rv = check_regular(path, &st, msg);
+    if (rv == 0 && st.st_size > CERTIFICATE_FILE_MAX) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "%s is no certificate: it has over %d bytes", path,
+                          CERTIFICATE_FILE_MAX);
+    }
+    return rv;
 }
 
 /* --- reading --- */
@@ -271,6 +299,19 @@ static int read_file(const char *path, struct secrets *s, struct errmsg *msg)
     return rv;
 }
 
+int secrets_read_file(const char *path, struct secrets *ret, struct errmsg *msg)
+{
+    struct secrets s = {0};
+    int rv = read_file(path, &s, msg);
+
+    if (rv < 0) {
+        secrets_release(&s);
+        return rv;
+    }
+    *ret = s;
+    return 0;
+}
+
 int secrets_read(const char *path, struct secrets *ret, struct errmsg *msg)
 {
     struct secrets s = {0};
@@ -281,8 +322,10 @@ int secrets_read(const char *path, struct secrets *ret, struct errmsg *msg)
         rv = -errno;
         return errmsg_set(msg, rv, "cannot read the secret %s: %s", path, err_text(rv));
     }
-    rv = S_ISDIR(st.st_mode) ? read_folder(path, &st, &s, msg)
-                             : read_file(path, &s, msg);
+    if (!S_ISDIR(st.st_mode)) {
+        return secrets_read_file(path, ret, msg);
+    }
+    rv = read_folder(path, &st, &s, msg);
     if (rv < 0) {
         secrets_release(&s);
         return rv;

@@ -17,6 +17,7 @@ enum {
     SECRET_MAX = 4096,
     SECRET_NAME_MAX = 64,
     SECRETS_MAX = 4096, /* of a folder */
+    CERTIFICATE_FILE_MAX = 1024 * 1024,
 };
 
 /* What systemd's LoadCredential= has to call them, file or folder. */
@@ -38,6 +39,9 @@ struct secrets {
  * ERR_INVALID (too short, too long, others may read it …) with one line: cause and
  * remedy. */
 int secrets_read(const char *path, struct secrets *ret, struct errmsg *msg) MUST_CHECK;
+/* … where it has to be a file. */
+int secrets_read_file(const char *path, struct secrets *ret,
+                      struct errmsg *msg) MUST_CHECK;
 
 /* What systemd has put into `folder`, $CREDENTIALS_DIRECTORY: ERR_MISSING without a
  * message where there is nothing of ours. */
@@ -46,8 +50,11 @@ int secrets_read_credentials(const char *folder, struct secrets *ret,
 
 void secrets_release(struct secrets *s); /* wipes them */
 
-/* A private key, say: a regular file of ours or root's that nobody else may read. */
+/* A private key, say: such a file of ours or root's that nobody else may read. */
 int auth_check_private(const char *path, struct errmsg *msg) MUST_CHECK;
+
+/* A certificate: a regular file of at most CERTIFICATE_FILE_MAX. */
+int auth_check_public(const char *path, struct errmsg *msg) MUST_CHECK;
 
 /* A new secret's text, from the kernel's random numbers: 64 hex digits. */
 void auth_make_secret(char ret[65]);

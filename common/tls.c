@@ -114,6 +114,8 @@ static int read_certificate(struct tls_context *c, const struct tls_config *conf
     int rv = auth_check_private(config->key, msg);
     char what[512];
 
+    rv = rv < 0 ? rv : auth_check_public(config->ca, msg);
+    rv = rv < 0 ? rv : auth_check_public(config->cert, msg);
     if (rv < 0) {
         return rv;
     }
@@ -245,21 +247,27 @@ int tls_context_new(const struct tls_config *config, struct tls_context **ret,
 
 /* Connections hold on to the SSL_CTX they were made with; the method of their wires goes
  * with the context. */
-int tls_context_reload(struct tls_context *c, const struct tls_config *config,
-                       struct errmsg *msg)
+void tls_context_replace(struct tls_context *c, struct tls_context *fresh)
 {
-    struct tls_context *fresh;
     struct tls_context old = *c;
-    int rv = tls_context_new(config, &fresh, msg);
 
-    if (rv < 0) {
-        return rv;
-    }
     *c = *fresh;
     c->bio = old.bio;
     old.bio = fresh->bio;
     clear(&old);
     mem_free(fresh);
+}
+
+int tls_context_reload(struct tls_context *c, const struct tls_config *config,
+                       struct errmsg *msg)
+{
+    struct tls_context *fresh;
+    int rv = tls_context_new(config, &fresh, msg);
+
+    if (rv < 0) {
+        return rv;
+    }
+    tls_context_replace(c, fresh);
     return 0;
 }
 

@@ -11,8 +11,8 @@
  *   certificates of one CA, with one URI of identity.h among their names.
  *
  * No tickets, no resumption, no early data. tls*.c are the only users of OpenSSL, which
- * is loaded when the first context is made (openssl.h). One thread for a context and its
- * pumps. */
+ * is loaded when the first context is made (openssl.h). One thread at a time for a context
+ * and its pumps. */
 
 #include "common/auth.h"
 #include "common/identity.h"
@@ -47,6 +47,9 @@ int tls_context_new(const struct tls_config *config, struct tls_context **ret,
  * ones hold. */
 int tls_context_reload(struct tls_context *c, const struct tls_config *config,
                        struct errmsg *msg) MUST_CHECK;
+
+/* … those of another context, made elsewhere, which is gone then. */
+void tls_context_replace(struct tls_context *c, struct tls_context *fresh);
 
 /* Not before its pumps; NULL allowed. */
 void tls_context_free(struct tls_context *c);

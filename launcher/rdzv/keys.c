@@ -1,8 +1,11 @@
 #include "launcher/rdzv/keys.h"
 
+#include "launcher/errand.h"
+
 #include "common/auth.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/mem.h"
 #include "common/str.h"
 #include "common/tls.h"
 
@@ -92,17 +95,27 @@ static void look_for_secret(struct keys *k)
     }
 }
 
-static int read_secret(const struct keys *k, struct secrets *ret, struct errmsg *msg)
+static int read_secret(const struct keys_files *files, bool is_credential,
+                       struct secrets *ret, struct errmsg *msg)
 {
     char folder[PATH_MAX];
 
-    if (!k->is_credential) {
-        return secrets_read(k->files.secret, ret, msg);
+    if (!is_credential) {
+        return secrets_read_file(files->secret, ret, msg);
     }
     (void)snprintf(folder, sizeof(folder), "%.*s",
-                   (int)(strrchr(k->files.secret, '/') - k->files.secret),
-                   k->files.secret);
+                   (int)(strrchr(files->secret, '/') - files->secret), files->secret);
     return secrets_read_credentials(folder, ret, msg);
+}
+
+/* Whether it is there and nobody else may read it; what else may be wrong is found when
+ * it is used. */
+static int check_certificate(const struct keys_files *files, struct errmsg *msg)
+{
+    int rv = auth_check_private(files->key, msg);
+
+    rv = rv < 0 ? rv : auth_check_public(files->ca, msg);
+    return rv < 0 ? rv : auth_check_public(files->cert, msg);
 }
 
 int keys_find(const struct keys_files *asked, struct keys *ret, struct errmsg *msg)
@@ -119,9 +132,9 @@ int keys_find(const struct keys_files *asked, struct keys *ret, struct errmsg *m
         look_for_secret(&k);
     }
     if (rv == 0 && has_certificate(&k)) {
-        rv = auth_check_private(k.files.key, msg);
+        rv = check_certificate(&k.files, msg);
     } else if (rv == 0 && k.files.secret[0] != '\0') {
-        rv = read_secret(&k, &secrets, msg);
+        rv = read_secret(&k.files, k.is_credential, &secrets, msg);
         if (rv == 0) {
             secrets_release(&secrets);
         }
@@ -139,48 +152,171 @@ void keys_set_agent(struct keys *k, uint64_t agent_id, const char *job)
     (void)snprintf(k->job, sizeof(k->job), "%s", job);
 }
 
-/* ---- contexts ---- */
+/* ---- reading: what a thread does ---- */
+
+enum end { CLIENT, SERVER, N_ENDS };
+
+struct reading {
+    struct keys_files files;
+    bool is_credential;
+    struct tls_config config[N_ENDS];
+    bool is_wanted[N_ENDS];
+    char job[sizeof(((struct keys *)0)->job)];
+
+    struct tls_context *context[N_ENDS]; /* owned; what came of it … */
+    int rv[N_ENDS];
+    struct errmsg msg[N_ENDS]; /* … and what did not */
+    uint64_t took_ms;
+};
+
+static void release_reading(void *data)
+{
+    struct reading *r = data;
+
+    tls_context_free(r->context[CLIENT]);
+    tls_context_free(r->context[SERVER]);
+    mem_free(r);
+}
+
+static void make_contexts(struct reading *r, const struct secrets *secrets)
+{
+    for (enum end i = CLIENT; i < N_ENDS; i++) {
+        if (r->is_wanted[i] && r->rv[i] == 0) {
+            r->config[i].secrets = secrets->n > 0 ? secrets : NULL;
+            r->rv[i] = tls_context_new(&r->config[i], &r->context[i], &r->msg[i]);
+        }
+    }
+}
+
+static void read_files(void *data)
+{
+    struct reading *r = data;
+    struct secrets secrets = {0};
+    uint64_t begun_ms = clock_ms();
+
+    if (!r->config[CLIENT].cert) {
+        r->rv[CLIENT] =
+            read_secret(&r->files, r->is_credential, &secrets, &r->msg[CLIENT]);
+        r->rv[SERVER] = r->rv[CLIENT];
+        r->msg[SERVER] = r->msg[CLIENT];
+    }
+    make_contexts(r, &secrets);
+    secrets_release(&secrets);
+    r->took_ms = clock_ms() - begun_ms;
+}
+
+/* ---- … and what the loop makes of it ---- */
 
 static void on_unknown_secret(void *arg);
 
-static int make(struct keys *k, bool is_server, struct tls_context **context,
-                struct errmsg *msg)
+static struct reading *make_reading(struct keys *k, enum end end)
 {
-    struct secrets secrets = {0};
-    struct tls_config config = {.is_server = is_server,
-                                .agent_id = k->agent_id,
-                                .job = k->job,
-                                .on_unknown_secret = on_unknown_secret,
-                                .arg = k};
-    int rv = 0;
+    struct reading *r = mem_zalloc(sizeof(*r));
 
-    if (has_certificate(k)) {
-        config.ca = k->files.ca;
-        config.cert = k->files.cert;
-        config.key = k->files.key;
-    } else {
-        rv = read_secret(k, &secrets, msg);
-        config.secrets = &secrets;
+    r->files = k->files;
+    r->is_credential = k->is_credential;
+    memcpy(r->job, k->job, sizeof(r->job));
+    r->is_wanted[CLIENT] = true;
+    r->is_wanted[SERVER] = end == SERVER || k->server;
+    for (enum end i = CLIENT; i < N_ENDS; i++) {
+        r->config[i] = (struct tls_config){.is_server = i == SERVER,
+                                           .agent_id = k->agent_id,
+                                           .job = r->job,
+                                           .on_unknown_secret = on_unknown_secret,
+                                           .arg = k};
+        if (has_certificate(k)) {
+            r->config[i].ca = r->files.ca;
+            r->config[i].cert = r->files.cert;
+            r->config[i].key = r->files.key;
+        }
     }
-    if (rv == 0) {
-        rv = *context ? tls_context_reload(*context, &config, msg)
-                      : tls_context_new(&config, context, msg);
+    return r;
+}
+
+/* What was read, in the place of what was read before. */
+static void adopt(struct reading *r, enum end end, struct tls_context **context)
+{
+    if (r->rv[end] < 0 && *context) {
+        log_warn("the keys stay as they were", "cause=\"%s\"", r->msg[end].text);
+    } else if (*context && r->context[end]) {
+        tls_context_replace(*context, r->context[end]);
+        r->context[end] = NULL;
+    } else if (!*context) {
+        *context = r->context[end];
+        r->context[end] = NULL;
     }
-    secrets_release(&secrets);
+}
+
+static const char *one_file(const struct keys *k)
+{
+    return has_certificate(k) ? k->files.cert : k->files.secret;
+}
+
+/* Once, until they come again. */
+static void say_slow(struct keys *k)
+{
+    if (!k->is_slow && (k->client || k->server)) {
+        log_warn("the keys are not read again, and stay as they were: does their file "
+                 "system hang?",
+                 "file=%s waited_ms=%d", one_file(k), KEYS_WAIT_MS);
+    }
+    k->is_slow = true;
+}
+
+/* What the errand has brought; ERR_TIMEOUT: nothing within `ms`. */
+static int collect(struct keys *k, unsigned ms, enum end end, struct errmsg *msg)
+{
+    struct reading *r = errand_take(k->errand, ms);
+    int rv;
+
+    if (!r) {
+        say_slow(k);
+        return errmsg_set(msg, ERR_TIMEOUT,
+                          "%s was not read within %u ms: does its file system hang?",
+                          one_file(k), ms);
+    }
+    k->errand = NULL;
+    k->is_slow = r->took_ms > KEYS_WAIT_MS;
+    adopt(r, CLIENT, &k->client);
+    adopt(r, SERVER, &k->server);
+    *msg = r->msg[end];
+    rv = r->rv[end];
+    release_reading(r);
     return rv;
 }
 
-static int refresh(struct keys *k, bool is_server, struct tls_context **context,
+/* Who was slow is not waited for again: what it brings is there the next time. */
+static int read_again(struct keys *k, enum end end, struct errmsg *msg)
+{
+    struct errand_work work = {.run = read_files, .release = release_reading};
+    bool is_first = !k->client && !k->server;
+    int rv;
+
+    if (k->errand) {
+        (void)collect(k, 0, end, msg); /* maybe it has come meanwhile */
+    }
+    if (!k->errand) {
+        work.data = make_reading(k, end);
+        rv = errand_begin(&work, &k->errand);
+        if (rv < 0) {
+            return errmsg_thread(msg, rv, "reading the keys");
+        }
+    }
+    return collect(k,
+                   is_first     ? KEYS_FIRST_MS
+                   : k->is_slow ? 0
+                                : KEYS_WAIT_MS,
+                   end, msg);
+}
+
+/* An error counts where there is nothing to go on with. */
+static int refresh(struct keys *k, enum end end, struct tls_context **ret,
                    struct errmsg *msg)
 {
-    bool is_new = !*context;
-    int rv = keys_any(k) ? make(k, is_server, context, msg) : 0;
+    int rv = keys_any(k) ? read_again(k, end, msg) : 0;
 
-    if (rv < 0 && !is_new) {
-        log_warn("the keys stay as they were", "cause=\"%s\"", msg->text);
-        return 0;
-    }
-    return rv;
+    *ret = end == SERVER ? k->server : k->client;
+    return *ret ? 0 : rv;
 }
 
 /* Somebody has the secret that replaces the one read before, or a stranger comes: he
@@ -188,39 +324,32 @@ static int refresh(struct keys *k, bool is_server, struct tls_context **context,
 static void on_unknown_secret(void *arg)
 {
     struct keys *k = arg;
+    struct tls_context *server;
     struct errmsg msg = {""};
     uint64_t now_ms = clock_ms();
 
     if (k->server && now_ms - k->read_ms >= READ_AGAIN_MS) {
         k->read_ms = now_ms;
-        (void)refresh(k, true, &k->server, &msg); /* what cannot be read is said */
+        (void)refresh(k, SERVER, &server, &msg); /* what cannot be read is said */
     }
 }
 
-/* This node's own agent is one of those that the server lets in: both are read anew. */
 int keys_client(struct keys *k, struct tls_context **ret, struct errmsg *msg)
 {
-    int rv = refresh(k, false, &k->client, msg);
-
-    if (rv == 0 && k->server) {
-        rv = refresh(k, true, &k->server, msg);
-    }
-    *ret = k->client;
-    return rv;
+    return refresh(k, CLIENT, ret, msg);
 }
 
 int keys_server(struct keys *k, struct tls_context **ret, struct errmsg *msg)
 {
-    int rv = refresh(k, true, &k->server, msg);
-
-    *ret = k->server;
-    return rv;
+    return refresh(k, SERVER, ret, msg);
 }
 
 void keys_release(struct keys *k)
 {
+    errand_leave(k->errand);
     tls_context_free(k->client);
     tls_context_free(k->server);
+    k->errand = NULL;
     k->client = NULL;
     k->server = NULL;
 }

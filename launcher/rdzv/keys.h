@@ -6,7 +6,9 @@
  * named by --tls-ca, --tls-cert and --tls-key, or $CTRUN_TLS_CA …; a secret is looked for
  * at --rdzv-secret-file, $CTRUN_SECRET_FILE, $CREDENTIALS_DIRECTORY/ctrun-secret,
  * ~/.config/ctrun/secret. Files are read again at each connection, so that a secret may
- * be replaced. Nothing of TLS is loaded where there are no keys. Loop thread only. */
+ * be replaced; by a thread (errand.h), since they may lie on a file system that hangs: it
+ * costs the loop KEYS_WAIT_MS at most, and once, and what was read before holds. Nothing
+ * of TLS is loaded where there are no keys. Loop thread only. */
 
 #include "common/err.h"
 
@@ -14,7 +16,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct errand;
 struct tls_context;
+
+enum {
+    KEYS_WAIT_MS = 200,    /* far less than a lease */
+    KEYS_FIRST_MS = 10000, /* nothing was read yet, and so nothing runs */
+};
 
 /* As options name them; "" where they do not. */
 struct keys_files {
@@ -29,7 +37,9 @@ struct keys {
     /* private */
     uint64_t agent_id;
     char job[256];
-    struct tls_context *client, *server; /* owned; NULL: not needed yet */
+    struct tls_context *client, *server; /* owned; NULL: not needed yet, or not read */
+    struct errand *errand;               /* owned; NULL: nobody reads */
+    bool is_slow;                        /* the last reading took too long, or does */
     uint64_t read_ms;                    /* when the server's were */
 };
 
@@ -43,7 +53,7 @@ bool keys_any(const struct keys *k);
 void keys_set_agent(struct keys *k, uint64_t agent_id, const char *job);
 
 /* *ret lives until keys_release; NULL where there are no keys. What cannot be read any
- * more is said, and what was read before holds. */
+ * more, or not soon (ERR_TIMEOUT), is said, and what was read before holds. */
 int keys_client(struct keys *k, struct tls_context **ret,
                 struct errmsg *msg) MUST_CHECK;
 int keys_server(struct keys *k, struct tls_context **ret,

@@ -338,6 +338,9 @@ def test_replayed_session_is_refused_logged_once_and_counted(start_server, certi
 
 def test_mistakes_with_keys_are_named_before_anything_starts(bin_dir, secret, start, tmp_path):
     path = secret("a")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)  # who opened it would wait for ever
+    show = [f"--tls-ca={pipe}", f"--tls-cert={path}", f"--tls-key={path}"]
     cases = [
         ("ctrun-rendezvous", [f"--secrets={path}", "--insecure"], "leave out one or the other"),
         ("ctrun-rendezvous", ["--tls-ca=x"], "go together"),
@@ -345,11 +348,18 @@ def test_mistakes_with_keys_are_named_before_anything_starts(bin_dir, secret, st
         ("ctrun-rendezvous", [f"--secrets={tmp_path}/absent"], "absent"),
         ("ctrun", ["--rdzv-endpoint=127.0.0.1:1", "--tls-cert=x", "true"], "go together"),
         ("ctrun", ["--rdzv-endpoint=127.0.0.1:1", "--rdzv-secret-file=absent", "true"], "absent"),
+        ("ctrun", ["--rdzv-endpoint=127.0.0.1:1", f"--rdzv-secret-file={path.parent}", "true"],
+         "is a folder, and no file"),
+        ("ctrun", ["--rdzv-endpoint=127.0.0.1:1", f"--rdzv-secret-file={pipe}", "true"],
+         "is no regular file"),
+        ("ctrun", ["--rdzv-endpoint=127.0.0.1:1", *show, "true"], "is no regular file"),
+        ("ctrun-rendezvous", [f"--secrets={pipe}"], "is no regular file"),
+        ("ctrun-rendezvous", show, "is no regular file"),
     ]
     for program, args, words in cases:
         process = start(bin_dir / program, *args)
         assert process.wait() == 2
-        assert words in process.err(), process.err()
+        assert words in process.err() and process.err().count("\n") == 1, process.err()
     path.chmod(0o640)
     process = start(bin_dir / "ctrun-rendezvous", f"--secrets={path}")
     assert process.wait() == 2

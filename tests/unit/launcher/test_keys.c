@@ -5,12 +5,17 @@
 #include "tests/lib/scratch.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/tls.h"
+#include "common/tls_ca.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SECRET_A "aaaaaaaabbbbbbbbccccccccdddddddd"
 #define SECRET_B "0123456789abcdef0123456789abcdef"
@@ -149,6 +154,104 @@ static void without_keys_there_is_no_tls(void **state)
     keys_release(&k);
 }
 
+/* ---- files that do not come ---- */
+
+/* Of a new CA, in the folder `ca`. */
+static struct keys_files make_certificate(struct scratch *s)
+{
+    const struct identity who = {.kind = IDENTITY_CERTIFICATE, .role = IDENTITY_AGENT};
+    struct keys_files files = {.secret = ""};
+    const char *folder = scratch_path(s, "ca");
+    struct errmsg msg = {""};
+
+    (void)snprintf(files.ca, sizeof(files.ca), "%s/ca.pem", folder);
+    (void)snprintf(files.cert, sizeof(files.cert), "%s/a.pem", folder);
+    (void)snprintf(files.key, sizeof(files.key), "%s/a.key", folder);
+    folder = scratch_path(s, "ca");
+    assert_int_equal(tls_ca_make(folder, 1, &msg), 0);
+    assert_int_equal(tls_ca_issue(folder, "a", &who, 1, &msg), 0);
+    return files;
+}
+
+/* Whoever opens it waits, as on a file system that hangs, until the lease is given back
+ * (for at most fs.lease-break-time, 45 s). */
+static int make_hang(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    assert_true(signal(SIGIO, SIG_IGN) != SIG_ERR); /* "somebody waits for it" */
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
+    return fd;
+}
+
+static void
+files_that_do_not_come_cost_a_moment_once_and_what_was_read_holds(void **state)
+{
+    struct keys_files files = make_certificate(*state);
+    struct tls_context *first;
+    struct tls_context *again;
+    struct errmsg msg = {""};
+    uint64_t begun_ms;
+    struct keys k;
+    int fd;
+
+    assert_int_equal(keys_find(&files, &k, &msg), 0);
+    assert_int_equal(keys_server(&k, &first, &msg), 0);
+    assert_int_equal(keys_client(&k, &first, &msg), 0);
+    fd = make_hang(files.ca);
+    begun_ms = clock_ms();
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(keys_client(&k, &again, &msg), 0);
+        assert_ptr_equal(again, first);
+        assert_int_equal(keys_server(&k, &again, &msg), 0);
+        assert_true(again && k.is_slow);
+    }
+    assert_in_range(clock_ms() - begun_ms, KEYS_WAIT_MS, 50 * KEYS_WAIT_MS);
+    assert_int_equal(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
+    assert_int_equal(close(fd), 0);
+    while (k.is_slow) { /* what was slow is collected, and then waited for again */
+        assert_int_equal(keys_client(&k, &again, &msg), 0);
+    }
+    assert_ptr_equal(again, first);
+    keys_release(&k);
+}
+
+static void files_that_never_come_are_left_alone_at_the_end(void **state)
+{
+    struct keys_files files = make_certificate(*state);
+    struct tls_context *context;
+    struct errmsg msg = {""};
+    struct keys k;
+    int fd;
+
+    assert_int_equal(keys_find(&files, &k, &msg), 0);
+    assert_int_equal(keys_client(&k, &context, &msg), 0);
+    fd = make_hang(files.cert);
+    assert_int_equal(keys_client(&k, &context, &msg), 0);
+    assert_non_null(k.errand);
+    keys_release(&k);
+    assert_int_equal(close(fd), 0);
+}
+
+static void what_is_no_file_is_named_at_once(void **state)
+{
+    struct scratch *s = *state;
+    struct keys_files files = make_certificate(s);
+    struct keys_files secret = {.secret = ""};
+
+    (void)snprintf(secret.secret, sizeof(secret.secret), "%s",
+                   scratch_path(s, "home/fifo"));
+    (void)scratch_text(s, "home/x", ""); /* makes the folder */
+    assert_int_equal(mkfifo(secret.secret, 0600), 0);
+    refuse(&secret, "home/fifo is no regular file");
+    (void)snprintf(secret.secret, sizeof(secret.secret), "%s", scratch_path(s, "home"));
+    refuse(&secret, "home is a folder, and no file");
+    assert_int_equal(unlink(files.ca), 0);
+    assert_int_equal(mkfifo(files.ca, 0600), 0);
+    refuse(&files, "ca.pem is no regular file");
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -158,6 +261,9 @@ int main(void)
         CASE(what_does_not_go_together_or_others_may_read_is_refused),
         CASE(changed_secret_is_taken_and_a_mistake_leaves_the_old_one),
         CASE(without_keys_there_is_no_tls),
+        CASE(files_that_do_not_come_cost_a_moment_once_and_what_was_read_holds),
+        CASE(files_that_never_come_are_left_alone_at_the_end),
+        CASE(what_is_no_file_is_named_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

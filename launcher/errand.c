@@ -1,0 +1,131 @@
+#include "launcher/errand.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+enum { STACK_SIZE = 512 * 1024 };
+
+struct errand {
+    struct errand_work work;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t done;
+    bool is_done;
+    bool is_left; /* the thread frees all itself, if it ever comes back */
+};
+
+static void end(struct errand *e)
+{
+    (void)pthread_mutex_destroy(&e->lock);
+    (void)pthread_cond_destroy(&e->done);
+    mem_free(e);
+}
+
+static void *run(void *arg)
+{
+    struct errand *e = arg;
+    bool is_left;
+
+    e->work.run(e->work.data);
+    (void)pthread_mutex_lock(&e->lock);
+    e->is_done = true;
+    is_left = e->is_left;
+    (void)pthread_cond_signal(&e->done);
+    (void)pthread_mutex_unlock(&e->lock);
+    if (is_left) {
+        e->work.release(e->work.data);
+        end(e);
+    }
+    return NULL;
+}
+
+/* Signals are the loop's. */
+static int start(struct errand *e)
+{
+    pthread_attr_t attr;
+    sigset_t all;
+    sigset_t before;
+    pthread_t thread;
+    int rv;
+
+    (void)pthread_attr_init(&attr); /* it only sets fields, as do these two */
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)pthread_attr_setstacksize(&attr, STACK_SIZE);
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rv = -pthread_create(&thread, &attr, run, e);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attr);
+    return rv;
+}
+
+int errand_begin(const struct errand_work *work, struct errand **ret)
+{
+    struct errand *e = mem_zalloc(sizeof(*e));
+    pthread_condattr_t attr;
+    int rv;
+
+    e->work = *work;
+    (void)pthread_mutex_init(&e->lock, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&e->done, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    rv = start(e);
+    if (rv < 0) {
+        work->release(work->data);
+        end(e);
+        return rv;
+    }
+    *ret = e;
+    return 0;
+}
+
+static bool wait_for(struct errand *e, unsigned ms)
+{
+    uint64_t until_ms = clock_ms() + ms;
+    const struct timespec until = {.tv_sec = (time_t)(until_ms / 1000),
+                                   .tv_nsec = (long)(until_ms % 1000) * 1000000};
+    bool is_done;
+
+    (void)pthread_mutex_lock(&e->lock);
+    while (!e->is_done && pthread_cond_timedwait(&e->done, &e->lock, &until) == 0) {
+    }
+    is_done = e->is_done;
+    (void)pthread_mutex_unlock(&e->lock);
+    return is_done;
+}
+
+void *errand_take(struct errand *e, unsigned ms)
+{
+    void *data;
+
+    if (!wait_for(e, ms)) {
+        return NULL;
+    }
+    data = e->work.data;
+    end(e);
+    return data;
+}
+
+void errand_leave(struct errand *e)
+{
+    bool is_done;
+
+    if (!e) {
+        return;
+    }
+    (void)pthread_mutex_lock(&e->lock);
+    e->is_left = true;
+    is_done = e->is_done;
+    (void)pthread_mutex_unlock(&e->lock);
+    if (is_done) {
+        e->work.release(e->work.data);
+        end(e);
+    }
+}
