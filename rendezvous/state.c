@@ -348,8 +348,9 @@ static int blame(const struct state *s, int err, struct errmsg *msg)
     case ERR_CORRUPT:
         return errmsg_set(msg, err,
                           "the state %.120s/state.db is damaged (%.160s), and nothing "
-                          "is made of it: put a copy in its place (state.db and "
-                          "state.db-wal together), or move both away to begin anew; "
+                          "is made of it: put a copy in its place (state.db, "
+                          "state.db-wal and state.db-base together), or move all three "
+                          "away to begin anew; "
                           "the agents of running jobs then stop and form them again",
                           s->dir.path, why.text);
     case ERR_UNSUPPORTED:

@@ -120,8 +120,10 @@ static int take_lock(struct state_dir *d, struct errmsg *msg)
     if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         return errno == EWOULDBLOCK
                    ? blame_holder(d, msg)
-                   : errmsg_set(msg, -errno, "cannot lock %.200s/lock: %s", d->path,
-                                err_text(-errno));
+                   : errmsg_set(msg, -errno,
+                                "cannot lock %.200s/lock: %s; give a --state-dir on a "
+                                "disk of this machine",
+                                d->path, err_text(-errno));
     }
     (void)snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
     if (ftruncate(d->lock_fd, 0) < 0 ||
@@ -147,8 +149,10 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
         rv = state_dir_make_reserve(d);
         rv = rv == -ENOSPC ? 0 : rv; /* the service begins with what there is */
         if (rv < 0) {
-            (void)errmsg_set(msg, rv, "cannot make %.200s/%s: %s", path, reserve_name,
-                             err_text(rv));
+            (void)errmsg_set(msg, rv,
+                             "cannot make %.200s/%s: %s; give a --state-dir where this "
+                             "user may write",
+                             path, reserve_name, err_text(rv));
         }
     }
     if (rv < 0) {

@@ -252,8 +252,8 @@ static int check_base(const struct state_db *d, struct errmsg *msg)
         base.cluster == d->identity.cluster && base.commit == d->totals.n_commits) {
         return errmsg_set(msg, ERR_CORRUPT,
                           "its log state.db-wal is gone or was emptied: put that "
-                          "back or, where state.db is a copy that is whole without, "
-                          "remove state.db-base");
+                          "back or, if a copy was put in state.db's place, remove "
+                          "state.db-base");
     }
     return 0;
 }
