@@ -1,5 +1,5 @@
 /* The run: nodes start, faults come and go, everything heals, and the job must come to
- * its end. */
+ * its end, or be cancelled. */
 
 #include "tests/lib/cluster.h"
 
@@ -14,7 +14,7 @@
 
 enum {
     PATIENCE_MS = 1800000, /* after the last fault; the join time-out is 600 s */
-    DOOMED_PERCENT = 70,   /* of durable servers: killed while they write */
+    STEP_MS = 40,
 };
 
 void cluster_violate(struct cluster *c, const char *fmt, ...)
@@ -35,146 +35,29 @@ void cluster_violate(struct cluster *c, const char *fmt, ...)
 
 struct sealed *cluster_sealed(struct cluster *c, uint64_t job_life, uint64_t generation)
 {
-    for (size_t i = c->n_sealed; i > 0; i--) {
-        struct sealed *s = &c->sealed[i - 1];
+    struct sealed *s;
 
+    for (size_t i = c->n_sealed; i > 0; i--) {
+        s = c->sealed[i - 1];
         if (s->job_life == job_life && s->generation == generation) {
             return s;
         }
     }
-    c->sealed = mem_grow(c->sealed, c->n_sealed + 1, sizeof(*c->sealed));
-    c->sealed[c->n_sealed] =
-        (struct sealed){.job_life = job_life, .generation = generation};
-    return &c->sealed[c->n_sealed++];
+    s = mem_zalloc(sizeof(*s));
+    s->job_life = job_life;
+    s->generation = generation;
+    s->rank = mem_array((size_t)c->config.n_nodes * c->config.nproc, sizeof(*s->rank));
+    c->sealed = mem_grow(c->sealed, c->n_sealed + 1, sizeof(struct sealed *));
+    c->sealed[c->n_sealed++] = s;
+    return s;
 }
 
-/* --- faults --- */
-
-static void on_node_back(void *arg, uint64_t tag)
+struct sim_worker *cluster_worker(struct cluster *c, size_t i)
 {
-    struct node *n = arg;
+    size_t node = i / c->config.nproc;
 
-    (void)tag;
-    n->returns--;
-    if (!n->has_ended || n->exit_code >= 128) { /* else the job is over for it */
-        node_start(n);
-    }
-}
-
-static void come_back_after(struct cluster *c, struct node *n, uint64_t delay_ms)
-{
-    n->returns++;
-    sim_after(&c->sim, delay_ms, on_node_back, n, 0);
-}
-
-static void on_fast(void *arg, uint64_t tag)
-{
-    struct cluster *c = arg;
-
-    (void)tag;
-    c->is_slow = false;
-}
-
-static void kill_worker(struct cluster *c, struct node *n)
-{
-    struct sim_worker *w = &n->workers[sim_random(&c->sim, c->config.nproc)];
-
-    if (w->is_alive) {
-        worker_die(w, SIGKILL);
-    }
-}
-
-static void tell_to_leave(struct cluster *c, struct node *n)
-{
-    if (n->agent && n->paused_until_ms <= c->sim.now_ms) {
-        agent_signal(n->agent, SIGTERM, c->sim.now_ms);
-        node_after_call(n);
-        come_back_after(c, n, 60000); /* longer than any grace */
-    }
-}
-
-/* Never shorter: what is held is to come at the time that was announced. */
-static void extend(uint64_t *until_ms, uint64_t to_ms)
-{
-    *until_ms = MAX(*until_ms, to_ms);
-}
-
-static void inject(struct cluster *c, enum cluster_fault fault, struct node *n)
-{
-    struct sim *sim = &c->sim;
-
-    sim_note(sim, "fault %d at node %u", (int)fault, n->index);
-    switch (fault) {
-    case FAULT_WORKER:
-        kill_worker(c, n);
-        break;
-    case FAULT_AGENT:
-        node_kill(n);
-        come_back_after(c, n, sim_between(sim, 100, 5000));
-        break;
-    case FAULT_AGENT_PAUSE:
-        extend(&n->paused_until_ms, sim->now_ms + sim_between(sim, 100, 8000));
-        break;
-    case FAULT_SERVER:
-        if (c->service && c->config.is_durable && sim_chance(sim, DOOMED_PERCENT)) {
-            c->is_doomed = true;
-        } else if (c->service) {
-            net_kill_server(c);
-        }
-        break;
-    case FAULT_SERVER_PAUSE:
-        extend(&c->server_paused_until_ms, sim->now_ms + sim_between(sim, 100, 10000));
-        break;
-    case FAULT_PARTITION:
-        net_cut(n, sim->now_ms + sim_between(sim, 100, 25000));
-        break;
-    case FAULT_RESET:
-        if (n->conn) {
-            net_break(n->conn);
-        }
-        break;
-    case FAULT_SLOW:
-        c->is_slow = true;
-        sim_after(sim, sim_between(sim, 1000, 10000), on_fast, c, 0);
-        break;
-    case FAULT_LEAVE:
-        tell_to_leave(c, n);
-        break;
-    case FAULT_HANG:
-    case FAULT_ALL:
-        break; /* a property of workers; no fault */
-    }
-}
-
-/* One of those that are enabled; 0: none is. */
-static unsigned choose_fault(struct cluster *c)
-{
-    unsigned enabled[CLUSTER_FAULTS];
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < CLUSTER_FAULTS; i++) {
-        if (c->config.faults >> i & 1) {
-            enabled[n++] = 1U << i;
-        }
-    }
-    return n > 0 ? enabled[sim_random(&c->sim, n)] : 0;
-}
-
-static void on_fault(void *arg, uint64_t tag)
-{
-    struct cluster *c = arg;
-    unsigned bit = choose_fault(c);
-    struct node *n = &c->nodes[sim_random(&c->sim, c->config.n_nodes)];
-
-    (void)tag;
-    if (c->sim.now_ms >= c->config.faults_until_ms) {
-        return;
-    }
-    if (bit != 0) {
-        c->result->n_faults++;
-        inject(c, (enum cluster_fault)bit, n);
-    }
-    sim_after(&c->sim, sim_between(&c->sim, 100, 3000), on_fault, c, 0);
+    return node < c->config.n_nodes ? &c->nodes[node].workers[i % c->config.nproc]
+                                    : NULL;
 }
 
 /* --- the run --- */
@@ -192,21 +75,22 @@ static bool is_over(const struct cluster *c)
 
 static void start(struct cluster *c)
 {
-    net_start_server(c);
+    server_start(c);
     for (uint32_t i = 0; i < c->config.n_nodes; i++) {
         struct node *n = &c->nodes[i];
 
         n->cluster = c;
         n->index = i;
+        (void)snprintf(n->host, sizeof(n->host), "host%u", i / 2);
         for (uint32_t k = 0; k < c->config.nproc; k++) {
             n->workers[k] =
                 (struct sim_worker){.node = n, .slot = k, .life = (uint64_t)k << 24};
             buf_init(&n->workers[k].to_relay, 0);
             buf_init(&n->workers[k].from_relay, 0);
         }
-        come_back_after(c, n, sim_random(&c->sim, 2000));
+        faults_start_after(n, sim_random(&c->sim, 2000));
     }
-    sim_after(&c->sim, 1000, on_fault, c, 0);
+    faults_begin(c);
 }
 
 /* Some node has seen the job done; the others too, or they came when it was over. */
@@ -216,10 +100,16 @@ static void check_end(struct cluster *c)
         const struct node *n = &c->nodes[i];
 
         if (n->exit_code == 0) {
-            c->result->n_done++;
+            c->result->n_done += n->was_closed || !n->is_drained;
         } else if (n->exit_code != EXIT_RENDEZVOUS && n->exit_code < 128) {
             cluster_violate(c, "node %u ended with %d", i, n->exit_code);
         }
+    }
+    watch_end(c);
+    operators_check_end(c);
+    store_check_end(c);
+    if (c->is_cancelled) {
+        return; /* it need not come to its own end */
     }
     if (c->result->n_done == 0) {
         cluster_violate(c, "no node has seen the job done");
@@ -235,6 +125,9 @@ static void release(struct cluster *c)
         node_kill(&c->nodes[i]);
     }
     /* The service's last words go nowhere. */
+    if (c->service) {
+        operators_end(c);
+    }
     service_free(c->service);
     for (size_t i = 0; i < c->n_conns; i++) {
         c->conns[i]->server_open = false;
@@ -248,8 +141,15 @@ static void release(struct cluster *c)
         mem_free(c->conns[i]);
     }
     disk_release(c);
+    operators_release(c);
+    store_release(c);
     mem_free(c->conns);
+    for (size_t i = 0; i < c->n_sealed; i++) {
+        mem_free(c->sealed[i]->rank);
+        mem_free(c->sealed[i]);
+    }
     mem_free(c->sealed);
+    mem_free(c->nodes);
     sim_release(&c->sim);
     sim_release(&c->wall);
 }
@@ -260,6 +160,8 @@ void cluster_run(const struct cluster_config *config, struct cluster_result *ret
 
     *ret = (struct cluster_result){0};
     c->config = *config;
+    c->nodes = mem_array(config->n_nodes, sizeof(*c->nodes));
+    c->config.step_ms = config->step_ms ? config->step_ms : STEP_MS;
     c->result = ret;
     sim_init(&c->sim, config->seed);
     sim_init(&c->wall, config->wall_seed);

@@ -34,6 +34,8 @@ static struct msg *copy(const struct msg *m)
         borrowed = m->u.round.nodes;
     } else if (m->type == MSG_STORE_REPLY) {
         borrowed = m->u.store_reply.body;
+    } else if (m->type == MSG_ANSWER) {
+        borrowed = m->u.answer.body;
     }
     c = mem_alloc(sizeof(*c) + borrowed.size);
     *c = *m;
@@ -45,6 +47,8 @@ static struct msg *copy(const struct msg *m)
         c->u.round.nodes = borrowed;
     } else if (m->type == MSG_STORE_REPLY) {
         c->u.store_reply.body = borrowed;
+    } else if (m->type == MSG_ANSWER) {
+        c->u.answer.body = borrowed;
     }
     return c;
 }
@@ -89,9 +93,9 @@ static void release(struct cluster *c)
         c->at_hand = s->asked;
         c->at_hand_conn = s->asked_conn;
         if (s->m) {
-            net_service_send(c, s->conn, s->m);
+            server_sends(c, s->conn, s->m);
         } else {
-            net_service_close(c, s->conn);
+            server_closes(c, s->conn);
         }
         free_said(s);
     }
@@ -142,7 +146,7 @@ static void on_turn_end(void *arg, uint64_t tag)
     c->turn++;
     if (c->is_doomed) { /* in the midst of it */
         c->is_doomed = false;
-        net_kill_server(c);
+        server_kill(c);
         return;
     }
     c->is_committing = true;
@@ -167,7 +171,7 @@ static void note_decisions(struct cluster *c)
 
         if (s->m && s->m->type == MSG_DECISION) {
             c->at_hand = s->asked;
-            net_check_decision(c, &s->m->u.decision);
+            server_check_decision(c, &s->m->u.decision);
         }
     }
     c->at_hand = NULL;

@@ -3,12 +3,17 @@
 #include "tests/lib/cluster.h"
 
 #include "common/err.h"
+#include "common/exit_code.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { JOIN_TIMEOUT_MS = 600000, MANY_RESTARTS = 1000000 };
+enum {
+    JOIN_TIMEOUT_MS = 600000,
+    MANY_RESTARTS = 1000000,
+    SPACE_MS = 5000, /* until who has no space for a job may have it again */
+};
 
 static void act_connect(void *arg)
 {
@@ -34,7 +39,7 @@ static void act_send(void *arg, const struct msg *m)
 static void close_stores(struct node *n)
 {
     for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
-        worker_close_store(&n->workers[i]);
+        store_close(&n->workers[i]);
     }
 }
 
@@ -62,7 +67,7 @@ static void act_relay_resend(void *arg)
         struct relay_flow *flow = n->workers[i].flow;
 
         if (flow && relay_flow_resend(flow) < 0) {
-            worker_close_store(&n->workers[i]);
+            store_close(&n->workers[i]);
         }
     }
 }
@@ -87,22 +92,23 @@ static const char *cluster_role(const struct node *n)
 static void check_role(struct node *n, struct sealed *s,
                        const struct agent_round *round)
 {
-    struct sealed_role *role = &s->roles[n->index % 2];
+    unsigned role = n->index % 2;
 
-    if (role->size != 0 && role->size != round->topology.role_world_size) {
+    if (s->role_size[role] != 0 &&
+        s->role_size[role] != round->topology.role_world_size) {
         cluster_violate(n->cluster, "two sizes of a role in generation %" PRIu64,
                         round->generation);
     }
-    role->size = round->topology.role_world_size;
+    s->role_size[role] = round->topology.role_world_size;
     for (uint32_t i = 0; i < round->topology.nproc; i++) {
         uint32_t rank = round->topology.role_first_rank + i;
 
-        if (rank >= role->size || role->is_taken[rank]) {
+        if (rank >= s->role_size[role] || s->rank[rank].is_role_taken[role]) {
             cluster_violate(n->cluster, "role rank %u of generation %" PRIu64 " twice",
                             rank, round->generation);
             return;
         }
-        role->is_taken[rank] = true;
+        s->rank[rank].is_role_taken[role] = true;
     }
 }
 
@@ -125,12 +131,12 @@ static void check_map(struct node *n, const struct agent_round *round)
     for (uint32_t i = 0; i < round->topology.nproc; i++) {
         uint32_t rank = round->topology.first_rank + i;
 
-        if (rank >= round->topology.world_size || s->is_taken[rank]) {
+        if (rank >= round->topology.world_size || s->rank[rank].is_taken) {
             cluster_violate(c, "rank %u of generation %" PRIu64 " twice", rank,
                             round->generation);
             return;
         }
-        s->is_taken[rank] = true;
+        s->rank[rank].is_taken = true;
     }
     check_role(n, s, round);
 }
@@ -141,6 +147,9 @@ static void act_spawn(void *arg, const struct agent_round *round)
 
     sim_note(&n->cluster->sim, "node %u: runs generation %" PRIu64, n->index,
              round->generation);
+    if (n->is_drained) {
+        cluster_violate(n->cluster, "node %u begins anew, and was drained", n->index);
+    }
     check_map(n, round);
     for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
         worker_spawn(&n->workers[i], round);
@@ -168,18 +177,11 @@ static void act_kill(void *arg, uint32_t slot, int signal)
     worker_signal(&n->workers[slot], signal);
 }
 
-/* Nobody stands still for long enough to be asked about. */
 static void act_inspect(void *arg, uint32_t slot, const struct msg_inspect *m)
 {
     struct node *n = arg;
-    struct msg_inspected answer = {.generation = m->generation,
-                                   .request = m->request,
-                                   .rank = m->rank,
-                                   .what = m->what,
-                                   .state = "S"};
 
-    (void)slot;
-    agent_inspected(n->agent, &answer);
+    train_inspect(&n->workers[slot], m);
 }
 
 static void act_report(void *arg, const struct msg_report *report)
@@ -238,14 +240,28 @@ static void bury(struct node *n)
     n->tick_ms = 0;
 }
 
+/* Its user tries again when there is space. */
+static void come_back_if_refused(struct node *n)
+{
+    const struct cluster *c = n->cluster;
+
+    if (n->exit_code == EXIT_RENDEZVOUS && c->full_until_ms > 0 &&
+        c->sim.now_ms < c->full_until_ms + SPACE_MS) {
+        n->has_ended = false;
+        faults_start_after(n, SPACE_MS);
+    }
+}
+
 /* The agent has said so; by then its workers are gone. */
 static void end(struct node *n)
 {
     struct cluster *c = n->cluster;
 
     sim_note(&c->sim, "node %u: ends with %d", n->index, n->exit_code);
+    n->was_closed = agent_was_closed(n->agent);
     n->wants_end = false;
     n->has_ended = true;
+    come_back_if_refused(n);
     for (uint32_t i = 0; i < c->config.nproc; i++) {
         if (n->workers[i].is_alive) {
             cluster_violate(c, "node %u ends, its worker %u does not", n->index, i);
@@ -276,7 +292,7 @@ void node_start(struct node *n)
     const struct cluster_config *config = &n->cluster->config;
     struct agent_config agent = {
         .job = "job",
-        .host = "host",
+        .host = n->host,
         .role = cluster_role(n),
         .program = "ctrun-worker",
         .endpoint = "here",
@@ -289,6 +305,7 @@ void node_start(struct node *n)
         .join_timeout_ms = JOIN_TIMEOUT_MS,
         .last_call_ms = 30000,
         .shutdown_ms = 30000,
+        .on_hang = config->reports_hangs ? ON_HANG_REPORT : ON_HANG_RESTART,
         .maybe_engine = true,
         .actions = {.arg = n,
                     .connect = act_connect,
@@ -314,6 +331,9 @@ void node_start(struct node *n)
     sim_note(&n->cluster->sim, "node %u: starts", n->index);
     n->life++;
     n->has_ended = false;
+    n->is_drained = false;
+    n->was_closed = false;
+    n->told_ms = 0;
     n->last_generation = 0;
     n->paused_until_ms = 0;
     n->agent = agent_new(&agent);

@@ -2,7 +2,7 @@
  * number of nodes and kinds of fault, each run twice.
  *
  *   SIM_SEED=123 …/test_cluster       that one alone (SIM_TRACE=1: with every event)
- *   SIM_SEEDS=100000 …/test_cluster   more of them */
+ *   SIM_SEEDS=100000 …/test_cluster   more of them (SIM_FROM=1000: from that one on) */
 
 #include "tests/lib/cluster.h"
 #include "tests/lib/cmocka.h"
@@ -14,7 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUICK_SEEDS = 500, WALL_SEEDS = 20, DURABLE_SEEDS = 20, SOAK_CROWDS = 10 };
+enum {
+    QUICK_SEEDS = 500,
+    WALL_SEEDS = 20,
+    DURABLE_SEEDS = 20,
+    SOME_SEEDS = 20,
+    SOAK_CROWDS = 10,
+};
 
 static uint64_t from_env(const char *name, uint64_t fallback)
 {
@@ -45,6 +51,12 @@ static struct cluster_config make_config(uint64_t seed)
                            (uint32_t)sim_random(&dice, config.nproc);
     }
     config.is_durable = sim_chance(&dice, 50);
+    config.step_ms = sim_chance(&dice, 10) ? 300 : 40;
+    config.reports_hangs = sim_chance(&dice, 30);
+    config.says_for_whom = sim_chance(&dice, 50);
+    config.repeats = sim_chance(&dice, 50);
+    config.shares_keys = sim_chance(&dice, 25);
+    config.cancel_ms = sim_chance(&dice, 15) ? sim_between(&dice, 2000, 50000) : 0;
     sim_release(&dice);
     return config;
 }
@@ -68,13 +80,14 @@ static void invariants_hold_under_every_seed(void **state)
 {
     uint64_t only = from_env("SIM_SEED", 0);
     uint64_t n = from_env("SIM_SEEDS", QUICK_SEEDS);
+    uint64_t from = from_env("SIM_FROM", 1);
 
     (void)state;
     if (only != 0) {
         run_seed(only);
         return;
     }
-    for (uint64_t seed = 1; seed <= n; seed++) {
+    for (uint64_t seed = from; seed < from + n; seed++) {
         run_seed(seed);
     }
 }
@@ -208,6 +221,139 @@ static void a_durable_servers_restarts_restart_nothing(void **state)
     assert_true(n_boots > 5 * DURABLE_SEEDS);
 }
 
+/* Not one, and none is told of a job that trains on. */
+static void every_hang_is_told_in_time_and_costs_one_restart(void **state)
+{
+    unsigned n_found = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SOME_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 3,
+                                        .nproc = 2,
+                                        .min_nodes = 3,
+                                        .max_nodes = 3,
+                                        .total_steps = 200,
+                                        .says_for_whom = seed % 2 == 0,
+                                        .repeats = seed % 4 < 2,
+                                        .faults = FAULT_HANG | FAULT_ASK,
+                                        .faults_until_ms = 30000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_int_equal(result.failures, result.n_hangs_found);
+        assert_int_equal(result.n_rounds, result.n_hangs_found + 1);
+        n_found += result.n_hangs_found;
+    }
+    assert_true(n_found > SOME_SEEDS);
+}
+
+static void a_hang_that_is_only_told_restarts_nothing(void **state)
+{
+    unsigned n_found = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SOME_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 2,
+                                        .nproc = 2,
+                                        .min_nodes = 2,
+                                        .max_nodes = 2,
+                                        .total_steps = 200,
+                                        .reports_hangs = true,
+                                        .repeats = true,
+                                        .faults = FAULT_HANG,
+                                        .faults_until_ms = 30000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_int_equal(result.n_rounds, 1);
+        n_found += result.n_hangs_found;
+    }
+    assert_true(n_found > SOME_SEEDS);
+}
+
+/* Though the service is killed meanwhile: a durable one's word is kept. */
+static void who_is_drained_or_preempted_costs_neither_a_step_nor_a_restart(void **state)
+{
+    unsigned n_drained = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SOME_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 4,
+                                        .nproc = 2,
+                                        .min_nodes = (uint32_t)(1 + seed % 4),
+                                        .max_nodes = 4,
+                                        .total_steps = 300,
+                                        .is_durable = seed % 2 == 0,
+                                        .faults = FAULT_DRAIN | FAULT_LEAVE |
+                                                  (seed % 2 == 0 ? FAULT_SERVER : 0U),
+                                        .faults_until_ms = 20000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_int_equal(result.failures, 0);
+        assert_int_equal(result.steps_lost, 0);
+        n_drained += result.n_drained;
+    }
+    assert_true(n_drained > SOME_SEEDS);
+}
+
+/* By nobody who was in it, though the service is killed before all have heard. */
+static void a_job_that_was_cancelled_is_not_begun_again(void **state)
+{
+    unsigned n_cancelled = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 2 * SOME_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 5,
+                                        .nproc = 1,
+                                        .min_nodes = (uint32_t)(1 + seed % 5),
+                                        .max_nodes = 5,
+                                        .total_steps = 300,
+                                        .is_durable = seed % 2 == 0,
+                                        .faults = FAULT_SERVER,
+                                        .faults_until_ms = 20000,
+                                        .cancel_ms = 2000 + UINT64_C(300) * seed};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        n_cancelled += result.was_cancelled;
+    }
+    assert_true(n_cancelled > SOME_SEEDS);
+}
+
+static void what_ranks_see_of_keys_that_they_share_can_have_been(void **state)
+{
+    unsigned n_histories = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SOME_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 4,
+                                        .nproc = 2,
+                                        .min_nodes = 4,
+                                        .max_nodes = 4,
+                                        .total_steps = 100,
+                                        .is_durable = seed % 2 == 0,
+                                        .shares_keys = true,
+                                        .faults = FAULT_SERVER | FAULT_RESET,
+                                        .faults_until_ms = 20000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        n_histories += result.n_histories;
+    }
+    assert_true(n_histories > 10 * SOME_SEEDS);
+}
+
 /* The lease's heartbeats, joins and rounds of many, and a state of some size. */
 static void a_thousand_agents_come_back_in_time(void **state)
 {
@@ -239,6 +385,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_durable_servers_restarts_restart_nothing),
         cmocka_unit_test(a_thousand_agents_come_back_in_time),
+        cmocka_unit_test(every_hang_is_told_in_time_and_costs_one_restart),
+        cmocka_unit_test(a_hang_that_is_only_told_restarts_nothing),
+        cmocka_unit_test(
+            who_is_drained_or_preempted_costs_neither_a_step_nor_a_restart),
+        cmocka_unit_test(a_job_that_was_cancelled_is_not_begun_again),
+        cmocka_unit_test(what_ranks_see_of_keys_that_they_share_can_have_been),
         cmocka_unit_test(undisturbed_job_needs_one_round),
         cmocka_unit_test(surplus_nodes_stand_by_after_one_refusal),
         cmocka_unit_test(every_fault_makes_new_rounds),
