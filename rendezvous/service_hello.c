@@ -120,12 +120,17 @@ static void begin_session(struct service *s, struct session *session,
     welcome(s, session, highest);
 }
 
-/* The node was in that job, and away when it ended. */
+/* The node was in that job, and away when it ended. A server without memory does not
+ * know who was there before its own start; nobody else brings a generation along. */
 static bool is_survivor(const struct service *s, const struct msg_hello *hello,
-                        const struct finished_job *past)
+                        const struct finished_job *past, uint64_t now_ms)
 {
-    return past && hello->cluster == s->config.cluster && hello->generation > 0 &&
-           hello->generation <= past->generation;
+    if (!past || hello->generation == 0) {
+        return false;
+    }
+    return hello->cluster == s->config.cluster
+               ? hello->generation <= past->generation
+               : s->config.ephemeral && now_ms - past->noted_ms < FINISHED_LATE_MS;
 }
 
 /* It comes when the job is over, and nobody has begun it anew. */
@@ -189,7 +194,7 @@ static bool refuse_past(struct service *s, struct session *session,
                         const struct job_guest *guest, const struct finished_job *past,
                         uint64_t now_ms)
 {
-    if (is_survivor(s, guest->hello, past)) {
+    if (is_survivor(s, guest->hello, past, now_ms)) {
         refuse(s, session, past->exit_code, past->text, now_ms);
         return true;
     }
