@@ -26,10 +26,7 @@ static uint8_t *put(uint8_t *at, const void *data, size_t size)
 
 static bool has_name(const struct record *r)
 {
-    struct state_part parts[STATE_MAX_COLUMNS];
-
-    return r->act >= RECORD_DROP_GENERATION ||
-           state_split(state_table(r->kind), r->key, parts);
+    return r->act >= RECORD_DROP_GENERATION || state_fits(state_table(r->kind), r->key);
 }
 
 void state_batch_add(struct buf *batch, const struct record *r)

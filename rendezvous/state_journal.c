@@ -18,8 +18,8 @@ enum {
     PIECE_HEAD = 10, /* u64 sum, u16 size of what it carries */
     PIECE_ROOM = PIECE_SIZE - PIECE_HEAD,
     BATCH_MAX = 65536, /* what is larger would be written twice: it is not */
-    PIECES_MAX = 256,  /* 1 MiB */
-    PIECES_LONG = 192, /* it is time to settle: so there is room for the next batches */
+    PIECES_MAX = 512,  /* 2 MiB */
+    PIECES_LONG = 384, /* it is time to settle: so there is room for the next batches */
     NAMES_LONG = 4096, /* … nor may that take long */
 };
 
@@ -155,7 +155,7 @@ int state_journal_read(struct state_db *d, struct errmsg *msg)
                                 &s, NULL);
     int rv = state_db_result(d, rc, "reading the journal", msg);
 
-    buf_init(&batches, PIECES_MAX * PIECE_ROOM);
+    buf_init(&batches, (size_t)PIECES_MAX * PIECE_ROOM);
     rv = rv == 0 ? read_pieces(d, s, &batches, msg) : rv;
     if (rv == 0) {
         rv = state_pending_add(&d->pending,

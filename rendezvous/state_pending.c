@@ -33,6 +33,7 @@ void state_pending_clear(struct state_pending *p)
         mem_free(p->batches[i]);
     }
     p->n_batches = 0;
+    p->scope = (struct record){.job = NULL};
 }
 
 void state_pending_release(struct state_pending *p)
@@ -74,9 +75,21 @@ static struct row *find(const struct state_pending *p, const struct record *r,
     return NULL;
 }
 
+static uint64_t scope_of(struct state_pending *p, const struct record *r)
+{
+    bool is_same = p->scope.job && p->scope.generation == r->generation &&
+                   strcmp(p->scope.job, r->job) == 0;
+
+    if (!is_same) {
+        p->scope_hash = table_hash(r->job, strlen(r->job), p->seed + r->generation);
+    }
+    p->scope = *r;
+    return p->scope_hash;
+}
+
 static void note(struct state_pending *p, const struct record *r)
 {
-    uint64_t scope = table_hash(r->job, strlen(r->job), p->seed + r->generation);
+    uint64_t scope = scope_of(p, r);
     uint64_t hash = table_hash(r->key.data, r->key.size, scope + (uint64_t)r->kind);
     struct row *row = find(p, r, hash);
 
@@ -125,13 +138,13 @@ static int compare(const void *a, const void *b)
 
 const struct record **state_pending_sorted(const struct state_pending *p)
 {
-    const struct record **sorted = mem_array(p->rows.count + 1, sizeof(*sorted));
+    const struct record **sorted = mem_array(p->rows.count + 1, sizeof(void *));
     size_t n = 0;
 
     for (struct table_node *node = table_next(&p->rows, NULL); node;
          node = table_next(&p->rows, node)) {
         sorted[n++] = &CONTAINER_OF(node, struct row, node)->record;
     }
-    qsort(sorted, n, sizeof(const struct record *), compare);
+    qsort(sorted, n, sizeof(void *), compare);
     return sorted;
 }

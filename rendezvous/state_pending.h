@@ -12,8 +12,11 @@
 
 struct state_pending {
     struct table rows;
-    uint64_t seed;     /* of the table */
-    uint8_t **batches; /* owned, n_batches; the rows point into them */
+    uint64_t seed; /* of the table */
+    struct record
+        scope; /* the last record: others of its job and generation follow … */
+    uint64_t scope_hash; /* … and this they have in common */
+    uint8_t **batches;   /* owned, n_batches; the rows point into them */
     size_t n_batches, size;
 };
 

@@ -39,6 +39,19 @@ const struct state_table *state_table(enum record_kind kind)
     return &tables[kind];
 }
 
+bool state_fits(const struct state_table *t, struct bytes key)
+{
+    size_t size = 0;
+
+    for (size_t i = 0; i < STATE_MAX_COLUMNS && t->columns[i].name; i++) {
+        if (t->columns[i].form == STATE_BLOB) {
+            return true;
+        }
+        size += t->columns[i].width;
+    }
+    return key.size == size;
+}
+
 static bool split_number(const struct state_column *c, struct bytes *key,
                          struct state_part *ret)
 {

@@ -38,6 +38,9 @@ struct state_table {
 
 const struct state_table *state_table(enum record_kind kind);
 
+/* Whether a key is as long as the table has it: then it has these parts. */
+bool state_fits(const struct state_table *t, struct bytes key);
+
 /* The parts of a key. False: it is not as the table has it, which is a bug of whoever
  * made the record. */
 struct state_part {
