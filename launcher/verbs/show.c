@@ -49,18 +49,18 @@ static void show_list(const json_t *list, const struct column *columns, size_t n
 void show_jobs(const json_t *root, const struct show_style *style, struct buf *out)
 {
     static const struct column columns[] = {
-        {{"JOB", TABLE_LEFT, true}, value_as_text, "id"},
-        {{"STATE", TABLE_LEFT, false}, value_as_state, NULL},
-        {{"GEN", TABLE_RIGHT, false}, value_as_number, "generation"},
-        {{"NODES", TABLE_RIGHT, false}, value_as_nodes, NULL},
-        {{"RANKS", TABLE_RIGHT, false}, value_as_number, "ranks"},
-        {{"STEP", TABLE_RIGHT, false}, value_as_number, "step"},
-        {{"LOSS", TABLE_RIGHT, false}, value_as_loss, "loss"},
-        {{"TOK/S", TABLE_RIGHT, false}, value_as_number, "tok_s"},
-        {{"SAVED", TABLE_RIGHT, false}, value_as_number, "committed_step"},
-        {{"RESTARTS", TABLE_LEFT, false}, value_as_restarts, NULL},
-        {{"SINCE", TABLE_LEFT, false}, value_as_age, "began_ms"},
-        {{"LAST CAUSE", TABLE_LEFT, true}, value_as_cause, NULL},
+        {{"JOB", TABLE_LEFT, false, 12}, value_as_text, "id"},
+        {{"STATE", TABLE_LEFT, false, 0}, value_as_state, NULL},
+        {{"GEN", TABLE_RIGHT, true, 0}, value_as_number, "generation"},
+        {{"NODES", TABLE_RIGHT, false, 0}, value_as_nodes, NULL},
+        {{"RANKS", TABLE_RIGHT, true, 0}, value_as_number, "ranks"},
+        {{"STEP", TABLE_RIGHT, true, 0}, value_as_number, "step"},
+        {{"LOSS", TABLE_RIGHT, true, 0}, value_as_loss, "loss"},
+        {{"TOK/S", TABLE_RIGHT, true, 0}, value_as_number, "tok_s"},
+        {{"SAVED", TABLE_RIGHT, true, 0}, value_as_number, "committed_step"},
+        {{"RESTARTS", TABLE_LEFT, false, 0}, value_as_restarts, NULL},
+        {{"SINCE", TABLE_LEFT, true, 0}, value_as_age, "began_ms"},
+        {{"LAST CAUSE", TABLE_LEFT, false, 24}, value_as_cause, NULL},
     };
     const json_t *list = json_object_get(root, "jobs");
 
@@ -86,17 +86,17 @@ static bool has_several_jobs(const json_t *ranks)
 void show_ranks(const json_t *root, const struct show_style *style, struct buf *out)
 {
     static const struct column columns[] = {
-        {{"JOB", TABLE_LEFT, true}, value_as_text, "job"},
-        {{"RANK", TABLE_RIGHT, false}, value_as_number, "rank"},
-        {{"HOST", TABLE_LEFT, true}, value_as_text, "host"},
-        {{"LOCAL", TABLE_RIGHT, false}, value_as_number, "local_rank"},
-        {{"PID", TABLE_RIGHT, false}, value_as_number, "pid"},
-        {{"GEN", TABLE_RIGHT, false}, value_as_number, "generation"},
-        {{"STEP", TABLE_RIGHT, false}, value_as_number, "step"},
-        {{"TOK/S", TABLE_RIGHT, false}, value_as_number, "tok_s"},
-        {{"LOSS", TABLE_RIGHT, false}, value_as_loss, "loss"},
-        {{"PHASE", TABLE_LEFT, true}, value_as_phase, NULL},
-        {{"REPORT", TABLE_RIGHT, false}, value_as_report_age, NULL},
+        {{"JOB", TABLE_LEFT, false, 12}, value_as_text, "job"},
+        {{"RANK", TABLE_RIGHT, false, 0}, value_as_number, "rank"},
+        {{"HOST", TABLE_LEFT, false, 12}, value_as_text, "host"},
+        {{"LOCAL", TABLE_RIGHT, true, 0}, value_as_number, "local_rank"},
+        {{"PID", TABLE_RIGHT, true, 0}, value_as_number, "pid"},
+        {{"GEN", TABLE_RIGHT, true, 0}, value_as_number, "generation"},
+        {{"STEP", TABLE_RIGHT, true, 0}, value_as_number, "step"},
+        {{"TOK/S", TABLE_RIGHT, true, 0}, value_as_number, "tok_s"},
+        {{"LOSS", TABLE_RIGHT, true, 0}, value_as_loss, "loss"},
+        {{"PHASE", TABLE_LEFT, false, 12}, value_as_phase, NULL},
+        {{"REPORT", TABLE_RIGHT, false, 0}, value_as_report_age, NULL},
     };
     const json_t *list = json_object_get(root, "ranks");
     size_t first = has_several_jobs(list) ? 0 : 1; /* else the column says nothing */
@@ -111,17 +111,17 @@ void show_ranks(const json_t *root, const struct show_style *style, struct buf *
 void show_history(const json_t *root, const struct show_style *style, struct buf *out)
 {
     static const struct column columns[] = {
-        {{"JOB", TABLE_LEFT, true}, value_as_text, "id"},
-        {{"STATE", TABLE_LEFT, false}, value_as_state, NULL},
-        {{"EXIT", TABLE_RIGHT, false}, value_as_number, "exit_code"},
-        {{"ENDED", TABLE_LEFT, false}, value_as_time, "ended_ms"},
-        {{"RAN", TABLE_LEFT, false}, value_as_ran, NULL},
-        {{"GEN", TABLE_RIGHT, false}, value_as_number, "generation"},
-        {{"NODES", TABLE_RIGHT, false}, value_as_number, "nodes"},
-        {{"RANKS", TABLE_RIGHT, false}, value_as_number, "ranks"},
-        {{"SAVED", TABLE_RIGHT, false}, value_as_number, "committed_step"},
-        {{"RESTARTS", TABLE_RIGHT, false}, value_as_restarts, NULL},
-        {{"CAUSE", TABLE_LEFT, true}, value_as_cause, NULL},
+        {{"JOB", TABLE_LEFT, false, 12}, value_as_text, "id"},
+        {{"STATE", TABLE_LEFT, false, 0}, value_as_state, NULL},
+        {{"EXIT", TABLE_RIGHT, false, 0}, value_as_number, "exit_code"},
+        {{"ENDED", TABLE_LEFT, false, 0}, value_as_time, "ended_ms"},
+        {{"RAN", TABLE_LEFT, true, 0}, value_as_ran, NULL},
+        {{"GEN", TABLE_RIGHT, true, 0}, value_as_number, "generation"},
+        {{"NODES", TABLE_RIGHT, true, 0}, value_as_number, "nodes"},
+        {{"RANKS", TABLE_RIGHT, true, 0}, value_as_number, "ranks"},
+        {{"SAVED", TABLE_RIGHT, true, 0}, value_as_number, "committed_step"},
+        {{"RESTARTS", TABLE_RIGHT, true, 0}, value_as_restarts, NULL},
+        {{"CAUSE", TABLE_LEFT, false, 24}, value_as_cause, NULL},
     };
     const json_t *list = json_object_get(root, "jobs");
 
@@ -195,13 +195,13 @@ static void show_nodes(const json_t *list, const struct show_style *style,
                        struct buf *out)
 {
     static const struct column columns[] = {
-        {{"NODE", TABLE_RIGHT, false}, value_as_number, "group_rank"},
-        {{"HOST", TABLE_LEFT, true}, value_as_text, "host"},
-        {{"STATE", TABLE_LEFT, false}, value_as_state, NULL},
-        {{"RANKS", TABLE_RIGHT, false}, value_as_number, "ranks"},
-        {{"FIRST", TABLE_RIGHT, false}, value_as_number, "first_rank"},
-        {{"ADDRESS", TABLE_LEFT, true}, value_as_text, "address"},
-        {{"ROLE", TABLE_LEFT, true}, value_as_text, "role"},
+        {{"NODE", TABLE_RIGHT, false, 0}, value_as_number, "group_rank"},
+        {{"HOST", TABLE_LEFT, false, 12}, value_as_text, "host"},
+        {{"STATE", TABLE_LEFT, false, 0}, value_as_state, NULL},
+        {{"RANKS", TABLE_RIGHT, false, 0}, value_as_number, "ranks"},
+        {{"FIRST", TABLE_RIGHT, true, 0}, value_as_number, "first_rank"},
+        {{"ADDRESS", TABLE_LEFT, true, 12}, value_as_text, "address"},
+        {{"ROLE", TABLE_LEFT, true, 12}, value_as_text, "role"},
     };
 
     show_list(list, columns, ARRAY_LEN(columns), style, out);

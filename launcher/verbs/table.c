@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { GAP = 2, SHRUNK_MIN = 12, CELL_MAX = 16 * 1024 };
+enum { GAP = 2, CELL_MAX = 16 * 1024 };
 
 struct cell {
     char *text; /* owned; harmless UTF-8 */
@@ -152,22 +152,78 @@ static void measure(const struct text_table *t, size_t *widths)
     }
 }
 
-/* What does not fit is taken from the last of those that may shrink, then the others. */
-static void shrink(const struct text_table *t, size_t *widths, size_t width)
+/* How much room there is to be, where not all of it may be had. */
+struct layout {
+    size_t width[TABLE_MAX_COLUMNS]; /* 0: the column is left out */
+};
+
+static size_t total_of(const struct text_table *t, const struct layout *l)
 {
-    size_t total = GAP * (t->n_columns - 1);
+    size_t total = 0;
 
     for (size_t i = 0; i < t->n_columns; i++) {
-        total += widths[i];
+        total += l->width[i] > 0 ? l->width[i] + (total > 0 ? GAP : 0) : 0;
     }
-    for (size_t i = t->n_columns; i > 0 && total > width; i--) {
-        size_t least = MIN(widths[i - 1], (size_t)SHRUNK_MIN);
-        size_t take = MIN(total - width, widths[i - 1] - least);
+    return total;
+}
 
-        if (t->column[i - 1].may_shrink) {
-            widths[i - 1] -= take;
+/* … with all cut that may be. */
+static size_t least_of(const struct text_table *t, const struct layout *l)
+{
+    struct layout cut = *l;
+
+    for (size_t i = 0; i < t->n_columns; i++) {
+        if (t->column[i].least > 0) {
+            cut.width[i] = MIN(cut.width[i], t->column[i].least);
+        }
+    }
+    return total_of(t, &cut);
+}
+
+static bool says_nothing(const struct text_table *t, size_t column)
+{
+    for (size_t i = column; i < t->n_cells; i += t->n_columns) {
+        if (strcmp(t->cell[i].text, "-") != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void leave_out(const struct text_table *t, struct layout *l, size_t width,
+                      bool only_empty)
+{
+    for (size_t i = t->n_columns; i > 0 && least_of(t, l) > width; i--) {
+        if (t->column[i - 1].may_go && (!only_empty || says_nothing(t, i - 1))) {
+            l->width[i - 1] = 0;
+        }
+    }
+}
+
+/* What still does not fit is taken from the last of those that may be cut, then the
+ * others. */
+static void shrink(const struct text_table *t, struct layout *l, size_t width)
+{
+    size_t total = total_of(t, l);
+
+    for (size_t i = t->n_columns; i > 0 && total > width; i--) {
+        size_t least = MIN(l->width[i - 1], t->column[i - 1].least);
+        size_t take = MIN(total - width, l->width[i - 1] - least);
+
+        if (least > 0) {
+            l->width[i - 1] -= take;
             total -= take;
         }
+    }
+}
+
+static void lay_out(const struct text_table *t, struct layout *l, size_t width)
+{
+    measure(t, l->width);
+    if (width > 0) {
+        leave_out(t, l, width, true);
+        leave_out(t, l, width, false);
+        shrink(t, l, width);
     }
 }
 
@@ -179,11 +235,16 @@ static void cut_trailing(struct buf *out)
 }
 
 static void put_row(const struct text_table *t, const struct cell *cells,
-                    const size_t *widths, bool has_colours, struct buf *out)
+                    const struct layout *l, bool has_colours, struct buf *out)
 {
+    bool is_first = true;
+
     for (size_t i = 0; i < t->n_columns; i++) {
-        put_spaces(out, i > 0 ? GAP : 0);
-        put_cell(out, &cells[i], widths[i], t->column[i].align, has_colours);
+        if (l->width[i] > 0) {
+            put_spaces(out, is_first ? 0 : GAP);
+            put_cell(out, &cells[i], l->width[i], t->column[i].align, has_colours);
+            is_first = false;
+        }
     }
     cut_trailing(out);
     put(out, "\n", 1);
@@ -193,21 +254,18 @@ void table_write(const struct text_table *t, size_t width, bool has_colours,
                  struct buf *out)
 {
     struct cell titles[TABLE_MAX_COLUMNS];
-    size_t widths[TABLE_MAX_COLUMNS] = {0};
+    struct layout l;
 
     ASSERT(t->n_cells % t->n_columns == 0); /* whole rows */
-    measure(t, widths);
-    if (width > 0) {
-        shrink(t, widths, width);
-    }
+    lay_out(t, &l, width);
     for (size_t i = 0; i < t->n_columns; i++) {
         titles[i].text = (char *)(uintptr_t)t->column[i].title; /* only read */
         titles[i].columns = utf8_columns(titles[i].text, strlen(titles[i].text));
         titles[i].colour = TABLE_DIM;
     }
-    put_row(t, titles, widths, has_colours, out);
+    put_row(t, titles, &l, has_colours, out);
     for (size_t i = 0; i + t->n_columns <= t->n_cells; i += t->n_columns) {
-        put_row(t, &t->cell[i], widths, has_colours, out);
+        put_row(t, &t->cell[i], &l, has_colours, out);
     }
 }
 

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-static const struct table_column columns[] = {{"JOB", TABLE_LEFT, true},
-                                              {"GEN", TABLE_RIGHT, false},
-                                              {"CAUSE", TABLE_LEFT, true}};
+static const struct table_column columns[] = {{"JOB", TABLE_LEFT, false, 12},
+                                              {"GEN", TABLE_RIGHT, false, 0},
+                                              {"CAUSE", TABLE_LEFT, false, 12}};
 
 static struct text_table *make(const char *job, const char *gen, const char *cause)
 {
@@ -62,6 +62,45 @@ static void last_column_that_may_shrink_is_cut_to_the_terminal(void **state)
            "a-job-of-a-…    7  a node was …\n"); /* none below 12 columns */
 }
 
+static void columns_that_may_go_are_left_out_those_that_say_nothing_first(void **state)
+{
+    static const struct table_column many[] = {{"JOB", TABLE_LEFT, false, 4},
+                                               {"STEP", TABLE_RIGHT, true, 0},
+                                               {"LOSS", TABLE_RIGHT, true, 0},
+                                               {"AGE", TABLE_RIGHT, true, 0},
+                                               {"WHY", TABLE_LEFT, false, 6}};
+    static const char *const wanted[] = {
+        [30] = "JOB   STEP  LOSS  AGE  WHY\n"
+               "long     7     -    8  because\n",
+        [29] = "JOB   STEP  LOSS  AGE  WHY\n"
+               "long     7     -    8  becau…\n",
+        [28] = "JOB   STEP  AGE  WHY\n"
+               "long     7    8  because\n",
+        [22] = "JOB   STEP  WHY\n"
+               "long     7  because\n",
+        [16] = "JOB   WHY\n"
+               "long  because\n",
+        [3] = "JOB   WHY\n"
+              "long  becau…\n",
+    };
+
+    (void)state;
+    for (size_t width = 0; width < ARRAY_LEN(wanted); width++) {
+        struct text_table *t;
+
+        if (!wanted[width]) {
+            continue;
+        }
+        t = table_new(many, ARRAY_LEN(many));
+        table_put(t, "long");
+        table_put(t, "7");
+        table_put(t, "");
+        table_put(t, "8");
+        table_put(t, "because");
+        expect(t, width, false, wanted[width]);
+    }
+}
+
 static void colours_are_added_where_they_are_wanted(void **state)
 {
     (void)state;
@@ -91,6 +130,7 @@ int main(void)
         cmocka_unit_test(columns_are_as_wide_as_what_is_in_them),
         cmocka_unit_test(what_is_not_known_is_a_dash),
         cmocka_unit_test(last_column_that_may_shrink_is_cut_to_the_terminal),
+        cmocka_unit_test(columns_that_may_go_are_left_out_those_that_say_nothing_first),
         cmocka_unit_test(colours_are_added_where_they_are_wanted),
         cmocka_unit_test(escape_sequences_of_others_are_no_such_any_more),
     };
