@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HELP_COLUMN = 30, HELP_WIDTH = 88, NAME_MAX_LEN = 64, HELP_MAX = 64 * 1024 };
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80, NAME_MAX_LEN = 64, HELP_MAX = 64 * 1024 };
 
 /* One command line on its way through. */
 struct cursor {
@@ -281,20 +281,20 @@ static size_t text_width(const char *text, size_t len)
     return n;
 }
 
-/* Words of `text` from column HELP_COLUMN on, broken at HELP_WIDTH. */
-static void put_wrapped(struct buf *out, const char *text)
+/* Words of `text` from that column on, broken at HELP_WIDTH. */
+static void put_wrapped(struct buf *out, const char *text, size_t from)
 {
-    size_t column = HELP_COLUMN;
+    size_t column = from;
 
     while (*text != '\0') {
         size_t len = strcspn(text, " ");
         size_t width = text_width(text, len);
 
-        if (column > HELP_COLUMN && column + 1 + width > HELP_WIDTH) {
+        if (column > from && column + 1 + width > HELP_WIDTH) {
             put(out, "\n", 1);
-            put_spaces(out, HELP_COLUMN);
-            column = HELP_COLUMN;
-        } else if (column > HELP_COLUMN) {
+            put_spaces(out, from);
+            column = from;
+        } else if (column > from) {
             put(out, " ", 1);
             column++;
         }
@@ -329,7 +329,7 @@ static void put_option(struct buf *out, const struct option_spec *spec)
     } else {
         put_spaces(out, HELP_COLUMN - text_width(head, len));
     }
-    put_wrapped(out, spec->help);
+    put_wrapped(out, spec->help, HELP_COLUMN);
 }
 
 char *options_help(const struct options *options)
@@ -344,6 +344,16 @@ char *options_help(const struct options *options)
     }
     put(&out, "", 1);
     return (char *)out.data; /* nothing was consumed: the text begins there */
+}
+
+char *options_wrap(const char *text)
+{
+    struct buf out;
+
+    buf_init(&out, HELP_MAX);
+    put_wrapped(&out, text, 0);
+    put(&out, "", 1);
+    return (char *)out.data; /* as above */
 }
 
 int option_set_true(void *target, const struct option_spec *spec, const char *value,

@@ -81,6 +81,10 @@ int options_parse_env(const struct options *options,
  * Options that are not there yet are left out. */
 char *options_help(const struct options *options);
 
+/* A paragraph of --help beside them: broken into lines as wide, each with its end;
+ * mem_alloc'ed. */
+char *options_wrap(const char *text);
+
 /* Setters for common kinds of field, all of them option_cb. */
 int option_set_true(void *target, const struct option_spec *spec, const char *value,
                     struct errmsg *msg); /* bool */

@@ -115,6 +115,20 @@ int launch_options_parse(int argc, char *const *argv, char *const *env,
 char *launch_options_help(void)
 {
     char *list = options_help(&launch_options_table);
+    char *what = options_wrap(
+        "Starts the same program on every node, watches it, and starts it again when one "
+        "part fails. A Python script is run by python -u (PYTHON_EXEC names another "
+        "interpreter); a native program or a script with an interpreter of its own is "
+        "executed. A bare name is looked up beside ctrun, then in PATH.");
+    char *names = options_wrap(
+        "Dashes and underscores are alike; unique beginnings of a name will do. An "
+        "option of torchrun's that is not given is taken from its variable (PET_NNODES, "
+        "PET_MAX_RESTARTS …), a flag if its number is not 0.");
+    char *codes = options_wrap(
+        "Exit codes: 0 all workers ended well; the first cause's own code, or 128 + its "
+        "signal; 2 a mistake in the command; 93 not started again (no progress; only "
+        "ctrun-worker and programs that report steps to CTRUN_PROGRESS_FD); 94 "
+        "rendezvous failed; 128 + signal when ctrun itself was told to stop.");
     char *text = mem_printf(
         "usage: ctrun [options] program [arguments …]\n"
         "       ctrun run [options] program [arguments …]\n"
@@ -122,31 +136,18 @@ char *launch_options_help(void)
         "       ctrun status|ps|events|logs|cancel|history [JOB]\n"
         "       ctrun drain NODE [JOB]\n"
         "       ctrun keygen [FILE]\n\n"
-        "Starts the same program on every node, watches it, and starts it again when one "
-        "part fails.\n"
-        "A Python script is run by python -u (PYTHON_EXEC names another interpreter); a "
-        "native program\n"
-        "or a script with an interpreter of its own is executed. A bare name is looked up "
-        "beside ctrun,\n"
-        "then in PATH.\n\n"
-        "  ctrun --standalone --nproc-per-node=2 ctrun-worker --config-path=configs "
-        "--config-name=demo.yaml\n"
-        "  ctrun --nnodes=2 --nproc-per-node=gpu --rdzv-endpoint=node0:29400 train.py "
-        "--lr 0.1\n\n"
-        "Dashes and underscores are alike; unique beginnings of a name will do. An option of "
-        "torchrun's\n"
-        "that is not given is taken from its variable (PET_NNODES, PET_MAX_RESTARTS …), a "
-        "flag if its number\n"
-        "is not 0.\n\n%s\n"
-        "Exit codes: 0 all workers ended well; the first cause's own code, or 128 + its "
-        "signal; 2 a mistake\n"
-        "in the command; 93 not started again (no progress; only ctrun-worker and "
-        "programs that report steps\n"
-        "to CTRUN_PROGRESS_FD); 94 rendezvous failed; 128 + signal when ctrun "
-        "itself was told to stop.\n",
-        list);
+        "%s\n"
+        "  ctrun --standalone --nproc-per-node=2 \\\n"
+        "        ctrun-worker --config-path=configs --config-name=demo.yaml\n"
+        "  ctrun --nnodes=2 --nproc-per-node=gpu --rdzv-endpoint=node0:29400 \\\n"
+        "        train.py --lr 0.1\n\n"
+        "%s\n%s\n%s",
+        what, names, list, codes);
 
     mem_free(list);
+    mem_free(what);
+    mem_free(names);
+    mem_free(codes);
     return text;
 }
 

@@ -273,15 +273,26 @@ int verb_options_parse(const struct verb *verb, int argc, char *const *argv,
 
 char *verb_options_help(const struct verb *verb)
 {
+    bool is_status = verb == &verb_table[VERB_STATUS];
+    char *summary = options_wrap(verb->summary);
+    char *more = verb->more ? options_wrap(verb->more) : mem_strdup("");
     char *list = options_help(&verb->options);
-    char *text = mem_printf(
-        "usage: %s [options] %s\n\n%s%s%s\n\n%s\n"
-        "Exit codes: 0 done; 1 the server failed; 2 a mistake in the command; 3 no such "
-        "job, node or rank;\n"
-        "4 (status JOB) the job has failed or is stopped; 94 no server answers, or it refuses.\n",
-        verb->options.program, verb->operands, verb->summary, verb->more ? "\n" : "",
-        verb->more ? verb->more : "", list);
+    char *codes = mem_printf("Exit codes: 0 done; 1 the answer could not be read, or "
+                             "not be printed; 2 a mistake in the command, or several "
+                             "could be meant; 3 no such job, node or rank; %s94 no "
+                             "server answers, or it refuses.",
+                             is_status ? "4 JOB has failed, was cancelled, or is "
+                                         "stopped; "
+                                       : "");
+    char *last = options_wrap(codes);
+    char *text =
+        mem_printf("usage: %s [options] %s\n\n%s%s\n%s\n%s", verb->options.program,
+                   verb->operands, summary, more, list, last);
 
+    mem_free(summary);
+    mem_free(more);
     mem_free(list);
+    mem_free(codes);
+    mem_free(last);
     return text;
 }

@@ -193,8 +193,8 @@ static void help_has_two_columns_and_leaves_out_what_is_not_there(void **state)
     assert_string_equal(
         text,
         "  -v, --verbose               Say more.\n"
-        "  -q, --quick                 Be quick about it, whatever it is, and do not stop for\n"
-        "                              questions that nobody asks.\n"
+        "  -q, --quick                 Be quick about it, whatever it is, and do not stop\n"
+        "                              for questions that nobody asks.\n"
         "  -n, --name TEXT             The name.\n"
         "  --level N                   How much.\n"
         "  --listen-on-these-addresses ADDR:PORT\n"

@@ -106,6 +106,19 @@ static void mistakes_are_named(void **state)
     refuse("JOB is empty", WORDS("status", ""));
 }
 
+/* Characters of UTF-8. */
+static size_t longest_line(const char *text)
+{
+    size_t longest = 0;
+    size_t n = 0;
+
+    for (; *text; text++) {
+        n = *text == '\n' ? 0 : n + (((unsigned char)*text & 0xc0) != 0x80);
+        longest = n > longest ? n : longest;
+    }
+    return longest;
+}
+
 static void help_names_every_option_and_the_exit_codes(void **state)
 {
     (void)state;
@@ -117,6 +130,7 @@ static void help_names_every_option_and_the_exit_codes(void **state)
         }
         assert_non_null(strstr(text, verb_table[i].operands));
         assert_non_null(strstr(text, "94 no server answers"));
+        assert_in_range(longest_line(text), 60, 80); /* a terminal */
         mem_free(text);
     }
 }
