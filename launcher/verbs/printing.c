@@ -3,6 +3,7 @@
 #include "launcher/verbs/verbs_core.h"
 
 #include "common/clock.h"
+#include "common/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -40,6 +41,14 @@ struct show_style printing_style(const struct verb_options *o)
                                .wall_ms = clock_wall_ms()};
 }
 
+/* Who has closed a pipe has read enough. */
+static void say_trouble(int rv)
+{
+    if (rv != -EPIPE) {
+        log_error("stdout does not take all of it", "error=\"%s\"", err_text(rv));
+    }
+}
+
 static bool put(const char *data, size_t size)
 {
     while (size > 0) {
@@ -49,6 +58,7 @@ static bool put(const char *data, size_t size)
             continue;
         }
         if (n <= 0) {
+            say_trouble(-errno);
             return false;
         }
         data += n;

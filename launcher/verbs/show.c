@@ -65,7 +65,7 @@ void show_jobs(const json_t *root, const struct show_style *style, struct buf *o
     const json_t *list = json_object_get(root, "jobs");
 
     if (json_array_size(list) == 0) {
-        value_put(out, "no jobs\n");
+        value_put(out, "no jobs (ctrun history shows those that have ended)\n");
     } else {
         show_list(list, columns, ARRAY_LEN(columns), style, out);
     }

@@ -11,16 +11,17 @@
 #include "common/mem.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
-enum { ANSWER_MS = 5000, MAX_ADDRS = 8 };
+enum { ANSWER_MS = 5000, LOOK_MS = 250, MAX_ADDRS = 8 };
 
 struct talk {
     uv_loop_t loop;
-    uv_timer_t timer;       /* bounds the silence, but of what is followed */
+    uv_timer_t timer;       /* bounds the silence; of what is followed: is it read? */
     struct link_conn *conn; /* owned; NULL: closed */
     const struct place *place;
     const struct question *question;
@@ -64,6 +65,17 @@ static void on_silence(uv_timer_t *timer)
              "it does not answer");
 }
 
+/* Whoever follows a silent job into a pipe would not hear by writing that the pipe has
+ * been closed: `ctrun events -f | head -1`. */
+static void look_for_reader(uv_timer_t *timer)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+
+    if (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0) {
+        end(timer->data, TALK_UNREAD, 0);
+    }
+}
+
 static void be_patient(struct talk *t)
 {
     if (t->is_over) {
@@ -72,6 +84,8 @@ static void be_patient(struct talk *t)
     (void)uv_timer_stop(&t->timer); /* always 0 */
     if (t->result->cluster == 0 || !t->question->ask.follow) {
         (void)uv_timer_start(&t->timer, on_silence, ANSWER_MS, 0); /* has a callback */
+    } else {
+        (void)uv_timer_start(&t->timer, look_for_reader, LOOK_MS, LOOK_MS); /* too */
     }
 }
 

@@ -25,6 +25,7 @@ enum talk_end {
     TALK_NOBODY,   /* nothing answers there: text */
     TALK_REFUSED,  /* … or does not want to: exit_code, text */
     TALK_BROKEN,   /* it answered, but not to the end: text */
+    TALK_UNREAD,   /* nobody reads any more what is followed */
 };
 
 struct talk_result {

@@ -165,7 +165,7 @@ static int judge_lines(const struct verb_options *o, const struct lines *l,
 {
     bool has_ended = result->end == TALK_BROKEN && o->follow;
 
-    if (l->is_bad) {
+    if (l->is_bad || result->end == TALK_UNREAD) {
         return EXIT_VERB_FAILED; /* nobody reads any more, or it made no sense */
     }
     if (result->end == TALK_ANSWERED || has_ended) {

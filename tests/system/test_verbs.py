@@ -251,6 +251,20 @@ def test_of_two_jobs_one_is_named(run_jobs, ask, ask_json, free_port):
     assert first.wait() == 143
 
 
+def test_who_reads_no_more_ends_what_is_followed(run_jobs, bin_dir, env, ask):
+    run_jobs("train", "print=up", "hang", nproc=1)
+    for args in (["events", "-f"], ["logs", "-f"]):
+        verb = subprocess.Popen([bin_dir / "ctrun", *args, "train"], env=env, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert verb.stdout.readline()
+        verb.stdout.close()  # and nothing more happens
+        assert verb.wait(60) == 1 and verb.stderr.read() == ""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([bin_dir / "ctrun", "status"], env=env, stdout=full, text=True,
+                              stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1 and "stdout does not take all of it" in done.stderr
+
+
 def test_mistakes_have_exit_codes_of_their_own(run_jobs, ask, free_port):
     assert "no server of yours" in ask("status", code=94)
     assert "nobody listens there" in ask("ps", f"--endpoint=127.0.0.1:{free_port}", code=94)
