@@ -283,15 +283,17 @@ static void add_ranks(const struct view *v, const struct job *j, json_t *list)
 static json_t *make_ranks(const struct view *v, const struct asker *op)
 {
     const struct registry *jobs = service_jobs(v->service);
+    struct entry **sorted = registry_sorted(jobs);
     json_t *list = json_array();
 
     for (size_t i = 0; i < jobs->n; i++) {
-        const struct job *j = jobs->entry[i]->job;
+        const struct job *j = sorted[i]->job;
 
         if (may_see(op, j) && (op->job[0] == '\0' || strcmp(op->job, j->id) == 0)) {
             add_ranks(v, j, list);
         }
     }
+    mem_free(sorted);
     return json_pack("{s:o}", "ranks", list);
 }
 

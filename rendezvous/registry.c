@@ -2,6 +2,7 @@
 
 #include "common/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void registry_init(struct registry *r, uint64_t seed)
@@ -105,4 +106,23 @@ void registry_set_busy(struct registry *r, struct entry *entry)
 {
     r->n_idle -= entry->idle_since != 0;
     entry->idle_since = 0;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const struct entry *left = *(const struct entry *const *)a;
+    const struct entry *right = *(const struct entry *const *)b;
+
+    return strcmp(left->job->id, right->job->id);
+}
+
+struct entry **registry_sorted(const struct registry *r)
+{
+    struct entry **sorted = mem_array(MAX(r->n, 1), sizeof(struct entry *));
+
+    for (size_t i = 0; i < r->n; i++) {
+        sorted[i] = r->entry[i];
+    }
+    qsort(sorted, r->n, sizeof(struct entry *), compare_ids);
+    return sorted;
 }

@@ -38,6 +38,9 @@ void registry_release(struct registry *r);
 /* NULL: there is none of that id. */
 struct entry *registry_find(const struct registry *r, const char *id);
 
+/* All of them by name, for people; mem_alloc'ed. */
+struct entry **registry_sorted(const struct registry *r);
+
 /* Makes room for one more, at the cost of the idlest; false when there is none. */
 bool registry_make_room(struct registry *r);
 

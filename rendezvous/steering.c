@@ -6,6 +6,7 @@
 #include "rendezvous/registry.h"
 #include "rendezvous/service.h"
 
+#include "common/mem.h"
 #include "common/str.h"
 
 #include <stdio.h>
@@ -134,12 +135,14 @@ static void drain_in(const struct steering *by, struct job *j, const char *name,
 static void drain_everywhere(const struct steering *by, const char *node, json_t *list)
 {
     const struct registry *r = service_jobs(by->service);
+    struct entry **sorted = registry_sorted(r);
 
     for (size_t i = 0; i < r->n; i++) {
-        if (is_live(by, r->entry[i]->job)) {
-            drain_in(by, r->entry[i]->job, node, -1, list);
+        if (is_live(by, sorted[i]->job)) {
+            drain_in(by, sorted[i]->job, node, -1, list);
         }
     }
+    mem_free(sorted);
 }
 
 int steering_drain(const struct steering *by, const char *job, const char *node,

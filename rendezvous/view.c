@@ -286,14 +286,6 @@ static json_t *make_curve(const struct loss_curve *c)
     return list;
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    const struct entry *left = *(const struct entry *const *)a;
-    const struct entry *right = *(const struct entry *const *)b;
-
-    return strcmp(left->job->id, right->job->id);
-}
-
 static bool is_wanted(const char *id, const char *job)
 {
     return !job || job[0] == '\0' || strcmp(id, job) == 0;
@@ -304,12 +296,8 @@ json_t *view_jobs(const struct view *v, const char *job)
     const struct registry *jobs = service_jobs(v->service);
     json_t *root = json_object();
     json_t *list = json_array();
-    struct entry **sorted = mem_array(MAX(jobs->n, 1), sizeof(struct entry *));
+    struct entry **sorted = registry_sorted(jobs);
 
-    for (size_t i = 0; i < jobs->n; i++) {
-        sorted[i] = jobs->entry[i];
-    }
-    qsort(sorted, jobs->n, sizeof(struct entry *), compare_ids);
     for (size_t i = 0; i < jobs->n; i++) {
         const struct job *j = sorted[i]->job;
 

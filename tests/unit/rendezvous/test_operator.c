@@ -267,8 +267,12 @@ static void job_is_shown_with_nodes_and_ranks(void **state)
     assert_string_equal(json_string_value(json_object_get(job, "state")), "running");
     assert_int_equal(json_array_size(json_object_get(job, "nodes_list")), 2);
     json_decref(json);
+    agent_says_hello(3, "gamma", "begun", 1);
+    agent_says_hello(4, "delta", "begun", 1);
     json = json_of(ask("ps", ""));
-    assert_int_equal(json_array_size(json_object_get(json, "ranks")), 4);
+    assert_int_equal(json_array_size(json_object_get(json, "ranks")), 6);
+    job = json_array_get(json_object_get(json, "ranks"), 0); /* by name */
+    assert_string_equal(json_string_value(json_object_get(job, "job")), "begun");
     json_decref(json);
     json = json_of(ask("history", ""));
     assert_int_equal(json_array_size(json_object_get(json, "jobs")), 0);
@@ -407,10 +411,10 @@ static void who_would_be_drained_is_told_and_stays(void **state)
     agent_says_hello(3, "beta", "other", 1);
     json = who_would_be_drained("beta");
     assert_int_equal(json_array_size(json_object_get(json, "nodes")), 2);
-    node = json_array_get(json_object_get(json, "nodes"), 0);
+    node = json_array_get(json_object_get(json, "nodes"), 1);
     assert_string_equal(json_string_value(json_object_get(node, "job")), "train");
     assert_int_equal(json_integer_value(json_object_get(node, "group_rank")), 1);
-    node = json_array_get(json_object_get(json, "nodes"), 1);
+    node = json_array_get(json_object_get(json, "nodes"), 0);
     assert_int_equal(json_integer_value(json_object_get(node, "group_rank")), -1);
     json_decref(json);
     json_decref(who_would_be_drained("beta")); /* still */
