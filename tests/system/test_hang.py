@@ -60,12 +60,31 @@ def end(ctrun):
     ctrun.wait()
 
 
+@pytest.fixture(params=["alone", pytest.param("certificates", marks=pytest.mark.soak)])
+def rendezvous(request, start_server, bin_dir, tmp_path):
+    """rendezvous(i) are the options by which job i meets: its own server, or one with keys."""
+    if request.param == "alone":
+        return lambda i: []
+    pki = tmp_path / "pki"
+    subprocess.run([bin_dir / "ctrun", "keygen", "--ca", pki], check=True, capture_output=True)
+
+    def shows(name):
+        return [f"--tls-ca={pki}/ca.pem", f"--tls-cert={pki}/{name}.pem",
+                f"--tls-key={pki}/{name}.key"]
+
+    port = start_server(*shows("service")).ports[0]
+    return lambda i: [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id=hang{i}", *shows("agent")]
+
+
 @pytest.mark.parametrize("first", range(0, TIMES, AT_ONCE))
-def test_a_stopped_rank_is_named_and_the_job_goes_on(train, tmp_path, wait_for, first):
+def test_a_stopped_rank_is_named_and_the_job_goes_on(
+    train, tmp_path, wait_for, rendezvous, first
+):
     jobs = []
     for i in range(first, first + AT_ONCE):
         n = 2 + i % 3
-        ctrun = train(tmp_path / f"run{i}", *ENDLESS, nproc=n, options=["--max-restarts=1"])
+        ctrun = train(tmp_path / f"run{i}", *ENDLESS, nproc=n,
+                      options=["--max-restarts=1", *rendezvous(i)])
         jobs.append((ctrun, i % n, tmp_path / f"run{i}"))
     for i, (ctrun, guilty, run) in enumerate(jobs):
         # sooner or later in a step, a save, an evaluation
@@ -89,13 +108,13 @@ GUILTY = {"spin": [2], "sleep": [0, 1, 2]}
 @pytest.mark.parametrize("how, round_", [(how, i) for how in GUILTY for i in range(
     50 // len(GUILTY[how]) if training.SOAK else 1)])
 def test_a_script_that_stops_in_the_middle_is_named_with_its_phase(
-    start, bin_dir, tmp_path, wait_for, how, round_
+    start, bin_dir, tmp_path, wait_for, rendezvous, how, round_
 ):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     env = {**os.environ, "PYTHON_EXEC": sys.executable}
-    runs = [(start(bin_dir / "ctrun", "--nproc-per-node=3", "--max-restarts=1", script, guilty,
-                   how, env=env), guilty)
+    runs = [(start(bin_dir / "ctrun", "--nproc-per-node=3", "--max-restarts=1",
+                   *rendezvous(guilty), script, guilty, how, env=env), guilty)
             for guilty in ((g + round_) % 3 for g in GUILTY[how])]
     for ctrun, guilty in runs:
         assert ctrun.wait() == 0, ctrun.err()
