@@ -92,6 +92,13 @@ static void on_closed(uv_handle_t *handle)
     closer_closed(&a->closer);
 }
 
+void aside_drop(struct aside *a)
+{
+    closer_finish(&a->closer, on_all_closed, a);
+    uv_close((uv_handle_t *)&a->wake, on_closed);
+    uv_close((uv_handle_t *)&a->timer, on_closed);
+}
+
 static void finish(struct aside *a)
 {
     bool is_done;
@@ -99,10 +106,8 @@ static void finish(struct aside *a)
     (void)pthread_mutex_lock(&a->lock);
     is_done = a->is_done;
     (void)pthread_mutex_unlock(&a->lock);
+    aside_drop(a);
     a->config.on_done(a->config.arg, is_done ? a->data : NULL);
-    closer_finish(&a->closer, on_all_closed, a);
-    uv_close((uv_handle_t *)&a->wake, on_closed);
-    uv_close((uv_handle_t *)&a->timer, on_closed);
 }
 
 static void on_wake(uv_async_t *wake)
@@ -119,7 +124,7 @@ static void on_time_up(uv_timer_t *timer)
     }
 }
 
-void aside_run(const struct aside_config *config, void *data)
+struct aside *aside_run(const struct aside_config *config, void *data)
 {
     struct aside *a = mem_zalloc(sizeof(*a));
     int rv = uv_async_init(config->loop, &a->wake, on_wake);
@@ -138,4 +143,5 @@ void aside_run(const struct aside_config *config, void *data)
     if (!start_thread(a)) {
         (void)run(a);
     }
+    return a;
 }

@@ -1,13 +1,15 @@
 #ifndef LAUNCHER_ASIDE_H
 #define LAUNCHER_ASIDE_H
 
-/* Something that may hang (a file system that does not answer), done by a thread of its
- * own for so long, and no longer: then the thread is left alone with its memory, and
- * holds up neither the loop nor the end of the program, as one of libuv's would. */
+/* Something that may hang (a file system or a name server that does not answer), done by
+ * a thread of its own for so long, and no longer: then the thread is left alone with its
+ * memory, and holds up neither the loop nor the end of the program, as one of libuv's
+ * would. */
 
 #include <stdint.h>
 
 struct uv_loop_s;
+struct aside;
 
 struct aside_config {
     struct uv_loop_s *loop;
@@ -21,6 +23,9 @@ struct aside_config {
 
 /* `data` is ours from now on, until `release`. Where the system has no thread left, the
  * work is done here and now; on_done comes later all the same. */
-void aside_run(const struct aside_config *config, void *data);
+struct aside *aside_run(const struct aside_config *config, void *data);
+
+/* Before on_done, which does not come any more. The loop runs on. */
+void aside_drop(struct aside *a);
 
 #endif

@@ -11,6 +11,7 @@
 #include "launcher/rdzv/netaddr.h"
 #include "launcher/rdzv/rdzv_host.h"
 #include "launcher/rdzv/rdzv_trouble.h"
+#include "launcher/rdzv/resolver.h"
 
 #include "common/closer.h"
 #include "common/listener.h"
@@ -30,9 +31,8 @@ enum {
 struct rdzv_client {
     struct rdzv_client_config config;
     struct closer closer;
-    uv_timer_t timer; /* of the attempt; while stopping: of the linger */
-    uv_getaddrinfo_t dns;
-    bool is_resolving;
+    uv_timer_t timer;            /* of the attempt; while stopping: of the linger */
+    struct aside *lookup;        /* of the host's name; NULL: none is under way */
     bool is_wanted;              /* an attempt is under way or the connection is up */
     struct rdzv_attempt attempt; /* the last */
     struct rdzv_host host;
@@ -206,50 +206,36 @@ static void go_on(struct rdzv_client *c)
     }
 }
 
-static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *res)
+static void on_resolved(void *arg, const void *answer)
 {
-    struct rdzv_client *c = req->data;
+    struct rdzv_client *c = arg;
+    const char *why;
+    const struct addrinfo *found = resolver_found(answer, &why);
     char text[512];
 
-    c->is_resolving = false;
-    closer_closed(&c->closer);
-    if (c->is_stopping || !c->is_wanted) {
-        uv_freeaddrinfo(res);
+    c->lookup = NULL;
+    if (!c->is_wanted) {
         return;
     }
-    if (status < 0) {
+    if (!found) {
         (void)snprintf(text, sizeof(text), "the name %s does not resolve: %s",
-                       c->config.host, uv_strerror(status));
+                       c->config.host, why);
         fail(c, text);
         return;
     }
-    for (const struct addrinfo *ai = res; ai; ai = ai->ai_next) {
+    for (const struct addrinfo *ai = found; ai; ai = ai->ai_next) {
         rdzv_attempt_add(&c->attempt, ai->ai_addr);
     }
-    uv_freeaddrinfo(res);
     go_on(c);
 }
 
-/* Names go to the resolver's thread. */
+/* One of an attempt that was dropped is as good. */
 static void resolve_name(struct rdzv_client *c)
 {
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    char port[16];
-    int rv;
-
-    if (c->is_resolving) {
-        return; /* of an attempt that was dropped; its answer is as good */
+    if (!c->lookup) {
+        c->lookup = resolver_ask(c->config.loop, c->config.host, c->config.port,
+                                 on_resolved, c);
     }
-    (void)snprintf(port, sizeof(port), "%d", c->config.port);
-    c->dns.data = c;
-    rv = uv_getaddrinfo(c->config.loop, &c->dns, on_resolved, c->config.host, port,
-                        &hints);
-    if (rv < 0) {
-        fail(c, uv_strerror(rv));
-        return;
-    }
-    c->is_resolving = true;
-    closer_opened(&c->closer);
 }
 
 static bool resolve_numeric(struct rdzv_client *c)
@@ -314,7 +300,7 @@ void rdzv_client_describe(const struct rdzv_client *c, char *ret, size_t size)
     char addr[MSG_ADDR_MAX];
 
     ret[0] = '\0';
-    if (c->is_wanted && c->is_resolving) {
+    if (c->is_wanted && c->lookup) {
         (void)snprintf(ret, size, "looking up the name %s", c->config.host);
     } else if (c->conn && !link_conn_is_open(c->conn)) {
         netaddr_format(
@@ -365,8 +351,8 @@ static void close_all(struct rdzv_client *c)
     if (rdzv_host_stop(&c->host, on_part_closed, c)) {
         closer_opened(&c->closer);
     }
-    if (c->is_resolving) {
-        (void)uv_cancel((uv_req_t *)&c->dns); /* -EBUSY: it calls back soon anyway */
+    if (c->lookup) {
+        aside_drop(c->lookup);
     }
     uv_close((uv_handle_t *)&c->timer, on_timer_closed);
     closer_finish(&c->closer, on_all_closed, c);

@@ -56,7 +56,7 @@ static void open_scene(struct scene *s)
     assert_int_equal(pipe(s->hung), 0);
 }
 
-static void run(struct scene *s, uint64_t limit_ms, bool hangs)
+static struct aside *run(struct scene *s, uint64_t limit_ms, bool hangs)
 {
     struct aside_config config = {.loop = &s->loop,
                                   .limit_ms = limit_ms,
@@ -68,7 +68,7 @@ static void run(struct scene *s, uint64_t limit_ms, bool hangs)
 
     e->released = s->released;
     e->wait_fd = hangs ? s->hung[0] : -1;
-    aside_run(&config, e);
+    return aside_run(&config, e);
 }
 
 /* Waits for so many. */
@@ -97,7 +97,7 @@ static void what_is_done_in_time_is_handed_over_and_released(void **state)
     (void)state;
     open_scene(&s);
     for (int i = 0; i < 50; i++) {
-        run(&s, 60000, false);
+        (void)run(&s, 60000, false);
     }
     assert_int_equal(uv_run(&s.loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(s.n_done, 50);
@@ -112,8 +112,8 @@ static void what_hangs_holds_up_neither_the_loop_nor_others(void **state)
 
     (void)state;
     open_scene(&s);
-    run(&s, 50, true);
-    run(&s, 60000, false);
+    (void)run(&s, 50, true);
+    (void)run(&s, 60000, false);
     assert_int_equal(uv_run(&s.loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(s.n_done, 1);
     assert_int_equal(s.n_late, 1);
@@ -131,11 +131,29 @@ static void what_ends_as_its_time_is_up_is_told_once(void **state)
     (void)state;
     open_scene(&s);
     for (int i = 0; i < 200; i++) {
-        run(&s, (uint64_t)i % 2, false);
+        (void)run(&s, (uint64_t)i % 2, false);
     }
     assert_int_equal(uv_run(&s.loop, UV_RUN_DEFAULT), 0);
     assert_int_equal(s.n_done + s.n_late, 200);
     expect_released(&s, 200);
+    close_scene(&s);
+}
+
+static void what_is_dropped_is_told_no_more_and_not_waited_for(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    open_scene(&s);
+    for (int i = 0; i < 50; i++) {
+        aside_drop(run(&s, 60000, false));
+    }
+    aside_drop(run(&s, 60000, true));
+    assert_int_equal(uv_run(&s.loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(s.n_done + s.n_late, 0);
+    expect_released(&s, 50);
+    assert_int_equal(write(s.hung[1], "x", 1), 1);
+    expect_released(&s, 1);
     close_scene(&s);
 }
 
@@ -145,6 +163,7 @@ int main(void)
         cmocka_unit_test(what_is_done_in_time_is_handed_over_and_released),
         cmocka_unit_test(what_hangs_holds_up_neither_the_loop_nor_others),
         cmocka_unit_test(what_ends_as_its_time_is_up_is_told_once),
+        cmocka_unit_test(what_is_dropped_is_told_no_more_and_not_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,9 @@
-"""A file system that does not answer: nothing of ctrun's waits for it for long."""
+"""File systems and name servers that do not answer: nothing of ctrun's waits for them for long."""
 
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -79,3 +80,28 @@ def test_log_folder_that_does_not_answer_holds_up_neither(
     assert ctrun.wait() == 0, ctrun.err()
     assert time.monotonic() - began < 15
     assert "ended with exit code 3" in ctrun.err() and "restarting (1 of 1)" in ctrun.err()
+
+
+NAME_SERVER = """
+import os, signal, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", 53))
+if os.fork() == 0:
+    signal.pause()
+"""
+
+
+@pytest.mark.thorough
+def test_name_server_that_does_not_answer_holds_up_no_stop(start, bin_dir, tmp_path, wait_for):
+    """The C library would wait for it for ten seconds."""
+    (tmp_path / "conf").write_text("nameserver 127.0.0.1\n")
+    (tmp_path / "server.py").write_text(NAME_SERVER)
+    script = (f"ip link set lo up && mount --bind {tmp_path}/conf /etc/resolv.conf && "
+              f'{sys.executable} {tmp_path}/server.py && exec "$@"')
+    ctrun = start("unshare", "-n", "-m", "sh", "-c", script, "sh", bin_dir / "ctrun",
+                  "--nnodes=2", "--rdzv-endpoint=node.example.org:29400", "/bin/true")
+    wait_for(lambda: "(looking up the name node.example.org)" in ctrun.err())
+    began = time.monotonic()
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM, ctrun.err()
+    assert time.monotonic() - began < 2
