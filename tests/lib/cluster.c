@@ -75,7 +75,7 @@ static bool is_over(const struct cluster *c)
 
 static void start(struct cluster *c)
 {
-    server_start(c);
+    serving_start(c);
     for (uint32_t i = 0; i < c->config.n_nodes; i++) {
         struct node *n = &c->nodes[i];
 
@@ -107,7 +107,7 @@ static void check_end(struct cluster *c)
     }
     watch_end(c);
     operators_check_end(c);
-    store_check_end(c);
+    histories_check_end(c);
     if (c->is_cancelled) {
         return; /* it need not come to its own end */
     }
@@ -142,7 +142,7 @@ static void release(struct cluster *c)
     }
     disk_release(c);
     operators_release(c);
-    store_release(c);
+    histories_release(c);
     mem_free(c->conns);
     for (size_t i = 0; i < c->n_sealed; i++) {
         mem_free(c->sealed[i]->rank);

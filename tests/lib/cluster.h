@@ -7,10 +7,10 @@
  * (cluster_train.c): they resume, do their steps together, say where they are, use the
  * store (cluster_store.c), commit, and leave after a step that they have agreed upon.
  *
- *   worker ──────────── node: agent, relay ── connection ──┬── server ────────── its disk
- *   cluster_worker.c    cluster_node.c        cluster_net.c │   cluster_server.c  …_disk.c
- *                                             operators ────┘
- *                                             cluster_operator.c
+ *   worker ──────────── node: agent, relay ── connection ─┬─ server ─────────── its disk
+ *   cluster_worker.c    cluster_node.c       …_net.c      │  …_serving.c        …_disk.c
+ *                                            operators ───┘
+ *                                            …_operator.c
  *
  * What goes wrong, or is steered: cluster_fault.c. Whether what the service says of hangs
  * and ends is true: cluster_watch.c. The run: cluster.c.
@@ -258,16 +258,16 @@ void net_deliver(struct conn *conn, const struct msg *m); /* to the agent */
 void net_end(struct conn *conn);                          /* … when that has come */
 uint64_t net_latency(struct cluster *c);
 
-/* cluster_server.c */
-void server_start(struct cluster *c);
-void server_stop(struct cluster *c);
-void server_kill(struct cluster *c); /* and starts it anew after a while */
-void server_after_call(struct cluster *c);
+/* cluster_serving.c */
+void serving_start(struct cluster *c);
+void serving_stop(struct cluster *c);
+void serving_kill(struct cluster *c); /* and starts it anew after a while */
+void serving_after_call(struct cluster *c);
 /* It is stopped, or waits for its disk, until then. */
-uint64_t server_busy_until(const struct cluster *c);
-void server_sends(void *arg, uint64_t number, const struct msg *m);
-void server_closes(void *arg, uint64_t number);
-void server_check_decision(struct cluster *c, const struct msg_decision *decision);
+uint64_t serving_busy_until(const struct cluster *c);
+void serving_sends(void *arg, uint64_t number, const struct msg *m);
+void serving_closes(void *arg, uint64_t number);
+void serving_check_decision(struct cluster *c, const struct msg_decision *decision);
 
 /* cluster_disk.c */
 void disk_send(void *arg, uint64_t conn, const struct msg *m);
@@ -324,11 +324,11 @@ void train_inspect(struct sim_worker *w, const struct msg_inspect *m);
 struct sealed *train_sealed(const struct sim_worker *w);
 
 /* cluster_store.c */
-void store_open(struct sim_worker *w);
-void store_close(struct sim_worker *w);
-void store_begin(struct sim_worker *w); /* its traffic of a step */
-void store_reply(struct sim_worker *w, const struct msg_store_reply *m);
-void store_check_end(struct cluster *c);
-void store_release(struct cluster *c);
+void worker_store_open(struct sim_worker *w);
+void worker_store_close(struct sim_worker *w);
+void worker_store_begin(struct sim_worker *w); /* its traffic of a step */
+void worker_store_reply(struct sim_worker *w, const struct msg_store_reply *m);
+void histories_check_end(struct cluster *c);
+void histories_release(struct cluster *c);
 
 #endif

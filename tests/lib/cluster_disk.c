@@ -93,9 +93,9 @@ static void release(struct cluster *c)
         c->at_hand = s->asked;
         c->at_hand_conn = s->asked_conn;
         if (s->m) {
-            server_sends(c, s->conn, s->m);
+            serving_sends(c, s->conn, s->m);
         } else {
-            server_closes(c, s->conn);
+            serving_closes(c, s->conn);
         }
         free_said(s);
     }
@@ -146,7 +146,7 @@ static void on_turn_end(void *arg, uint64_t tag)
     c->turn++;
     if (c->is_doomed) { /* in the midst of it */
         c->is_doomed = false;
-        server_kill(c);
+        serving_kill(c);
         return;
     }
     c->is_committing = true;
@@ -171,7 +171,7 @@ static void note_decisions(struct cluster *c)
 
         if (s->m && s->m->type == MSG_DECISION) {
             c->at_hand = s->asked;
-            server_check_decision(c, &s->m->u.decision);
+            serving_check_decision(c, &s->m->u.decision);
         }
     }
     c->at_hand = NULL;

@@ -94,7 +94,7 @@ static void on_space(void *arg, uint64_t tag)
     (void)tag;
     if (c->service && c->sim.now_ms >= c->full_until_ms) {
         service_set_space(c->service, SPACE_FINE);
-        server_after_call(c);
+        serving_after_call(c);
     }
 }
 
@@ -112,7 +112,7 @@ static void fill_disk(struct cluster *c)
         return; /* it has none */
     }
     service_set_space(c->service, sim_chance(&c->sim, 50) ? SPACE_LOW : SPACE_SPENT);
-    server_after_call(c);
+    serving_after_call(c);
     extend(&c->full_until_ms, c->sim.now_ms + for_ms);
     sim_at(&c->sim, c->full_until_ms, on_space, c, 0);
 }
@@ -145,7 +145,7 @@ static void inject(struct cluster *c, enum cluster_fault fault, struct node *n)
         if (c->service && c->config.is_durable && sim_chance(sim, DOOMED_PERCENT)) {
             c->is_doomed = true;
         } else if (c->service) {
-            server_kill(c);
+            serving_kill(c);
         }
         break;
     case FAULT_SERVER_PAUSE:

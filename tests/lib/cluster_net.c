@@ -119,7 +119,7 @@ static void dispatch(struct node *n, const struct msg *m)
         return;
     }
     for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
-        store_reply(&n->workers[i], &m->u.store_reply);
+        worker_store_reply(&n->workers[i], &m->u.store_reply);
     }
 }
 
@@ -158,12 +158,12 @@ static void on_end_at_server(void *arg, uint64_t tag)
     struct conn *conn = arg;
 
     (void)tag;
-    if (!is_at_server(conn) || is_held(conn, server_busy_until(conn->cluster))) {
+    if (!is_at_server(conn) || is_held(conn, serving_busy_until(conn->cluster))) {
         return;
     }
     conn->server_open = false;
     service_closed(conn->cluster->service, conn->number, conn->cluster->sim.now_ms);
-    server_after_call(conn->cluster);
+    serving_after_call(conn->cluster);
 }
 
 static void on_frame_at_server(void *arg, uint64_t tag)
@@ -174,7 +174,7 @@ static void on_frame_at_server(void *arg, uint64_t tag)
     struct msg m;
 
     (void)tag;
-    if (is_at_server(conn) && is_held(conn, server_busy_until(c))) {
+    if (is_at_server(conn) && is_held(conn, serving_busy_until(c))) {
         return;
     }
     if (is_at_server(conn)) {
@@ -194,7 +194,7 @@ static void on_frame_at_server(void *arg, uint64_t tag)
                             msg_name(m.type), conn->node->index);
         }
         c->at_hand = NULL;
-        server_after_call(c);
+        serving_after_call(c);
     }
     frame_free(f);
 }
@@ -231,7 +231,7 @@ static void on_dialled(void *arg, uint64_t tag)
     c->conns[c->n_conns++] = conn;
     n->conn = conn;
     service_opened(c->service, conn->number, "10.0.0.1", c->sim.now_ms);
-    server_after_call(c);
+    serving_after_call(c);
     agent_connected(n->agent, "", c->sim.now_ms);
     node_after_call(n);
 }

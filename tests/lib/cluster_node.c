@@ -39,7 +39,7 @@ static void act_send(void *arg, const struct msg *m)
 static void close_stores(struct node *n)
 {
     for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
-        store_close(&n->workers[i]);
+        worker_store_close(&n->workers[i]);
     }
 }
 
@@ -67,7 +67,7 @@ static void act_relay_resend(void *arg)
         struct relay_flow *flow = n->workers[i].flow;
 
         if (flow && relay_flow_resend(flow) < 0) {
-            store_close(&n->workers[i]);
+            worker_store_close(&n->workers[i]);
         }
     }
 }

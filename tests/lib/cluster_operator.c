@@ -265,8 +265,8 @@ static void on_enough(void *arg, uint64_t tag)
     if (op->is_over || tag != c->server_life || !c->service) {
         return;
     }
-    if (server_busy_until(c) > c->sim.now_ms) {
-        sim_put_off(&c->sim, &c->event, server_busy_until(c));
+    if (serving_busy_until(c) > c->sim.now_ms) {
+        sim_put_off(&c->sim, &c->event, serving_busy_until(c));
         return;
     }
     op->is_over = true;
@@ -285,8 +285,8 @@ static void on_arrival(void *arg, uint64_t tag)
         op->is_over = true;
         return;
     }
-    if (server_busy_until(c) > c->sim.now_ms) {
-        sim_put_off(&c->sim, &c->event, server_busy_until(c));
+    if (serving_busy_until(c) > c->sim.now_ms) {
+        sim_put_off(&c->sim, &c->event, serving_busy_until(c));
         return;
     }
     op->server_life = c->server_life;
@@ -300,7 +300,7 @@ static void on_arrival(void *arg, uint64_t tag)
         sim_after(&c->sim, sim_between(&c->sim, 1000, 60000), on_enough, op,
                   c->server_life);
     }
-    server_after_call(c);
+    serving_after_call(c);
 }
 
 /* Until there is an answer: the job may not be there yet, or the server may die. */
@@ -399,8 +399,8 @@ void operators_open_to(struct cluster *c)
         .service = c->service,
         .history = &c->history,
         .arg = c,
-        .send = c->config.is_durable ? disk_send : server_sends,
-        .close = c->config.is_durable ? disk_close : server_closes,
+        .send = c->config.is_durable ? disk_send : serving_sends,
+        .close = c->config.is_durable ? disk_close : serving_closes,
         .is_behind = on_is_behind,
     });
 }
@@ -424,8 +424,8 @@ static void on_tick(void *arg, uint64_t tag)
         return;
     }
     c->operators_tick_ms = 0;
-    if (server_busy_until(c) <= c->sim.now_ms) {
-        server_after_call(c);
+    if (serving_busy_until(c) <= c->sim.now_ms) {
+        serving_after_call(c);
     } else {
         arm(c);
     }
@@ -438,7 +438,7 @@ static void arm(struct cluster *c)
     if (next == UINT64_MAX) {
         return;
     }
-    next = MAX(MAX(next, c->sim.now_ms + 1), server_busy_until(c));
+    next = MAX(MAX(next, c->sim.now_ms + 1), serving_busy_until(c));
     if (c->operators_tick_ms == 0 || next < c->operators_tick_ms) {
         c->operators_tick_ms = next;
         sim_at(&c->sim, next, on_tick, c, next);

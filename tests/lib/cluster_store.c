@@ -23,7 +23,7 @@ struct shared_key {
     struct linear_op op[SHARED_OPS];
 };
 
-void store_close(struct sim_worker *w)
+void worker_store_close(struct sim_worker *w)
 {
     relay_flow_free(w->flow);
     w->flow = NULL;
@@ -297,7 +297,7 @@ static void end_shared(struct sim_worker *w)
     w->store = STORE_IDLE;
 }
 
-void store_check_end(struct cluster *c)
+void histories_check_end(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_keys; i++) {
         const struct shared_key *k = c->keys[i];
@@ -312,7 +312,7 @@ void store_check_end(struct cluster *c)
     }
 }
 
-void store_release(struct cluster *c)
+void histories_release(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_keys; i++) {
         mem_free(c->keys[i]);
@@ -322,7 +322,7 @@ void store_release(struct cluster *c)
 
 /* --- one after the other --- */
 
-void store_begin(struct sim_worker *w)
+void worker_store_begin(struct sim_worker *w)
 {
     if (w->flow && w->store == STORE_IDLE) {
         begin_set(w);
@@ -365,7 +365,7 @@ static void on_done(struct sim_worker *w)
     }
 }
 
-void store_reply(struct sim_worker *w, const struct msg_store_reply *m)
+void worker_store_reply(struct sim_worker *w, const struct msg_store_reply *m)
 {
     struct cluster *c = w->node->cluster;
 
@@ -377,7 +377,7 @@ void store_reply(struct sim_worker *w, const struct msg_store_reply *m)
             c->sim.now_ms > c->full_until_ms + LATE_MS) { /* it may be cut off */
             cluster_violate(c, "the service closes a store connection");
         }
-        store_close(w);
+        worker_store_close(w);
         return;
     }
     if (w->is_alive && relay_flow_is_idle(w->flow)) {
@@ -385,7 +385,7 @@ void store_reply(struct sim_worker *w, const struct msg_store_reply *m)
     }
 }
 
-void store_open(struct sim_worker *w)
+void worker_store_open(struct sim_worker *w)
 {
     static const uint8_t hello[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
 

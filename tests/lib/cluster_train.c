@@ -269,7 +269,7 @@ static void begin_step(struct sim_worker *w)
     if (!w->is_alive) {
         return;
     }
-    store_begin(w);
+    worker_store_begin(w);
     sim_after(sim_of(w), sim_between(sim_of(w), step_ms, STEP_SPREAD * step_ms),
               on_computed, w, w->life);
 }

@@ -129,7 +129,7 @@ void worker_spawn(struct sim_worker *w, const struct agent_round *round)
     struct sim *sim = &n->cluster->sim;
 
     ASSERT(!w->is_alive);
-    store_close(w);
+    worker_store_close(w);
     *w = (struct sim_worker){
         .node = n,
         .slot = w->slot,
@@ -142,7 +142,7 @@ void worker_spawn(struct sim_worker *w, const struct agent_round *round)
         .job_life = n->conn->job_life,
         .generation = round->generation,
     };
-    store_open(w);
+    worker_store_open(w);
     agent_spawned(n->agent, w->slot, 1000 + w->slot, sim->now_ms);
     sim_after(sim, sim_between(sim, 20, 300), on_begin, w, w->life);
 }
@@ -159,14 +159,12 @@ static void on_going(void *arg, uint64_t tag)
     }
 }
 
-static void go(struct sim_worker *w, uint64_t within_ms, unsigned code)
+static void go(struct sim_worker *w, uint64_t within_ms)
 {
     struct sim *sim = &w->node->cluster->sim;
 
-    if (!w->is_deaf) {
-        sim_after(sim, sim_between(sim, 1, within_ms), on_going, w,
-                  w->life << 16 | (uint64_t)code << 8);
-    }
+    sim_after(sim, sim_between(sim, 1, within_ms), on_going, w,
+              w->life << 16 | (uint64_t)EXIT_LOST_PEER << 8);
 }
 
 /* The same of all ranks, and no step of those that were committed is forgotten. */
@@ -202,14 +200,16 @@ void worker_control(struct sim_worker *w, const struct control *c)
         start(w, c->step);
         break;
     case CONTROL_ABORT:
-        go(w, 50, EXIT_LOST_PEER);
+        if (!w->is_deaf) {
+            go(w, 50);
+        }
         break;
     case CONTROL_LEAVE:
         w->is_leaving = !w->is_deaf;
         break;
     case CONTROL_DECISION:
         if (!c->accepted && !(c->is_commit && c->step <= w->start_step)) {
-            go(w, 5, EXIT_LOST_PEER); /* else it was train.c's ask_again */
+            go(w, 5); /* else it was ask_again of cluster_train.c */
         } else if (c->accepted) {
             train_decided(w, c);
         }

@@ -11,7 +11,7 @@
 
 enum { BACK_MS = 2000 };
 
-uint64_t server_busy_until(const struct cluster *c)
+uint64_t serving_busy_until(const struct cluster *c)
 {
     return MAX(c->server_paused_until_ms, c->commit_until_ms);
 }
@@ -51,7 +51,7 @@ static void check_round(struct cluster *c, const struct msg_round *round)
     c->result->failures = round->failures;
 }
 
-void server_check_decision(struct cluster *c, const struct msg_decision *decision)
+void serving_check_decision(struct cluster *c, const struct msg_decision *decision)
 {
     const struct msg *asked = c->at_hand;
 
@@ -82,7 +82,7 @@ void server_check_decision(struct cluster *c, const struct msg_decision *decisio
     }
 }
 
-void server_sends(void *arg, uint64_t number, const struct msg *m)
+void serving_sends(void *arg, uint64_t number, const struct msg *m)
 {
     struct cluster *c = arg;
     struct conn *conn;
@@ -93,7 +93,7 @@ void server_sends(void *arg, uint64_t number, const struct msg *m)
     }
     conn = find_conn(c, number);
     if (m->type == MSG_DECISION) { /* it is made, whether it is heard or not */
-        server_check_decision(c, &m->u.decision);
+        serving_check_decision(c, &m->u.decision);
     }
     if (!conn->server_open) {
         return;
@@ -117,7 +117,7 @@ void server_sends(void *arg, uint64_t number, const struct msg *m)
 }
 
 /* A lease must not end while its node is heard in time. */
-void server_closes(void *arg, uint64_t number)
+void serving_closes(void *arg, uint64_t number)
 {
     struct cluster *c = arg;
     struct conn *conn;
@@ -148,9 +148,9 @@ static void on_server_tick(void *arg, uint64_t tag)
     if (!c->service || tag != c->server_tick_ms) {
         return;
     }
-    if (server_busy_until(c) > c->sim.now_ms) {
+    if (serving_busy_until(c) > c->sim.now_ms) {
         /* one later: what has come meanwhile is read first */
-        c->server_tick_ms = server_busy_until(c) + 1;
+        c->server_tick_ms = serving_busy_until(c) + 1;
         sim_at(&c->sim, c->server_tick_ms, on_server_tick, c, c->server_tick_ms);
         return;
     }
@@ -159,11 +159,11 @@ static void on_server_tick(void *arg, uint64_t tag)
     if (service_deadline(c->service) <= c->sim.now_ms) {
         cluster_violate(c, "the service wants to be called again at once");
     }
-    server_after_call(c);
+    serving_after_call(c);
 }
 
 /* After every call into the service: its next deadline. */
-void server_after_call(struct cluster *c)
+void serving_after_call(struct cluster *c)
 {
     uint64_t next;
 
@@ -191,7 +191,7 @@ static struct service_config make_config(struct cluster *c)
         .ephemeral = true,
         .lease_ms = CLUSTER_LEASE_MS,
         .seed = sim_between(&c->sim, 1, UINT32_MAX),
-        .sink = {.arg = c, .send = server_sends, .close = server_closes},
+        .sink = {.arg = c, .send = serving_sends, .close = serving_closes},
     };
 
     if (c->config.is_durable) {
@@ -228,7 +228,7 @@ static void on_back_in_time(void *arg, uint64_t tag)
     }
 }
 
-void server_start(struct cluster *c)
+void serving_start(struct cluster *c)
 {
     struct service_config config = make_config(c);
     struct errmsg msg = {""};
@@ -251,7 +251,7 @@ void server_start(struct cluster *c)
         cluster_violate(c, "%s", msg.text);
     }
     sim_after(&c->sim, BACK_MS, on_back_in_time, c, c->server_life);
-    server_after_call(c);
+    serving_after_call(c);
 }
 
 static void on_server_back(void *arg, uint64_t tag)
@@ -260,17 +260,17 @@ static void on_server_back(void *arg, uint64_t tag)
 
     (void)tag;
     if (!c->service && !c->is_ending) {
-        server_start(c);
+        serving_start(c);
     }
 }
 
-void server_kill(struct cluster *c)
+void serving_kill(struct cluster *c)
 {
-    server_stop(c);
+    serving_stop(c);
     sim_after(&c->sim, sim_between(&c->sim, 100, 3000), on_server_back, c, 0);
 }
 
-void server_stop(struct cluster *c)
+void serving_stop(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_conns; i++) {
         struct conn *conn = c->conns[i];
