@@ -19,11 +19,11 @@ static uint64_t check_of(const struct state_base *b)
     return table_hash(b, sizeof(*b), BASE_SEED);
 }
 
-static int open_file(const char *vfs_name, const char *path, int flags,
+/* `name` must outlive the file: SQLite's own layer keeps the pointer. */
+static int open_file(const char *vfs_name, const char *name, int flags,
                      sqlite3_file **ret)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(vfs_name);
-    char *name = mem_printf("%s-base", path);
     int system_error = 0;
     int rc;
 
@@ -34,7 +34,6 @@ static int open_file(const char *vfs_name, const char *path, int flags,
         system_error = vfs->xGetLastError ? vfs->xGetLastError(vfs, 0, NULL) : 0;
         mem_free(*ret);
     }
-    mem_free(name);
     if (rc == SQLITE_OK) {
         return 0;
     }
@@ -49,12 +48,12 @@ static int close_file(sqlite3_file *file, int rc)
     return rc == SQLITE_OK ? closed : rc;
 }
 
-int state_base_write(const char *vfs, const char *path, const struct state_base *b)
+static int write_file(const char *vfs, const char *name, const struct state_base *b)
 {
     struct written w = {*b, check_of(b)};
     sqlite3_file *file;
     int rc;
-    int rv = open_file(vfs, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &file);
+    int rv = open_file(vfs, name, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &file);
 
     if (rv < 0) {
         return rv;
@@ -68,13 +67,22 @@ int state_base_write(const char *vfs, const char *path, const struct state_base 
     return rc == SQLITE_FULL ? -ENOSPC : -EIO;
 }
 
-bool state_base_read(const char *vfs, const char *path, struct state_base *ret)
+int state_base_write(const char *vfs, const char *path, const struct state_base *b)
+{
+    char *name = mem_printf("%s-base", path);
+    int rv = write_file(vfs, name, b);
+
+    mem_free(name);
+    return rv;
+}
+
+static bool read_file(const char *vfs, const char *name, struct state_base *ret)
 {
     sqlite3_file *file;
     struct written w;
     int rc;
 
-    if (open_file(vfs, path, SQLITE_OPEN_READONLY, &file) < 0) {
+    if (open_file(vfs, name, SQLITE_OPEN_READONLY, &file) < 0) {
         return false;
     }
     rc = close_file(file, file->pMethods->xRead(file, &w, sizeof(w), 0));
@@ -83,4 +91,13 @@ bool state_base_read(const char *vfs, const char *path, struct state_base *ret)
     }
     *ret = w.base;
     return true;
+}
+
+bool state_base_read(const char *vfs, const char *path, struct state_base *ret)
+{
+    char *name = mem_printf("%s-base", path);
+    bool is_there = read_file(vfs, name, ret);
+
+    mem_free(name);
+    return is_there;
 }
