@@ -242,6 +242,9 @@ static json_t *make_summary(const struct view *v, const struct job *j)
         put_integer(json, "exit_code", j->exit_code);
     }
     put_progress(json, v, j, h);
+    if (j->state == JOB_DRAINING) {
+        put_some_text(json, "draining", j->ending.stop_text);
+    }
     if (hung) {
         (void)json_object_set_new(json, "hang", make_hang(v, j, hung));
     }

@@ -32,7 +32,8 @@ struct view {
 };
 
 /* {"jobs": […]}: a summary of each that the service knows, by name; of one alone where
- * `job` is neither NULL nor "". While it hangs, "hang" says which rank, since when. */
+ * `job` is neither NULL nor "". While it hangs, "hang" says which rank, since when;
+ * "draining", why its generation ends. */
 json_t *view_jobs(const struct view *v, const char *job);
 
 /* The summary, and: commit, cause, loss curve. Of one that has ended, too. NULL: none

@@ -172,6 +172,7 @@ static void put_facts(struct buf *out, const json_t *job,
         {"tokens/s", value_as_number, "tok_s"},
         {"saved step", value_as_number, "committed_step"},
         {"what hangs", value_as_hang, NULL},
+        {"draining", value_as_text, "draining"},
         {"last cause", value_as_last_cause, NULL},
     };
     struct value v = {.json = job, .wall_ms = style->wall_ms};

@@ -199,8 +199,11 @@ const char *value_as_last_cause(struct value *v)
 const char *value_as_cause(struct value *v)
 {
     const char *hang = value_as_hang(v);
+    const char *draining = value_text(v->json, "draining");
 
-    return hang[0] != '\0' ? hang : value_as_last_cause(v);
+    return hang[0] != '\0'       ? hang
+           : draining[0] != '\0' ? draining
+                                 : value_as_last_cause(v);
 }
 
 const char *value_as_state(struct value *v)

@@ -31,7 +31,7 @@ value_format value_as_nodes;
 value_format value_as_restarts;
 value_format value_as_ran;
 value_format value_as_state; /* "hangs", where it runs and does */
-value_format value_as_cause; /* what hangs now, else the last cause */
+value_format value_as_cause; /* what hangs now, or ends it, else the last cause */
 value_format value_as_hang;
 value_format value_as_last_cause;
 

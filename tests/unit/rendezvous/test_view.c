@@ -198,6 +198,8 @@ static void ranks_keep_their_places_while_a_node_has_gone(void **state)
            " 'ranks': 2, 'role': 'default', 'group_rank': 1, 'first_rank': 2}],"
            " 'total': 1}");
     expect(member(view_job(&v, "job"), "ranks"), "4");
+    expect(member(view_job(&v, "job"), "draining"),
+           "'node a was lost: its connection ended'");
     stage_free(st);
 }
 
