@@ -252,13 +252,14 @@ static const char *one_file(const struct keys *k)
     return has_certificate(k) ? k->files.cert : k->files.secret;
 }
 
-/* Once, until they come again. */
-static void say_slow(struct keys *k)
+/* Once, until they come quickly again. */
+static void note_slow(struct keys *k)
 {
-    if (!k->is_slow && (k->client || k->server)) {
+    if (!k->was_said && (k->client || k->server)) {
         log_warn("the keys are not read again, and stay as they were: does their file "
                  "system hang?",
-                 "file=%s waited_ms=%d", one_file(k), KEYS_WAIT_MS);
+                 "file=%s", one_file(k));
+        k->was_said = true;
     }
     k->is_slow = true;
 }
@@ -270,13 +271,14 @@ static int collect(struct keys *k, unsigned ms, enum end end, struct errmsg *msg
     int rv;
 
     if (!r) {
-        say_slow(k);
+        note_slow(k);
         return errmsg_set(msg, ERR_TIMEOUT,
                           "%s was not read within %u ms: does its file system hang?",
                           one_file(k), ms);
     }
     k->errand = NULL;
     k->is_slow = r->took_ms > KEYS_WAIT_MS;
+    k->was_said = k->was_said && k->is_slow;
     adopt(r, CLIENT, &k->client);
     adopt(r, SERVER, &k->server);
     *msg = r->msg[end];

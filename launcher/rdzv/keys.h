@@ -20,7 +20,7 @@ struct errand;
 struct tls_context;
 
 enum {
-    KEYS_WAIT_MS = 200,    /* far less than a lease */
+    KEYS_WAIT_MS = 500,    /* far less than a lease */
     KEYS_FIRST_MS = 10000, /* nothing was read yet, and so nothing runs */
 };
 
@@ -39,8 +39,9 @@ struct keys {
     char job[256];
     struct tls_context *client, *server; /* owned; NULL: not needed yet, or not read */
     struct errand *errand;               /* owned; NULL: nobody reads */
-    bool is_slow;                        /* the last reading took too long, or does */
-    uint64_t read_ms;                    /* when the server's were */
+    bool is_slow;     /* the last reading took too long, or does … */
+    bool was_said;    /* … and what was read before stays */
+    uint64_t read_ms; /* when the server's were */
 };
 
 /* Finds the files and looks at them. ERR_INVALID or -errno with one line: options that
