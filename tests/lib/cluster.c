@@ -108,7 +108,7 @@ static void check_end(struct cluster *c)
     watch_end(c);
     operators_check_end(c);
     histories_check_end(c);
-    if (c->is_cancelled) {
+    if (c->is_cancelled || c->may_be_cancelled) {
         return; /* it need not come to its own end */
     }
     if (c->result->n_done == 0) {

@@ -213,6 +213,7 @@ struct cluster {
         *told; /* owned; by number, the hash of an event that was told; 0: it was not */
     size_t n_told;
     uint64_t seen_generation, seen_step; /* by operators, of the job at hand */
+    bool may_be_cancelled;               /* the service has said so */
     bool is_cancelled;                   /* … who were told so, by … */
     uint64_t cancelled_by;               /* … that server's life */
     struct shared_key **keys;            /* owned; all that were shared */

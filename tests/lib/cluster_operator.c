@@ -29,7 +29,8 @@ struct sim_operator {
     struct buf answer;
     size_t n_read; /* bytes of it that were checked */
     uint64_t last_number;
-    int64_t log_generation, log_line[CLUSTER_MAX_NPROC * 8]; /* by rank; -1: none */
+    int64_t log_generation;
+    int64_t *log_line; /* owned; by rank, the last one; -1: none */
 };
 
 static void arm(struct cluster *c);
@@ -115,6 +116,7 @@ static void check_event(struct sim_operator *op, const json_t *event, const char
 /* Line by line, none twice, none left out but before the first. */
 static void check_log_line(struct sim_operator *op, const json_t *line)
 {
+    size_t n = (size_t)op->cluster->config.n_nodes * op->cluster->config.nproc;
     size_t rank = (size_t)integer_of(line, "rank");
     const char *text = json_string_value(json_object_get(line, "text"));
     long long number = 0;
@@ -124,13 +126,13 @@ static void check_log_line(struct sim_operator *op, const json_t *line)
     }
     if (integer_of(line, "generation") != op->log_generation) {
         op->log_generation = integer_of(line, "generation");
-        memset(op->log_line, 0xff, sizeof(op->log_line));
+        memset(op->log_line, 0xff, n * sizeof(*op->log_line));
     }
-    if (sscanf(text, "%lld", &number) != 1 || rank >= ARRAY_LEN(op->log_line) ||
+    if (sscanf(text, "%lld", &number) != 1 || rank >= n ||
         (op->log_line[rank] >= 0 && number != op->log_line[rank] + 1) ||
         (op->log_line[rank] < 0 && number != 0 && op->ask.after == 0)) {
         cluster_violate(op->cluster, "line %s of rank %zu after %" PRId64, text, rank,
-                        rank < ARRAY_LEN(op->log_line) ? op->log_line[rank] : 0);
+                        rank < n ? op->log_line[rank] : 0);
         return;
     }
     op->log_line[rank] = number;
@@ -348,6 +350,8 @@ void operator_comes(struct cluster *c, const char *verb)
     choose_words(c, &op->ask);
     op->last_number = strcmp(verb, "events") == 0 ? op->ask.after : 0;
     op->log_generation = -1;
+    op->log_line =
+        mem_array((size_t)c->config.n_nodes * c->config.nproc, sizeof(*op->log_line));
     buf_init(&op->answer, ANSWER_MAX);
     c->asking = mem_grow(c->asking, c->n_asking + 1, sizeof(struct sim_operator *));
     c->asking[c->n_asking++] = op;
@@ -467,6 +471,7 @@ void operators_release(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_asking; i++) {
         buf_release(&c->asking[i]->answer);
+        mem_free(c->asking[i]->log_line);
         mem_free(c->asking[i]);
     }
     mem_free(c->asking);

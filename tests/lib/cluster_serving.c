@@ -221,8 +221,9 @@ static void on_back_in_time(void *arg, uint64_t tag)
 {
     struct cluster *c = arg;
 
-    if (c->service && tag == c->server_life && c->config.faults == FAULT_SERVER &&
-        are_all_alive(c) && service_away(c->service) > 0) {
+    if (c->service && tag == c->server_life &&
+        (c->config.faults & FAULT_BLIND) == FAULT_SERVER && are_all_alive(c) &&
+        service_away(c->service) > 0) {
         cluster_violate(c, "%zu agents are not back after %d ms",
                         service_away(c->service), BACK_MS);
     }

@@ -123,6 +123,7 @@ void watch_note(struct cluster *c, const struct job_event *e)
     if (e->kind == JOB_HANGS) {
         check_hang(c, e);
     }
+    c->may_be_cancelled = c->may_be_cancelled || e->kind == JOB_IS_CANCELLED;
 }
 
 /* Steps that were done in the generation before, and have to be done again. */

@@ -368,7 +368,7 @@ static void a_thousand_agents_come_back_in_time(void **state)
                                         .max_nodes = 1000,
                                         .total_steps = is_soak ? 100 : 20,
                                         .is_durable = true,
-                                        .faults = FAULT_SERVER,
+                                        .faults = FAULT_SERVER | FAULT_ASK,
                                         .faults_until_ms = is_soak ? 15000 : 5000};
         struct cluster_result result;
 
