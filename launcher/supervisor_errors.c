@@ -109,6 +109,6 @@ void supervisor_read_error(struct slot *slot)
     }
     r = mem_zalloc(sizeof(*r));
     memcpy(r->path, slot->error_file, sizeof(r->path));
-    slot->error_file[0] = '\0'; /* it will be gone */
+    slot->error_file[0] = '\0';  /* it will be gone */
     (void)aside_run(&config, r); /* the slot stays as long as the loop */
 }
