@@ -1,7 +1,6 @@
 """The node that serves the rendezvous is told to go: the others hear why, and lose nothing."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -13,7 +12,7 @@ import training
 
 STEPS = 120
 COMMON = [f"train.steps={STEPS}", "checkpoint.every=100000", "eval.every=0"]
-WHY = "node {} leaves: preempted by SIGTERM; re-forming (not counted as a failure)"
+LEAVES = r"node \S+ (\(group rank \d\) )?leaves: preempted by SIGTERM"  # two share a host
 LEAVE_S = 3  # launcher/supervisor.c: so long the others are waited for
 
 
@@ -50,7 +49,8 @@ def step_left(agents):
 
 
 def assert_told_why(agent):
-    assert agent.err().count(WHY.format(os.uname().nodename)) == 1, agent.err()
+    told = re.findall(LEAVES + r"; re-forming \(not counted as a failure\)", agent.err())
+    assert len(told) == 1, agent.err()
     assert "ends here" not in agent.err()  # as when the connection ends in the middle
 
 
@@ -110,4 +110,4 @@ def test_owner_does_not_wait_long_for_who_does_not_stop(start, bin_dir, free_por
     assert agents[0].wait() == 128 + signal.SIGTERM
     assert time.monotonic() - began >= LEAVE_S
     wait_for(lambda: "ends here: the connection" in agents[1].err())
-    assert WHY.format(os.uname().nodename).split(";")[0] in agents[1].err()
+    assert re.search(LEAVES, agents[1].err())
