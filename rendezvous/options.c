@@ -188,8 +188,8 @@ static const struct option_spec specs[] = {
      .max = 1048576},
     {.name = "history-days",
      .value = "N",
-     .help = "How long events, checkpoint commits, loss curves and the ends of jobs are "
-             "kept in the state, in days of the service's running. Default: 90.",
+     .help = "How long events, commits, loss curves and the ends of jobs are kept in "
+             "the state, in days of the service's running. Default: 90.",
      .set = option_set_u32,
      FIELD(history_days),
      .min = 1,
