@@ -9,7 +9,7 @@
  *     └─────────────────────────────────────────── TOLD ◄─────────────────────┘
  *
  * Once every rank has reported, and it is known what a step takes (the median of the
- * last ones), a stand-still of nearly max(3 s, 5 steps) is a hang: the rank is named
+ * last ones, or what it was before the service's start), a stand-still of nearly max(3 s, 5 steps) is a hang: the rank is named
  * within that time of its last report. A second before, the agents are asked what the
  * processes of the suspects do. Found guilty is
  *
