@@ -221,7 +221,7 @@ struct cluster {
     uint64_t n_stamps; /* orders calls and returns at the same time */
     uint64_t full_until_ms;
     uint64_t job_life; /* counts jobs, as servers know them */
-    uint64_t server_life, server_tick_ms, server_paused_until_ms;
+    uint64_t server_life, server_since_ms, server_tick_ms, server_paused_until_ms;
     uint64_t generation; /* of this server: the highest handed out */
     uint64_t resumed_step, commit_step, commit_generation;
     char commit_hash[CONTROL_HASH_MAX];

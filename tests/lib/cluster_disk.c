@@ -163,8 +163,8 @@ void disk_take_turn(struct cluster *c)
     }
 }
 
-/* They are made, though nobody has heard of them. */
-static void note_decisions(struct cluster *c)
+/* They are made, and given, though nobody has heard of them. */
+static void note_words(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_said; i++) {
         const struct said *s = &c->said[i];
@@ -172,6 +172,8 @@ static void note_decisions(struct cluster *c)
         if (s->m && s->m->type == MSG_DECISION) {
             c->at_hand = s->asked;
             serving_check_decision(c, &s->m->u.decision);
+        } else if (s->m && s->m->type == MSG_DRAIN) {
+            watch_drain(c->conns[s->conn - 1]->node);
         }
     }
     c->at_hand = NULL;
@@ -189,7 +191,7 @@ void disk_kill(struct cluster *c)
         shelf_lose(&c->shelf);
     } else {
         shelf_commit(&c->shelf);
-        note_decisions(c);
+        note_words(c);
     }
     forget(c);
 }

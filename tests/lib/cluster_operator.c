@@ -16,6 +16,7 @@ enum {
     ANSWER_MAX = 4 * 1024 * 1024,
     ANSWER_MS = 60000, /* at the latest; agents have 10 s for each piece of a log */
     BEHIND_PERCENT = 10,
+    DOOMED_PERCENT = 25,
     AGAIN_MS = 3000, /* a cancel that was not answered */
 };
 
@@ -275,6 +276,18 @@ static void on_enough(void *arg, uint64_t tag)
     operators_closed(c->operators, op->conn);
 }
 
+/* While it does what it was told, now and then. */
+static void doom_server(struct cluster *c, const struct sim_operator *op)
+{
+    bool is_act = strcmp(op->verb, "drain") == 0 || strcmp(op->verb, "cancel") == 0;
+
+    if (is_act && c->config.is_durable && (c->config.faults & FAULT_SERVER) &&
+        c->sim.now_ms < c->config.faults_until_ms &&
+        sim_chance(&c->sim, DOOMED_PERCENT)) {
+        c->is_doomed = true;
+    }
+}
+
 static void on_arrival(void *arg, uint64_t tag)
 {
     struct sim_operator *op = arg;
@@ -292,6 +305,7 @@ static void on_arrival(void *arg, uint64_t tag)
         return;
     }
     op->server_life = c->server_life;
+    doom_server(c, op);
     sim_note(&c->sim, "operator %" PRIu64 ": asks: %s %s", op->conn - OPERATOR_CONN,
              op->verb, op->ask.arg);
     if (operators_open(c->operators, op->conn, &hello, NULL) &&

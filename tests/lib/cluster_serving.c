@@ -236,6 +236,7 @@ void serving_start(struct cluster *c)
 
     ASSERT(!c->service);
     c->server_life++;
+    c->server_since_ms = c->sim.now_ms;
     c->server_tick_ms = 0;
     c->server_paused_until_ms = 0;
     if (!c->config.is_durable) {

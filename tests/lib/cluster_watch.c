@@ -14,6 +14,7 @@ enum {
     KNOWN_MS = 4000,    /* then it knows how long steps are: reports come each second */
     OLD_NEWS_MS = 6000, /* a lease, and a slow line */
     GRACE_MS = 30000 + 5000,
+    ATTACHED_MS = 5000, /* an agent to a server that is there */
 };
 
 /* NULL: that life of it is over. */
@@ -173,11 +174,16 @@ void watch_told(struct node *n)
 static void on_must_be_drained(void *arg, uint64_t tag)
 {
     struct node *n = arg;
+    struct cluster *c = n->cluster;
 
-    if (n->agent && n->life == tag && !n->is_drained && !n->cluster->is_ending) {
-        cluster_violate(n->cluster, "node %u was to be drained, and does not know it",
-                        n->index);
+    if (!n->agent || n->life != tag || n->is_drained || c->is_ending) {
+        return;
     }
+    if (!c->service || c->sim.now_ms < c->server_since_ms + ATTACHED_MS) {
+        sim_after(&c->sim, ATTACHED_MS, on_must_be_drained, n, tag);
+        return;
+    }
+    cluster_violate(c, "node %u was to be drained, and does not know it", n->index);
 }
 
 /* Where nothing but the server itself is lost, its word is not. */
@@ -187,7 +193,7 @@ void watch_drain(struct node *n)
 
     if (c->config.is_durable &&
         (c->config.faults & FAULT_BLIND & ~(unsigned)FAULT_SERVER) == 0) {
-        sim_after(&c->sim, GRACE_MS, on_must_be_drained, n, n->life);
+        sim_after(&c->sim, ATTACHED_MS, on_must_be_drained, n, n->life);
     }
 }
 
