@@ -35,8 +35,12 @@ static void *run(void *arg)
     (void)pthread_mutex_lock(&e->lock);
     e->is_done = true;
     is_left = e->is_left;
+    if (!is_left && e->work.done) {
+        e->work.done(
+            e->work.arg); /* under the lock: who leaves is not called after it */
+    }
     (void)pthread_cond_signal(&e->done);
-    (void)pthread_mutex_unlock(&e->lock);
+    (void)pthread_mutex_unlock(&e->lock); /* else the last touch */
     if (is_left) {
         e->work.release(e->work.data);
         end(e);
@@ -78,7 +82,6 @@ int errand_begin(const struct errand_work *work, struct errand **ret)
     (void)pthread_condattr_destroy(&attr);
     rv = start(e);
     if (rv < 0) {
-        work->release(work->data);
         end(e);
         return rv;
     }

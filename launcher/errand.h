@@ -13,9 +13,11 @@ struct errand_work {
     void *data;                  /* owned from here on until it is taken */
     void (*run)(void *data);     /* on the thread: nobody else has the data meanwhile */
     void (*release)(void *data); /* where nobody takes it; on either thread */
+    void (*done)(void *arg);     /* on the thread, unless it was left; NULL allowed */
+    void *arg;
 };
 
-/* -errno, and the data is released: there is no thread left. */
+/* -errno: there is no thread left; the data stays the caller's. */
 int errand_begin(const struct errand_work *work, struct errand **ret) MUST_CHECK;
 
 /* The data, once the work is done, which ends the errand; NULL: not within `ms`. */

@@ -301,6 +301,7 @@ static int read_again(struct keys *k, enum end end, struct errmsg *msg)
         work.data = make_reading(k, end);
         rv = errand_begin(&work, &k->errand);
         if (rv < 0) {
+            release_reading(work.data);
             return errmsg_thread(msg, rv, "reading the keys");
         }
     }

@@ -38,7 +38,7 @@ def mute():
         os.close(fd)  # whoever waits gets an error
 
 
-@pytest.mark.thorough
+@pytest.mark.soak
 @pytest.mark.parametrize("max_restarts", [0, 1])
 def test_error_file_that_cannot_be_read_holds_up_neither_the_news_nor_the_restart(
     start, bin_dir, tmp_path, wait_for, mute, max_restarts
@@ -64,7 +64,7 @@ def test_error_file_that_cannot_be_read_holds_up_neither_the_news_nor_the_restar
     assert "cannot be killed" not in ctrun.err()
 
 
-@pytest.mark.thorough
+@pytest.mark.soak
 def test_log_folder_that_does_not_answer_holds_up_neither(
     start, bin_dir, tmp_path, wait_for, mute
 ):

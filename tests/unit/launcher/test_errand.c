@@ -52,7 +52,7 @@ static int teardown(void **state)
 
 static struct errand *begin(void)
 {
-    const struct errand_work work = {&job, run, release};
+    const struct errand_work work = {.data = &job, .run = run, .release = release};
     struct errand *e;
 
     assert_int_equal(errand_begin(&work, &e), 0);
