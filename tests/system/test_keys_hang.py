@@ -25,6 +25,7 @@ def hang():
     signal.signal(signal.SIGIO, before)
 
 
+@pytest.mark.threads
 def test_keys_that_cannot_be_read_again_do_not_cost_a_node_its_lease(
     start, start_server, bin_dir, free_port, tmp_path, wait_for, hang
 ):
