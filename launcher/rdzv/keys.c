@@ -236,14 +236,23 @@ static struct reading *make_reading(struct keys *k, enum end end)
 /* What was read, in the place of what was read before. */
 static void adopt(struct reading *r, enum end end, struct tls_context **context)
 {
-    if (r->rv[end] < 0 && *context) {
-        log_warn("the keys stay as they were", "cause=\"%s\"", r->msg[end].text);
-    } else if (*context && r->context[end]) {
+    if (*context && r->context[end]) {
         tls_context_replace(*context, r->context[end]);
         r->context[end] = NULL;
     } else if (!*context) {
         *context = r->context[end];
         r->context[end] = NULL;
+    }
+}
+
+/* One line for both ends. */
+static void say_unfit(const struct keys *k, const struct reading *r)
+{
+    bool is_client = k->client && r->rv[CLIENT] < 0;
+
+    if (is_client || (k->server && r->rv[SERVER] < 0)) {
+        log_warn("the keys stay as they were", "cause=\"%s\"",
+                 r->msg[is_client ? CLIENT : SERVER].text);
     }
 }
 
@@ -279,6 +288,7 @@ static int collect(struct keys *k, unsigned ms, enum end end, struct errmsg *msg
     k->errand = NULL;
     k->is_slow = r->took_ms > KEYS_WAIT_MS;
     k->was_said = k->was_said && k->is_slow;
+    say_unfit(k, r);
     adopt(r, CLIENT, &k->client);
     adopt(r, SERVER, &k->server);
     *msg = r->msg[end];
