@@ -10,7 +10,7 @@ import time
 import pytest
 import training
 
-STEPS = 120
+STEPS = 100
 COMMON = [f"train.steps={STEPS}", "checkpoint.every=100000", "eval.every=0"]
 LEAVES = r"node \S+ (\(group rank \d\) )?leaves: preempted by SIGTERM"  # two share a host
 LEAVE_S = 3  # launcher/supervisor.c: so long the others are waited for
@@ -54,9 +54,10 @@ def assert_told_why(agent):
     assert "ends here" not in agent.err()  # as when the connection ends in the middle
 
 
+@pytest.mark.parametrize("again", range(10 if training.SOAK else 1))
 @pytest.mark.parametrize("owners_rank", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_owner_that_is_preempted_waits_until_the_others_have_saved_and_know_why(
-    pair, bin_dir, free_port, tmp_path, wait_for, owners_rank
+    pair, bin_dir, free_port, tmp_path, wait_for, owners_rank, again
 ):
     owner, rest = pair("1:2", (owners_rank, 1 - owners_rank))
     began = time.monotonic()
