@@ -9,9 +9,10 @@
  *     └─────────────────────────────────────────── TOLD ◄─────────────────────┘
  *
  * Once every rank has reported, and it is known what a step takes (the median of the
- * last ones, or what it was before the service's start), a stand-still of nearly max(3 s, 5 steps) is a hang: the rank is named
- * within that time of its last report. A second before, the agents are asked what the
- * processes of the suspects do. Found guilty is
+ * last ones, or what it was before the service's start), a stand-still of nearly
+ * max(3 s, 5 steps) is a hang: the rank is named within that time of its last report. A
+ * second before, the agents are asked what the processes of the suspects do, and again
+ * when news that a line held up come meanwhile. Found guilty is
  *
  *   a rank whose process is stopped, unless all are;
  *   else the rank that others wait for, as they say, and that waits for nobody; of
@@ -22,8 +23,9 @@
  * begin anew would not help it. Where nobody says that he waits, only a stopped process
  * is proof. One that a debugger has stopped, or that waits for its output to be read or
  * for somebody at a terminal, is told of, and left alone; so is the guilty one while a
- * debugger, or strace, is attached to it: a person works there. An agent that does not answer at once was asleep,
- * maybe with all its workers: then everybody gets a fresh term. */
+ * debugger, or strace, is attached to it: a person works there. An agent that does not
+ * answer at once was asleep, maybe with all its workers: then everybody gets a fresh
+ * term. */
 
 #include "rendezvous/progress.h"
 

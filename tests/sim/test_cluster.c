@@ -309,7 +309,7 @@ static void a_job_that_was_cancelled_is_not_begun_again(void **state)
     unsigned n_cancelled = 0;
 
     (void)state;
-    for (uint64_t seed = 1; seed <= 2 * SOME_SEEDS; seed++) {
+    for (uint64_t seed = 1; seed <= UINT64_C(2) * SOME_SEEDS; seed++) {
         struct cluster_config config = {.seed = seed,
                                         .n_nodes = 5,
                                         .nproc = 1,

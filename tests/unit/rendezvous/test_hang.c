@@ -71,8 +71,8 @@ static void long_steps_are_given_five_of_them(void **state)
     since_ms = r.now_ms;
     r.rank[1].is_stopped = true;
     hang_rig_pass(&r, 60000);
-    hang_rig_expect_found(&r, 1, since_ms, 5 * 4200);
-    assert_true(r.verdict_ms - since_ms > 3 * 4200);
+    hang_rig_expect_found(&r, 1, since_ms, UINT64_C(5) * 4200);
+    assert_true(r.verdict_ms - since_ms > UINT64_C(3) * 4200);
     hang_rig_close(&r);
 }
 
