@@ -61,7 +61,12 @@ static struct cluster_config make_config(uint64_t seed)
     return config;
 }
 
-static void run_seed(uint64_t seed)
+/* What many seeds have met together. */
+struct met {
+    unsigned hangs, drains, answers, refusals, cancels, histories;
+};
+
+static void run_seed(uint64_t seed, struct met *met)
 {
     struct cluster_config config = make_config(seed);
     struct cluster_result first;
@@ -74,6 +79,12 @@ static void run_seed(uint64_t seed)
     assert_string_equal(first.violation, "");
     cluster_run(&config, &second);
     assert_true(first.hash == second.hash);
+    met->hangs += first.n_hangs_found;
+    met->drains += first.n_drained;
+    met->answers += first.n_asked;
+    met->refusals += first.n_refused;
+    met->cancels += first.was_cancelled;
+    met->histories += first.n_histories;
 }
 
 static void invariants_hold_under_every_seed(void **state)
@@ -81,14 +92,22 @@ static void invariants_hold_under_every_seed(void **state)
     uint64_t only = from_env("SIM_SEED", 0);
     uint64_t n = from_env("SIM_SEEDS", QUICK_SEEDS);
     uint64_t from = from_env("SIM_FROM", 1);
+    struct met met = {0};
 
     (void)state;
     if (only != 0) {
-        run_seed(only);
+        run_seed(only, &met);
         return;
     }
     for (uint64_t seed = from; seed < from + n; seed++) {
-        run_seed(seed);
+        run_seed(seed, &met);
+    }
+    print_message(
+        "%u hangs, %u drains, %u answers, %u refusals, %u cancels, %u histories\n",
+        met.hangs, met.drains, met.answers, met.refusals, met.cancels, met.histories);
+    if (n >= QUICK_SEEDS) { /* none of them does nothing */
+        assert_true(met.hangs > n / 20 && met.drains > n / 10 && met.cancels > n / 50);
+        assert_true(met.answers > n && met.refusals > n / 10 && met.histories > n);
     }
 }
 
