@@ -151,15 +151,19 @@ int state_journal_read(struct state_db *d, struct errmsg *msg)
 {
     sqlite3_stmt *s = NULL;
     struct buf batches;
+    struct bytes all;
     int rc = sqlite3_prepare_v2(d->db, "select id, piece from journal order by id", -1,
                                 &s, NULL);
     int rv = state_db_result(d, rc, "reading the journal", msg);
 
     buf_init(&batches, (size_t)PIECES_MAX * PIECE_ROOM);
     rv = rv == 0 ? read_pieces(d, s, &batches, msg) : rv;
+    all = (struct bytes){buf_bytes(&batches), buf_len(&batches)};
     if (rv == 0) {
-        rv = state_pending_add(&d->pending,
-                               (struct bytes){buf_bytes(&batches), buf_len(&batches)});
+        rv = state_pending_may_wait(all) ? 0 : ERR_CORRUPT;
+    }
+    if (rv == 0) {
+        state_pending_add(&d->pending, all);
     }
     if (rv == ERR_CORRUPT) {
         (void)errmsg_set(msg, rv, "its journal is not what was written");

@@ -3,11 +3,14 @@
 #include "rendezvous/record_fields.h"
 #include "rendezvous/state_batch.h"
 
-#include "common/err.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Looked into at once: the records of one batch, and what each meets in the table, are
+ * far apart in memory. */
+enum { DIGEST_AT = 64 * 1024 };
 
 struct row {
     struct table_node node; /* by name */
@@ -17,6 +20,7 @@ struct row {
 void state_pending_init(struct state_pending *p, uint64_t seed)
 {
     *p = (struct state_pending){.seed = seed};
+    buf_init(&p->fresh, SIZE_MAX);
     table_init(&p->rows);
 }
 
@@ -33,13 +37,15 @@ void state_pending_clear(struct state_pending *p)
         mem_free(p->batches[i]);
     }
     p->n_batches = 0;
-    p->scope = (struct record){.job = NULL};
+    p->job = NULL;
+    buf_clear(&p->fresh);
 }
 
 void state_pending_release(struct state_pending *p)
 {
     state_pending_clear(p);
     table_release(&p->rows);
+    buf_release(&p->fresh);
     mem_free(p->batches);
 }
 
@@ -77,14 +83,12 @@ static struct row *find(const struct state_pending *p, const struct record *r,
 
 static uint64_t scope_of(struct state_pending *p, const struct record *r)
 {
-    bool is_same = p->scope.job && p->scope.generation == r->generation &&
-                   strcmp(p->scope.job, r->job) == 0;
-
-    if (!is_same) {
-        p->scope_hash = table_hash(r->job, strlen(r->job), p->seed + r->generation);
+    if (!p->job || p->generation != r->generation || strcmp(p->job, r->job) != 0) {
+        p->generation = r->generation;
+        p->scope = table_hash(r->job, strlen(r->job), p->seed + r->generation);
     }
-    p->scope = *r;
-    return p->scope_hash;
+    p->job = r->job; /* the nearest */
+    return p->scope;
 }
 
 static void note(struct state_pending *p, const struct record *r)
@@ -100,29 +104,39 @@ static void note(struct state_pending *p, const struct record *r)
     row->record = *r;
 }
 
-static uint8_t *keep(struct state_pending *p, struct bytes batch)
+/* What is fresh becomes one of the batches. */
+static struct bytes keep(struct state_pending *p)
 {
+    struct bytes kept = {buf_bytes(&p->fresh), buf_len(&p->fresh)};
+
     if (p->n_batches == p->size) {
         p->size = 2 * p->size + 16;
         p->batches = mem_grow(p->batches, p->size, sizeof(*p->batches));
     }
-    p->batches[p->n_batches] = mem_dup(batch.data, batch.size);
-    return p->batches[p->n_batches++];
+    p->batches[p->n_batches++] = p->fresh.data;
+    buf_init(&p->fresh, SIZE_MAX);
+    return kept;
 }
 
-int state_pending_add(struct state_pending *p, struct bytes batch)
+static void digest(struct state_pending *p)
 {
+    struct bytes batch = keep(p);
     struct record r;
-    int rv;
 
-    batch.data = keep(p, batch);
-    while ((rv = state_batch_next(&batch, &r)) == 1) {
-        if (!may_wait(&r)) {
-            return ERR_CORRUPT;
-        }
+    while (state_batch_next(&batch, &r) == 1) {
         note(p, &r);
     }
-    return rv;
+    ASSERT(batch.size == 0); /* they may wait */
+}
+
+void state_pending_add(struct state_pending *p, struct bytes batch)
+{
+    int rv = buf_append(&p->fresh, batch.data, batch.size);
+
+    ASSERT(rv == 0); /* it has no ceiling */
+    if (buf_len(&p->fresh) >= DIGEST_AT) {
+        digest(p);
+    }
 }
 
 size_t state_pending_count(const struct state_pending *p)
@@ -136,11 +150,13 @@ static int compare(const void *a, const void *b)
                           *(const struct record *const *)b);
 }
 
-const struct record **state_pending_sorted(const struct state_pending *p)
+const struct record **state_pending_sorted(struct state_pending *p)
 {
-    const struct record **sorted = mem_array(p->rows.count + 1, sizeof(void *));
+    const struct record **sorted;
     size_t n = 0;
 
+    digest(p);
+    sorted = mem_array(p->rows.count + 1, sizeof(void *));
     for (struct table_node *node = table_next(&p->rows, NULL); node;
          node = table_next(&p->rows, node)) {
         sorted[n++] = &CONTAINER_OF(node, struct row, node)->record;

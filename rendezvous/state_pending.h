@@ -8,15 +8,17 @@
 
 #include "rendezvous/record.h"
 
+#include "common/buf.h"
 #include "common/table.h"
 
 struct state_pending {
-    struct table rows;
-    uint64_t seed; /* of the table */
-    struct record
-        scope; /* the last record: others of its job and generation follow … */
-    uint64_t scope_hash; /* … and this they have in common */
-    uint8_t **batches;   /* owned, n_batches; the rows point into them */
+    struct buf fresh;  /* batches that nobody has looked into yet */
+    struct table rows; /* the last record of each name of all before */
+    uint64_t seed;     /* of the table */
+    const char *job;   /* of the last record, NULL: none … */
+    uint64_t generation;
+    uint64_t scope;    /* … and what hashes of these two have in common */
+    uint8_t **batches; /* owned, n_batches; the rows point into them */
     size_t n_batches, size;
 };
 
@@ -27,15 +29,15 @@ void state_pending_release(struct state_pending *p);
  * clients. */
 bool state_pending_may_wait(struct bytes batch);
 
-/* Takes a copy of a batch that may wait. ERR_CORRUPT: it may not. */
-int state_pending_add(struct state_pending *p, struct bytes batch) MUST_CHECK;
+/* Takes a copy of a batch that may wait. */
+void state_pending_add(struct state_pending *p, struct bytes batch);
 
-/* How many names there are. */
+/* How many names there are, at least: those of the last batches may not be known yet. */
 size_t state_pending_count(const struct state_pending *p);
 
 /* The last record of each, PUT or DROP, in the order of record_compare, and NULL. The
  * caller frees the array; the records live until state_pending_clear. */
-const struct record **state_pending_sorted(const struct state_pending *p);
+const struct record **state_pending_sorted(struct state_pending *p);
 
 /* They are in the tables. */
 void state_pending_clear(struct state_pending *p);

@@ -19,11 +19,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bytes batch = {data, size};
 
     state_pending_init(&pending, 1);
-    if (state_pending_add(&pending, batch) == 0) {
-        const struct record **sorted = state_pending_sorted(&pending);
+    if (state_pending_may_wait(batch)) {
+        const struct record **sorted;
         struct record r;
         struct buf copy;
 
+        state_pending_add(&pending, batch);
+        sorted = state_pending_sorted(&pending);
         for (size_t i = 1; sorted[0] && sorted[i]; i++) {
             ASSERT(record_compare(sorted[i - 1], sorted[i]) < 0);
         }
