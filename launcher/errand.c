@@ -13,6 +13,7 @@ enum { STACK_SIZE = 512 * 1024 };
 
 struct errand {
     struct errand_work work;
+    pthread_t thread;     /* joined once it is done, detached when it is left */
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t done;
     bool is_done;
@@ -54,15 +55,13 @@ static int start(struct errand *e)
     pthread_attr_t attr;
     sigset_t all;
     sigset_t before;
-    pthread_t thread;
     int rv;
 
-    (void)pthread_attr_init(&attr); /* it only sets fields, as do these two */
-    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)pthread_attr_init(&attr); /* it only sets fields, as does the next */
     (void)pthread_attr_setstacksize(&attr, STACK_SIZE);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = -pthread_create(&thread, &attr, run, e);
+    rv = -pthread_create(&e->thread, &attr, run, e);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)pthread_attr_destroy(&attr);
     return rv;
@@ -112,12 +111,14 @@ void *errand_take(struct errand *e, unsigned ms)
         return NULL;
     }
     data = e->work.data;
+    (void)pthread_join(e->thread, NULL); /* it has what libraries keep for it to free */
     end(e);
     return data;
 }
 
 void errand_leave(struct errand *e)
 {
+    pthread_t thread;
     bool is_done;
 
     if (!e) {
@@ -126,9 +127,13 @@ void errand_leave(struct errand *e)
     (void)pthread_mutex_lock(&e->lock);
     e->is_left = true;
     is_done = e->is_done;
+    thread = e->thread; /* which may free it as soon as it is unlocked */
     (void)pthread_mutex_unlock(&e->lock);
     if (is_done) {
+        (void)pthread_join(thread, NULL); /* as above */
         e->work.release(e->work.data);
         end(e);
+    } else {
+        (void)pthread_detach(thread);
     }
 }
