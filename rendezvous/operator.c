@@ -400,6 +400,12 @@ static void on_steering(struct operators *o, struct asker *op,
     json_t *done = NULL;
     int rv;
 
+    if (op->job[0] != '\0' && !operator_job(o, op, op->job) && is_known(o, op)) {
+        operator_fail(o, op, EXIT_NO_SUCH,
+                      "job %s does not run any more (ctrun status %s says how it is)",
+                      op->job, op->job);
+        return;
+    }
     if (strcmp(ask->verb, "cancel") == 0) {
         rv = steering_cancel(&by, op->job, now_ms, &done, &msg);
     } else {

@@ -361,7 +361,11 @@ static void cancel_tells_all_nodes_to_leave_and_ends_with_143(void **state)
     say(2, &m);
     assert_int_equal(n_closed, 2);
     assert_int_equal(closed_code, 143);
-    expect_failure(ask("cancel", "train"), EXIT_NO_SUCH, "job train");
+    expect_failure(ask("cancel", "train"), EXIT_NO_SUCH, "job train is over");
+    service_closed(service, 1, NOW_MS);
+    service_closed(service, 2, NOW_MS);
+    expect_failure(ask("cancel", "train"), EXIT_NO_SUCH, "does not run any more");
+    expect_failure(ask("cancel", "other"), EXIT_NO_SUCH, "no job other");
 }
 
 static void job_that_is_done_in_spite_of_it_is_done(void **state)
