@@ -69,6 +69,7 @@ struct cluster_config {
     bool reports_hangs; /* --on-hang=report */
     bool says_for_whom; /* … it waits, each rank */
     bool repeats;       /* each rank, once a second, what it has said */
+    bool loses_peers;   /* ranks notice that another is gone, and fail, too */
     bool shares_keys;   /* all ranks write the same, as histories for linear.h */
     uint64_t cancel_ms; /* an operator cancels then; 0: never */
     unsigned faults;
@@ -175,7 +176,8 @@ struct node {
 
 struct sealed_rank {
     bool is_taken, is_role_taken[2];
-    uint64_t acked; /* the SET that was acknowledged */
+    bool is_culprit; /* it was killed, or hung: a report may name it */
+    uint64_t acked;  /* the SET that was acknowledged */
 };
 
 /* What must be the same for all members of a round, and what its ranks do together. */
@@ -188,6 +190,7 @@ struct sealed {
     uint32_t n_arrived;  /* at the end of the next one */
     uint64_t leave_step; /* after which they go; 0: not yet */
     bool has_lost;       /* a rank is gone */
+    bool is_broken;      /* … and the others will notice */
     uint32_t world;
     uint32_t role_size[2];    /* 0: no member has said it */
     struct sealed_rank *rank; /* owned */
@@ -303,8 +306,9 @@ void operators_release(struct cluster *c);
 /* cluster_watch.c */
 void watch_note(struct cluster *c, const struct job_event *e);
 void watch_hang(struct sim_worker *w); /* it has begun */
-void watch_told(struct node *n);       /* to go */
-void watch_drain(struct node *n);      /* the server has said that it is to go */
+void watch_report(struct node *n, const struct msg_report *report);
+void watch_told(struct node *n);  /* to go */
+void watch_drain(struct node *n); /* the server has said that it is to go */
 void watch_start(struct cluster *c, const struct sealed *s); /* a generation */
 void watch_end(struct cluster *c);
 
@@ -321,6 +325,7 @@ void train_begin(struct sim_worker *w);
 void train_decided(struct sim_worker *w, const struct control *decision);
 void train_hang(struct sim_worker *w, bool is_stopped);
 void train_resume(struct sim_worker *w);
+void train_break(struct sim_worker *w); /* it is gone; its peers lose a connection */
 void train_inspect(struct sim_worker *w, const struct msg_inspect *m);
 struct sealed *train_sealed(const struct sim_worker *w);
 

@@ -49,6 +49,7 @@ static void kill_worker(struct cluster *c, struct node *n)
     struct sim_worker *w = &n->workers[sim_random(&c->sim, c->config.nproc)];
 
     if (w->is_alive) {
+        train_sealed(w)->rank[w->rank].is_culprit = true;
         worker_die(w, SIGKILL);
     }
 }

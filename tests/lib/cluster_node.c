@@ -190,6 +190,7 @@ static void act_report(void *arg, const struct msg_report *report)
 
     sim_note(&n->cluster->sim, "node %u: report: rank %d: %s", n->index, report->rank,
              report->text);
+    watch_report(n, report);
 }
 
 static void act_say(void *arg, enum log_level level, const char *text)

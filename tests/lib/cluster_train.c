@@ -17,6 +17,8 @@ enum {
     ASK_AGAIN_PERCENT = 2,
     STEP_SPREAD = 3, /* the slowest takes so much longer */
     REPEAT_MS = 1000,
+    LOST_MAX_MS = 1500, /* until it is noticed that a rank is gone */
+    NOTICE_MS = 100,
     LOOK_MS = 50,    /* until it is known what a process does */
     STACK_MS = 3000, /* … and where it is */
 };
@@ -290,6 +292,42 @@ void train_begin(struct sim_worker *w)
         save_and_go(w);
     } else {
         begin_step(w);
+    }
+}
+
+/* --- it is gone --- */
+
+/* Whoever waits for the others notices; who computes, at the end of that. */
+static void on_lost_peer(void *arg, uint64_t tag)
+{
+    struct sim_worker *w = arg;
+
+    if (!w->is_alive || w->life != tag || w->hang != HANGS_NOT || w->at == AT_SAVE) {
+        return;
+    }
+    if (w->at == AT_EXCHANGE) {
+        worker_leave(w, EXIT_LOST_PEER);
+    } else {
+        sim_after(sim_of(w), NOTICE_MS, on_lost_peer, w, tag);
+    }
+}
+
+void train_break(struct sim_worker *w)
+{
+    struct cluster *c = w->node->cluster;
+    struct sealed *s = train_sealed(w);
+    struct sim_worker *peer;
+
+    if (!c->config.loses_peers || s->is_broken) {
+        return;
+    }
+    s->is_broken = true;
+    for (size_t i = 0; (peer = cluster_worker(c, i)) != NULL; i++) {
+        if (peer->is_alive && peer->job_life == w->job_life &&
+            peer->generation == w->generation) {
+            sim_after(&c->sim, sim_between(&c->sim, 1, LOST_MAX_MS), on_lost_peer, peer,
+                      peer->life);
+        }
     }
 }
 

@@ -107,6 +107,7 @@ static void check_hang(struct cluster *c, const struct job_event *e)
     if (!does_hang(w)) {
         cluster_violate(c, "rank %u does not hang: %s", e->rank, e->why);
     }
+    train_sealed(w)->rank[w->rank].is_culprit = true;
     if (w->told_ms == 0) {
         c->result->n_hangs_found++;
     } else if (is_calm(c) && train_sealed(w)->resumed_ms < w->told_ms) {
@@ -116,6 +117,26 @@ static void check_hang(struct cluster *c, const struct job_event *e)
 }
 
 /* --- ends --- */
+
+/* Those that only reacted are not the cause, in whatever order their ends are known. */
+void watch_report(struct node *n, const struct msg_report *report)
+{
+    struct cluster *c = n->cluster;
+    size_t n_ranks = (size_t)c->config.n_nodes * c->config.nproc;
+
+    for (size_t i = c->n_sealed; i > 0 && report->rank >= 0; i--) {
+        const struct sealed *s = c->sealed[i - 1];
+
+        if (s->generation != report->generation) {
+            continue;
+        }
+        if ((size_t)report->rank >= n_ranks || !s->rank[report->rank].is_culprit) {
+            cluster_violate(c, "generation %" PRIu64 ": rank %d did not fail by itself",
+                            report->generation, report->rank);
+        }
+        return;
+    }
+}
 
 void watch_note(struct cluster *c, const struct job_event *e)
 {
@@ -197,6 +218,17 @@ void watch_drain(struct node *n)
     }
 }
 
+/* It has not heard yet that somebody is gone. */
+static bool is_behind(const struct cluster *c)
+{
+    for (size_t i = 0; i < c->n_conns; i++) {
+        if (c->conns[i]->server_open && c->conns[i]->server_life == c->server_life) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A job that was cancelled has ended, once. (Who was started before, and says hello only
  * then, may begin it anew.) */
 void watch_end(struct cluster *c)
@@ -206,7 +238,7 @@ void watch_end(struct cluster *c)
     unsigned n_ends = 0;
     uint64_t at = 0;
 
-    if (!c->is_cancelled || !c->service ||
+    if (!c->is_cancelled || !c->service || is_behind(c) ||
         (!c->config.is_durable && c->cancelled_by != c->server_life)) {
         return;
     }

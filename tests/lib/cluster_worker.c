@@ -74,6 +74,9 @@ void worker_die(struct sim_worker *w, int status)
     w->is_alive = false;
     train_sealed(w)->has_lost = true;
     sim_note(sim, "node %u: worker %u ends with %d", w->node->index, w->slot, status);
+    if (status != 0 && status != EXIT_LEFT << 8) {
+        train_break(w);
+    }
     if (w->flow) {
         relay_flow_end(w->flow);
     }

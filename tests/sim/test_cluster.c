@@ -55,6 +55,7 @@ static struct cluster_config make_config(uint64_t seed)
     config.reports_hangs = sim_chance(&dice, 30);
     config.says_for_whom = sim_chance(&dice, 50);
     config.repeats = sim_chance(&dice, 50);
+    config.loses_peers = sim_chance(&dice, 50);
     config.shares_keys = sim_chance(&dice, 25);
     config.cancel_ms = sim_chance(&dice, 15) ? sim_between(&dice, 2000, 50000) : 0;
     sim_release(&dice);
