@@ -135,9 +135,12 @@ const char *log_value(const char *text, char *ret, size_t size)
     }
     ret[n++] = '"';
     for (; *text && n < size - 2; text++) {
-        bool is_control = (unsigned char)*text < ' ' || *text == 0x7f;
+        char c = *text == '"' ? '\'' : *text;
 
-        ret[n++] = *text == '"' ? '\'' : (char)(is_control ? ' ' : *text);
+        if ((unsigned char)c < ' ' || c == 0x7f) {
+            c = ' ';
+        }
+        ret[n++] = c;
     }
     ret[n++] = '"';
     ret[n] = '\0';

@@ -57,7 +57,7 @@
  * the wire: a field, its width or limit, a message. Of a HELLO or OPERATOR of another
  * version nothing else is read, and REFUSED keeps its shape: so the two can say so to
  * each other. */
-enum { MSG_VERSION = 5 };
+enum { MSG_VERSION = 6 };
 
 enum {
     MSG_MAGIC_SIZE = 8,
