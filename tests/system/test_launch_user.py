@@ -230,8 +230,8 @@ def test_events_are_lines_of_json(start, bin_dir):
     events = [json.loads(line) for line in ctrun.err().splitlines() if line.startswith("{")]
     assert all(e["metadata"]["run_id"] == "j" for e in events)
     told = [(e["source"], e["metadata"]["global_rank"], e["metadata"]["state"]) for e in events]
-    assert sorted(told[:2]) == [("WORKER", 0, "START"), ("WORKER", 1, "START")]
-    assert sorted(told[2:4]) == [("WORKER", 0, "FAILED"), ("WORKER", 1, "TERMINATED")]
+    for rank, end in ((0, "FAILED"), (1, "TERMINATED")):  # rank 0 may have failed before 1 started
+        assert [state for _, r, state in told[:4] if r == rank] == ["START", end]
     assert told[4:] == [("AGENT", None, "FAILED")]
 
 
