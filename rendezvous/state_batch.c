@@ -7,13 +7,13 @@
 #include <endian.h>
 #include <string.h>
 
-struct __attribute__((packed)) head {
+struct head {
     uint8_t act, kind;
     uint16_t job_size; /* with its terminator */
     uint16_t key_size;
     uint32_t value_size;
     uint64_t generation;
-};
+} __attribute__((packed));
 
 /* Many records have no value, or no key: memcpy wants none of theirs. */
 static uint8_t *put(uint8_t *at, const void *data, size_t size)
