@@ -135,9 +135,11 @@ const char *log_value(const char *text, char *ret, size_t size)
     }
     ret[n++] = '"';
     for (; *text && n < size - 2; text++) {
-        char c = *text == '"' ? '\'' : *text;
+        char c = *text;
 
-        if ((unsigned char)c < ' ' || c == 0x7f) {
+        if (c == '"') {
+            c = '\'';
+        } else if ((unsigned char)c < ' ' || c == 0x7f) {
             c = ' ';
         }
         ret[n++] = c;

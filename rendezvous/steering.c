@@ -110,9 +110,10 @@ static json_t *describe(const struct job *j, const struct job_node *node)
 static bool is_meant(const struct job *j, const struct job_node *node, const char *name,
                      int64_t group_rank)
 {
-    return strcmp(node->hello.host, name) == 0 ||
-           (group_rank >= 0 && node->group_rank == group_rank &&
-            node->ranked_in == j->generation && node->state != NODE_LEFT);
+    bool has_its_rank = group_rank >= 0 && node->group_rank == group_rank &&
+                        node->ranked_in == j->generation && node->state != NODE_LEFT;
+
+    return !node->is_leaving && (strcmp(node->hello.host, name) == 0 || has_its_rank);
 }
 
 static void drain_in(const struct steering *by, struct job *j, const char *name,
@@ -121,11 +122,12 @@ static void drain_in(const struct steering *by, struct job *j, const char *name,
     for (size_t i = 0; i < j->n_nodes && !job_is_over(j); i++) {
         struct job_node *node = j->node[i];
 
-        if (!node->is_leaving && is_meant(j, node, name, group_rank)) {
-            (void)json_array_append_new(list, describe(j, node));
-            if (!by->is_trial) {
-                send_home(j, node, by->who);
-            }
+        if (!is_meant(j, node, name, group_rank)) {
+            continue;
+        }
+        (void)json_array_append_new(list, describe(j, node));
+        if (!by->is_trial) {
+            send_home(j, node, by->who);
         }
     }
     saving_end_of_event(j);
