@@ -141,15 +141,16 @@ static void put_cell(struct buf *out, const struct cell *c, size_t width,
     put_spaces(out, align == TABLE_LEFT ? width - used : 0);
 }
 
-static void measure(const struct text_table *t, size_t *widths)
+/* The widest of a column. */
+static size_t measure(const struct text_table *t, size_t column)
 {
-    ASSERT(t->n_columns > 0); /* as it was made */
-    for (size_t i = 0; i < t->n_columns; i++) {
-        widths[i] = utf8_columns(t->column[i].title, strlen(t->column[i].title));
+    const char *title = t->column[column].title;
+    size_t width = utf8_columns(title, strlen(title));
+
+    for (size_t i = column; i < t->n_cells; i += t->n_columns) {
+        width = MAX(width, t->cell[i].columns);
     }
-    for (size_t i = 0; i < t->n_cells; i++) {
-        widths[i % t->n_columns] = MAX(widths[i % t->n_columns], t->cell[i].columns);
-    }
+    return width;
 }
 
 /* How much room there is to be, where not all of it may be had. */
@@ -219,7 +220,9 @@ static void shrink(const struct text_table *t, struct layout *l, size_t width)
 
 static void lay_out(const struct text_table *t, struct layout *l, size_t width)
 {
-    measure(t, l->width);
+    for (size_t i = 0; i < t->n_columns; i++) {
+        l->width[i] = measure(t, i);
+    }
     if (width > 0) {
         leave_out(t, l, width, true);
         leave_out(t, l, width, false);
@@ -254,7 +257,7 @@ void table_write(const struct text_table *t, size_t width, bool has_colours,
                  struct buf *out)
 {
     struct cell titles[TABLE_MAX_COLUMNS];
-    struct layout l;
+    struct layout l = {{0}};
 
     ASSERT(t->n_cells % t->n_columns == 0); /* whole rows */
     lay_out(t, &l, width);
