@@ -218,6 +218,7 @@ struct cluster {
     uint64_t seen_generation, seen_step; /* by operators, of the job at hand */
     bool may_be_cancelled;               /* the service has said so */
     bool is_cancelled;                   /* … who were told so, by … */
+    uint64_t highest, cancelled_at;      /* generation: of all, and when they were */
     uint64_t cancelled_by;               /* … that server's life */
     struct shared_key **keys;            /* owned; all that were shared */
     size_t n_keys;

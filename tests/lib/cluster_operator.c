@@ -181,6 +181,7 @@ static void check_lines(struct sim_operator *op)
 static void note_cancel(struct cluster *c)
 {
     c->is_cancelled = true;
+    c->cancelled_at = c->highest;
     c->cancelled_by = c->server_life;
     c->result->was_cancelled = true;
 }

@@ -26,7 +26,7 @@ static struct conn *find_conn(struct cluster *c, uint64_t number)
 static void check_cancel(struct cluster *c, const struct node *n, uint64_t generation)
 {
     if (c->is_cancelled && n->agent && n->last_generation > 0 &&
-        n->last_generation < generation &&
+        n->last_generation <= c->cancelled_at && c->cancelled_at < generation &&
         (c->config.is_durable || c->cancelled_by == c->server_life)) {
         cluster_violate(
             c, "node %u begins generation %" PRIu64 ", and the job is cancelled",
@@ -45,6 +45,7 @@ static void check_round(struct cluster *c, const struct msg_round *round)
                         c->generation);
     }
     c->generation = round->generation;
+    c->highest = MAX(c->highest, round->generation);
     c->resumed_step = 0;
     c->commit_generation = 0;
     c->result->n_rounds++;
