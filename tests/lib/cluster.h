@@ -74,15 +74,14 @@ struct cluster_config {
     uint64_t cancel_ms; /* an operator cancels then; 0: never */
     unsigned faults;
     uint64_t faults_until_ms;
-    uint64_t
-        wall_seed; /* of how wrong each node's wall clock is at each look; 0: right */
+    uint64_t wall_seed; /* of how wrong wall clocks are at each look; 0: right */
 };
 
 struct cluster_result {
     char violation[512]; /* "": none */
     uint64_t hash, end_ms;
     unsigned n_rounds, n_commits, n_faults, n_done, n_boots;
-    unsigned n_hangs, n_hangs_found, n_drained, n_asked, n_refused, n_histories;
+    unsigned n_hangs_found, n_drained, n_asked, n_refused, n_histories;
     unsigned failures;   /* as the last ROUND had it: restarts that were spent */
     bool was_cancelled;  /* and an operator was answered so */
     uint64_t last_step;  /* committed */
@@ -212,8 +211,7 @@ struct cluster {
     uint64_t operators_tick_ms;
     struct sim_operator **asking; /* owned; all that ever asked */
     size_t n_asking;
-    uint64_t
-        *told; /* owned; by number, the hash of an event that was told; 0: it was not */
+    uint64_t *told; /* owned; hashes of events that were told, by number; 0: not yet */
     size_t n_told;
     uint64_t seen_generation, seen_step; /* by operators, of the job at hand */
     bool may_be_cancelled;               /* the service has said so */

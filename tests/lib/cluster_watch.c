@@ -82,7 +82,6 @@ void watch_hang(struct sim_worker *w)
     bool knows_steps =
         s->step >= s->start_step + HANG_STEPS && worker_now(w) > s->begun_ms + KNOWN_MS;
 
-    c->result->n_hangs++;
     if (is_calm(c) && w->world > 1 && knows_steps && w->at != AT_SAVE) {
         sim_after(&c->sim, MAX((uint64_t)HANG_LIMIT_MS, steps_ms) + NEWS_MS,
                   on_must_be_told, w, w->life);
