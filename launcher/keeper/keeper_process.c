@@ -14,22 +14,19 @@
  * that the socket does not take now wait in the struct: nothing here blocks but poll.
  */
 
+#include "launcher/keeper/keeper_process.h"
+
 #include "launcher/keeper/keeper.h"
-#include "launcher/keeper/keeper_wire.h"
 #include "launcher/keeper/private_dir.h"
 
 #include "common/clock.h"
-#include "common/err.h"
 #include "common/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,51 +34,20 @@ enum {
     ENDING_MS = 1000,
     RETRY_MS = 10, /* while a reply waits or a session empties */
     FOLDERS_S = 2, /* for removing them, at the end */
-    N_FIXED = 2,   /* poll entries that are always there */
     /* Of one turn. Each fork copies, and its exec closes, the pipes of all workers that
      * are still starting: those that have started are seen in between. */
     REQUESTS = 8,
 };
 
-enum worker_state { STARTING, RUNNING, ENDING, OVER };
-
-struct worker {
-    uint32_t id;
-    pid_t pid;    /* of leader, group and session; not reaped, so nobody else's */
-    int error_fd; /* STARTING: exec's errno, or its end; else -1 */
-    enum worker_state state;
-    bool has_members;    /* ENDING: the session was seen not to be empty */
-    uint64_t ended_ms;   /* ENDING: since when */
-    int status;          /* ENDING, OVER: as of waitpid */
-    int error;           /* -errno of fork or exec; then nothing else is told */
-    bool spawned_is_due; /* replies that are still to be sent */
-    bool end_is_due;
-};
-
-struct process {
-    int fd;        /* to the agent */
-    int signal_fd; /* SIGCHLD */
-    const struct keeper_origin *origin;
-    struct worker *workers; /* owned */
-    size_t n_workers;
-    struct pollfd *polls; /* owned; for N_FIXED and all workers */
-    char *image;          /* owned: argv's and env's texts of the spawn at hand … */
-    char **texts;         /* … and both arrays; owned */
-    char *folders[KEEPER_FOLDERS]; /* owned: to be removed at the end */
-    size_t n_folders;
-    bool is_emptying; /* no worker starts or runs any more */
-    bool is_asked;    /* whether it is alive: the reply is still to be sent */
-};
-
 /* To the leader's group; to the leader alone before it has one. */
-static void kill_group(const struct worker *w, int signal_number)
+static void kill_group(const struct keeper_worker *w, int signal_number)
 {
     if (kill(-w->pid, signal_number) < 0 && errno == ESRCH) {
         (void)kill(w->pid, signal_number); /* may be over, too */
     }
 }
 
-static struct worker *worker_of_pid(struct process *p, pid_t pid)
+static struct keeper_worker *worker_of_pid(struct keeper_process *p, pid_t pid)
 {
     for (size_t i = 0; i < p->n_workers; i++) {
         if (p->workers[i].state != OVER && p->workers[i].pid == pid) {
@@ -91,202 +57,9 @@ static struct worker *worker_of_pid(struct process *p, pid_t pid)
     return NULL;
 }
 
-/* ---- spawning ---- */
-
-static struct worker *add_worker(struct process *p, uint32_t id)
-{
-    struct worker *w;
-
-    p->workers = mem_grow(p->workers, p->n_workers + 1, sizeof(*p->workers));
-    p->polls = mem_grow(p->polls, N_FIXED + p->n_workers + 1, sizeof(*p->polls));
-    w = &p->workers[p->n_workers++];
-    *w = (struct worker){.id = id, .error_fd = -1};
-    return w;
-}
-
-static void fail_worker(struct worker *w, int error)
-{
-    w->state = OVER;
-    w->error = error;
-    w->end_is_due = true;
-}
-
-/* With all signals blocked: one that comes for the child before it has its
- * dispositions back waits until then. */
-static pid_t fork_blocked(void)
-{
-    sigset_t all;
-    sigset_t before;
-    pid_t pid;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* fails for bad numbers only */
-    pid = fork();
-    if (pid != 0) {
-        int error = errno;
-
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-        errno = error;
-    }
-    return pid;
-}
-
-static int fork_worker(struct worker *w, struct keeper_child *child)
-{
-    int ends[2];
-    pid_t pid;
-
-    if (pipe2(ends, O_CLOEXEC) < 0) {
-        return -errno;
-    }
-    pid = fork_blocked();
-    if (pid == 0) {
-        child->error_fd = ends[1];
-        keeper_child_run(child);
-    }
-    (void)close(ends[1]);
-    if (pid < 0) {
-        int error = -errno;
-
-        (void)close(ends[0]);
-        return error;
-    }
-    w->pid = pid;
-    w->error_fd = ends[0];
-    return 0;
-}
-
-static int read_image(int fd, char *image, size_t size)
-{
-    size_t done = 0;
-
-    while (done < size) {
-        ssize_t n = pread(fd, image + done, size - done, (off_t)done);
-
-        if (n < 0 && errno != EINTR) {
-            return -errno;
-        }
-        if (n == 0) {
-            return -EIO; /* the agent has written less than it says */
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
-/* The texts into p->texts, with a NULL behind argv's and env's. */
-static int split_image(struct process *p, const struct keeper_image *head, size_t size)
-{
-    size_t n = (size_t)head->argc + head->envc + 2;
-    char *at = p->image + sizeof(*head);
-
-    if (n - 2 > size - sizeof(*head)) {
-        return -EINVAL; /* each text has a terminator, at least */
-    }
-    p->texts = mem_grow(p->texts, n, sizeof(*p->texts));
-    for (size_t i = 0; i < n; i++) {
-        bool is_end = i == head->argc || i + 1 == n;
-
-        if (!is_end && at >= p->image + size) {
-            return -EINVAL; /* more texts than there are */
-        }
-        p->texts[i] = is_end ? NULL : at;
-        at += is_end ? 0 : strlen(at) + 1;
-    }
-    return 0;
-}
-
-/* Fills in argv and env, which are good until the next spawn. */
-static int take_image(struct process *p, int fd, struct keeper_child *child)
-{
-    struct keeper_image head;
-    struct stat st;
-    size_t size;
-    int rv;
-
-    if (fstat(fd, &st) < 0) {
-        return -errno;
-    }
-    size = (size_t)st.st_size;
-    if (size < sizeof(head)) {
-        return -EINVAL;
-    }
-    p->image = mem_grow(p->image, size + 1, 1);
-    rv = read_image(fd, p->image, size);
-    if (rv < 0) {
-        return rv;
-    }
-    p->image[size] = '\0'; /* whatever comes, the texts end */
-    memcpy(&head, p->image, sizeof(head));
-    rv = split_image(p, &head, size);
-    if (rv < 0) {
-        return rv;
-    }
-    child->argv = p->texts;
-    child->env = p->texts + head.argc + 1;
-    child->cpus = head.cpus;
-    return 0;
-}
-
-static void spawn(struct process *p, const struct keeper_request *request,
-                  const int *fds)
-{
-    struct keeper_child child = {.origin = p->origin};
-    struct worker *w = add_worker(p, request->id);
-    bool is_complete = fds[0] >= 0;
-    size_t next = 1;
-    int rv;
-
-    for (unsigned i = 0; i < KEEPER_FDS; i++) {
-        bool is_sent = (request->fd_mask >> i & 1) != 0;
-
-        child.fds[i] = is_sent ? fds[next++] : -1;
-        is_complete = is_complete && (!is_sent || child.fds[i] >= 0);
-    }
-    if (!is_complete || p->n_workers > KEEPER_MAX_WORKERS) {
-        fail_worker(w, -EMFILE); /* the kernel drops what does not fit in */
-        return;
-    }
-    rv = take_image(p, fds[0], &child);
-    rv = rv < 0 ? rv : fork_worker(w, &child);
-    if (rv < 0) {
-        fail_worker(w, rv);
-    }
-}
-
-static void take_folder(struct process *p, int fd)
-{
-    struct keeper_child image = {0};
-
-    if (fd >= 0 && take_image(p, fd, &image) == 0 && image.argv[0] &&
-        p->n_folders < KEEPER_FOLDERS) {
-        p->folders[p->n_folders++] = mem_strdup(image.argv[0]);
-    }
-}
-
-/* The pipe of a starting worker has its errno, or its end: exec closed it. */
-static void on_exec(struct worker *w)
-{
-    int error = 0;
-    ssize_t n = read(w->error_fd, &error, sizeof(error));
-
-    if (n < 0 && errno == EINTR) {
-        return;
-    }
-    (void)close(w->error_fd);
-    w->error_fd = -1;
-    if (n == (ssize_t)sizeof(error)) {
-        (void)waitpid(w->pid, NULL, 0); /* on its way out */
-        fail_worker(w, -error);
-        return;
-    }
-    w->state = RUNNING; /* or dead by a signal before exec: then its end follows */
-    w->spawned_is_due = true;
-}
-
 /* ---- ending ---- */
 
-static void on_leader_died(struct worker *w, const siginfo_t *info)
+static void on_leader_died(struct keeper_worker *w, const siginfo_t *info)
 {
     /* Back from waitid's two numbers to waitpid's one. */
     w->status = info->si_code == CLD_EXITED   ? (info->si_status & 0xff) << 8
@@ -297,7 +70,7 @@ static void on_leader_died(struct worker *w, const siginfo_t *info)
     kill_group(w, SIGKILL);
 }
 
-static void look_at_leader(struct worker *w)
+static void look_at_leader(struct keeper_worker *w)
 {
     siginfo_t info = {0};
 
@@ -313,9 +86,9 @@ static void look_at_leader(struct worker *w)
  * any more to whom it could belong. */
 static void on_child(pid_t pid, void *arg)
 {
-    struct process *p = arg;
+    struct keeper_process *p = arg;
     siginfo_t info = {0};
-    struct worker *leader;
+    struct keeper_worker *leader;
 
     if (worker_of_pid(p, pid) ||
         (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG) == 0 &&
@@ -324,7 +97,7 @@ static void on_child(pid_t pid, void *arg)
     }
     leader = worker_of_pid(p, getsid(pid));
     for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
+        struct keeper_worker *w = &p->workers[i];
 
         if (w->state == ENDING && (w == leader || p->is_emptying)) {
             w->has_members = true;
@@ -333,10 +106,10 @@ static void on_child(pid_t pid, void *arg)
     }
 }
 
-static void finish_ending(struct process *p)
+static void finish_ending(struct keeper_process *p)
 {
     for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
+        struct keeper_worker *w = &p->workers[i];
 
         if (w->state != ENDING ||
             (w->has_members && clock_ms() - w->ended_ms < ENDING_MS)) {
@@ -348,11 +121,11 @@ static void finish_ending(struct process *p)
     }
 }
 
-static void on_children(struct process *p)
+static void on_children(struct keeper_process *p)
 {
     p->is_emptying = true;
     for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
+        struct keeper_worker *w = &p->workers[i];
 
         look_at_leader(w);
         w->has_members = false;
@@ -365,7 +138,7 @@ static void on_children(struct process *p)
 /* ---- replies ---- */
 
 /* True when it left. */
-static bool reply(struct process *p, const struct worker *w,
+static bool reply(struct keeper_process *p, const struct keeper_worker *w,
                   enum keeper_event_type type, int value)
 {
     struct keeper_reply r = {type, w->id, w->pid, value, w->ended_ms};
@@ -374,13 +147,13 @@ static bool reply(struct process *p, const struct worker *w,
     return rv == 0 || rv == -EPIPE; /* the agent is gone: the loop sees it next */
 }
 
-static void send_due(struct process *p)
+static void send_due(struct keeper_process *p)
 {
-    const struct worker nobody = {0};
+    const struct keeper_worker nobody = {0};
 
     p->is_asked = p->is_asked && !reply(p, &nobody, KEEPER_ALIVE, 0);
     for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
+        struct keeper_worker *w = &p->workers[i];
 
         if (w->spawned_is_due) {
             w->spawned_is_due = !reply(p, w, KEEPER_SPAWNED, 0);
@@ -392,12 +165,12 @@ static void send_due(struct process *p)
     }
 }
 
-static void forget_over(struct process *p)
+static void forget_over(struct keeper_process *p)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
+        struct keeper_worker *w = &p->workers[i];
 
         if (w->state != OVER || w->end_is_due) {
             p->workers[kept++] = *w;
@@ -408,15 +181,15 @@ static void forget_over(struct process *p)
 
 /* ---- the loop ---- */
 
-static void on_request(struct process *p, const struct keeper_request *request,
+static void on_request(struct keeper_process *p, const struct keeper_request *request,
                        const int *fds)
 {
     if (request->type == KEEPER_REQUEST_SPAWN) {
-        spawn(p, request, fds);
+        keeper_spawn_worker(p, request, fds);
         return;
     }
     if (request->type == KEEPER_REQUEST_FOLDER) {
-        take_folder(p, fds[0]);
+        keeper_take_folder(p, fds[0]);
         return;
     }
     if (request->type == KEEPER_REQUEST_ALIVE) {
@@ -424,7 +197,7 @@ static void on_request(struct process *p, const struct keeper_request *request,
         return;
     }
     for (size_t i = 0; i < p->n_workers; i++) {
-        struct worker *w = &p->workers[i];
+        struct keeper_worker *w = &p->workers[i];
 
         if (w->id == request->id && w->state != OVER) {
             kill_group(w, request->signal);
@@ -443,7 +216,7 @@ static void close_received(const int fds[KEEPER_MAX_FDS])
 }
 
 /* False at the socket's end. */
-static bool receive_requests(struct process *p)
+static bool receive_requests(struct keeper_process *p)
 {
     struct keeper_request request;
     int fds[KEEPER_MAX_FDS];
@@ -461,7 +234,7 @@ static bool receive_requests(struct process *p)
 }
 
 /* True when a child has died. */
-static bool drain_signals(struct process *p)
+static bool drain_signals(struct keeper_process *p)
 {
     struct signalfd_siginfo info[16];
     bool has_died = false;
@@ -473,15 +246,15 @@ static bool drain_signals(struct process *p)
 }
 
 /* Fills the poll entries; returns poll's time-out. */
-static int prepare_polls(struct process *p)
+static int prepare_polls(struct keeper_process *p)
 {
     bool is_waiting = p->is_asked;
     bool has_due = p->is_asked;
 
     for (size_t i = 0; i < p->n_workers; i++) {
-        const struct worker *w = &p->workers[i];
+        const struct keeper_worker *w = &p->workers[i];
 
-        p->polls[N_FIXED + i] = (struct pollfd){w->error_fd, POLLIN, 0};
+        p->polls[KEEPER_FIXED_POLLS + i] = (struct pollfd){w->error_fd, POLLIN, 0};
         has_due = has_due || w->spawned_is_due || w->end_is_due;
         is_waiting = is_waiting || w->state == ENDING || has_due;
     }
@@ -490,18 +263,18 @@ static int prepare_polls(struct process *p)
     return is_waiting ? RETRY_MS : -1;
 }
 
-static bool turn(struct process *p)
+static bool turn(struct keeper_process *p)
 {
     size_t n = p->n_workers;
     int timeout_ms = prepare_polls(p);
     bool looks = timeout_ms >= 0;
 
-    if (poll(p->polls, N_FIXED + n, timeout_ms) < 0) {
+    if (poll(p->polls, KEEPER_FIXED_POLLS + n, timeout_ms) < 0) {
         return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
     }
     for (size_t i = 0; i < n; i++) {
-        if (p->polls[N_FIXED + i].revents != 0) {
-            on_exec(&p->workers[i]);
+        if (p->polls[KEEPER_FIXED_POLLS + i].revents != 0) {
+            keeper_on_exec(&p->workers[i]);
             look_at_leader(&p->workers[i]); /* it may have died before it ran */
             looks = looks || p->workers[i].state == ENDING;
         }
@@ -567,7 +340,7 @@ static void ignore_signals(void)
 }
 
 /* For so long: a file system that does not answer ends us, and its folder stays. */
-static void remove_folders(const struct process *p)
+static void remove_folders(const struct keeper_process *p)
 {
     (void)signal(SIGALRM, SIG_DFL); /* a known signal */
     (void)alarm(FOLDERS_S);
@@ -578,7 +351,7 @@ static void remove_folders(const struct process *p)
 
 _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
 {
-    struct process p = {.fd = fd, .origin = origin};
+    struct keeper_process p = {.fd = fd, .origin = origin};
     sigset_t mask;
 
     origin->keeper = getpid();
@@ -591,7 +364,7 @@ _Noreturn void keeper_run(int fd, struct keeper_origin *origin)
     keeper_child_prepare(origin);
     raise_file_limit();
     p.signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-    p.polls = mem_array(N_FIXED, sizeof(*p.polls));
+    p.polls = mem_array(KEEPER_FIXED_POLLS, sizeof(*p.polls));
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && p.signal_fd >= 0) {
         while (turn(&p)) {
         }
