@@ -1,0 +1,159 @@
+/* The lines of ranks, read from their agents for who asks (tests/lib/operator_rig.h). */
+
+#include "tests/lib/cmocka.h"
+#include "tests/lib/operator_rig.h"
+
+#include "common/exit_code.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The agent's answer to the inspection number i, from that byte on. */
+static void tell_at(size_t i, uint64_t offset, const char *text, const char *end)
+{
+    struct msg m = {.type = MSG_INSPECTED,
+                    .u.inspected = {.generation = operator_rig.inspects[i].generation,
+                                    .request = operator_rig.inspects[i].request,
+                                    .rank = operator_rig.inspects[i].rank,
+                                    .offset = offset,
+                                    .body = {(const uint8_t *)text, strlen(text)}}};
+
+    (void)snprintf(m.u.inspected.state, sizeof(m.u.inspected.state), "%s", end);
+    agent_says(operator_rig.inspected_conn[i], &m);
+}
+
+static void tell(size_t i, const char *text, const char *end)
+{
+    tell_at(i, operator_rig.inspects[i].offset, text, end);
+}
+
+static void lines_of_a_rank_come_from_its_agent(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+
+    (void)state;
+    m.u.ask.rank = 3;
+    (void)ask_with(conn, m);
+    assert_int_equal(operator_rig.n_inspects, 2); /* stdout and stderr */
+    assert_int_equal(operator_rig.inspected_conn[0], 2);
+    assert_int_equal(operator_rig.inspects[0].rank, 3);
+    tell(0, "one\ntwo \xff\n", "");
+    assert_int_equal(operator_rig.n_inspects, 3); /* and at once for more */
+    assert_int_equal(operator_rig.inspects[2].offset, strlen("one\ntwo x\n"));
+    tell(2, "", INSPECT_ENDED);
+    assert_false(answer_of(conn)->is_whole);
+    tell(1, "bad\n", INSPECT_ENDED);
+    assert_true(answer_of(conn)->is_whole);
+    expect_said(answer_of(conn), "\"text\":\"one\"}\n");
+    expect_said(answer_of(conn), "\"text\":\"two \xef\xbf\xbd\"}\n");
+    expect_said(answer_of(conn), "\"stream\":\"stderr\",\"text\":\"bad\"}\n");
+    m.u.ask.rank = 4;
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "no rank 4: it has 4");
+}
+
+static void lines_of_those_behind_a_node_that_has_gone_are_theirs(void **state)
+{
+    struct msg m = make_ask("logs", "train");
+
+    (void)state;
+    service_closed(operator_rig.service, 1, OPERATOR_RIG_NOW_MS);
+    m.u.ask.rank = 2;
+    (void)ask_with(open_as(NULL), m);
+    assert_int_equal(operator_rig.n_inspects, 2);
+    assert_int_equal(operator_rig.inspected_conn[0], 2);
+    assert_int_equal(operator_rig.inspects[0].rank, 2);
+    m.u.ask.rank = 1;
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "its node has gone");
+}
+
+static void nothing_is_read_for_who_is_behind(void **state)
+{
+    struct msg m = make_ask("logs", "train");
+
+    (void)state;
+    operator_rig.is_behind = true;
+    (void)ask_with(open_as(NULL), m);
+    assert_int_equal(operator_rig.n_inspects, 0);
+    operator_rig.is_behind = false;
+    operators_go_on(operator_rig.operators, operators_deadline(operator_rig.operators));
+    assert_int_equal(operator_rig.n_inspects, 8);
+}
+
+static void agent_that_does_not_answer_is_not_waited_for(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+    uint64_t now_ms = OPERATOR_RIG_NOW_MS;
+
+    (void)state;
+    m.u.ask.rank = 0;
+    (void)ask_with(conn, m);
+    for (int i = 0; i < 8 && !answer_of(conn)->is_whole; i++) {
+        now_ms = operators_deadline(operator_rig.operators);
+        operators_go_on(operator_rig.operators, now_ms);
+    }
+    expect_said(answer_of(conn), "its node does not answer");
+    assert_in_range(now_ms, OPERATOR_RIG_NOW_MS + 1000, OPERATOR_RIG_NOW_MS + 60000);
+}
+
+static void a_late_answer_and_the_next_one_are_told_once(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+    uint64_t now_ms = OPERATOR_RIG_NOW_MS;
+    struct buf *told = &answer_of(conn)->text;
+    size_t size;
+
+    (void)state;
+    m.u.ask.rank = 0;
+    m.u.ask.follow = 1;
+    (void)ask_with(conn, m);
+    for (int i = 0; i < 8 && operator_rig.n_inspects < 3; i++) {
+        now_ms = operators_deadline(operator_rig.operators);
+        operators_go_on(operator_rig.operators, now_ms);
+    }
+    assert_int_equal(operator_rig.inspects[2].request,
+                     operator_rig.inspects[0].request);
+    tell_at(0, 0, "one\n", "");
+    size = buf_len(told);
+    tell_at(2, 0, "one\n", "");
+    assert_int_equal(buf_len(told), size);
+    tell_at(2, 0, "one\ntwo\n", "");
+    expect_told(conn, "\"two\"");
+    assert_null(memmem(buf_bytes(told) + size, buf_len(told) - size, "one", 3));
+}
+
+static void more_ranks_than_can_be_read_are_refused_in_words(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "large");
+
+    (void)state;
+    m.u.ask.follow = 1;
+    agent_says_hello(3, "gamma", "large", 2000);
+    (void)ask_with(conn, m); /* it waits for a second node */
+    assert_false(answer_of(conn)->is_whole);
+    agent_says_hello(4, "delta", "large", 100);
+    operators_go_on(operator_rig.operators, OPERATOR_RIG_NOW_MS);
+    expect_failure(answer_of(conn), EXIT_MISTAKE,
+                   "job large has 2100 ranks, whose logs are too many to read at once "
+                   "(2048): choose one by --rank");
+    expect_failure(ask_with(open_as(NULL), m), EXIT_MISTAKE, "choose one by --rank");
+}
+
+int main(void)
+{
+#define CASE(name) \
+    cmocka_unit_test_setup_teardown(name, operator_rig_set_up, operator_rig_tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(lines_of_a_rank_come_from_its_agent),
+        CASE(lines_of_those_behind_a_node_that_has_gone_are_theirs),
+        CASE(nothing_is_read_for_who_is_behind),
+        CASE(agent_that_does_not_answer_is_not_waited_for),
+        CASE(a_late_answer_and_the_next_one_are_told_once),
+        CASE(more_ranks_than_can_be_read_are_refused_in_words),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
