@@ -1,8 +1,8 @@
 #ifndef RENDEZVOUS_STATE_INTERNAL_H
 #define RENDEZVOUS_STATE_INTERNAL_H
 
-/* Of the database's own files only: state_db.c, state_journal.c, state_load.c and
- * state_open.c. */
+/* Of the database's own files only: state_db.c, state_journal.c, state_load.c,
+ * state_open.c, state_rows.c and state_tidy.c. */
 
 #include "rendezvous/state_db.h"
 #include "rendezvous/state_pending.h"
@@ -70,6 +70,10 @@ sqlite3_stmt *state_db_statement(const struct state_db *d, enum record_kind kind
 /* Puts the record's row, or drops rows. */
 int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
                    struct errmsg *msg) MUST_CHECK;
+
+/* Runs a statement that removes rows, and says of each: sum, bytes of history. */
+int state_db_drop_rows(struct state_db *d, enum record_kind kind, sqlite3_stmt *s,
+                       int *ret_n, struct errmsg *msg) MUST_CHECK;
 
 /* The journal (state_pending.h): pieces of batches, each a row that is written over in
  * place. Written while a transaction is open. */
