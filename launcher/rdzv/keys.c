@@ -160,7 +160,6 @@ struct reading {
     struct keys_files files;
     bool is_credential;
     struct tls_config config[N_ENDS];
-    bool is_wanted[N_ENDS];
     char job[sizeof(((struct keys *)0)->job)];
 
     struct tls_context *context[N_ENDS]; /* owned; what came of it … */
@@ -181,7 +180,7 @@ static void release_reading(void *data)
 static void make_contexts(struct reading *r, const struct secrets *secrets)
 {
     for (enum end i = CLIENT; i < N_ENDS; i++) {
-        if (r->is_wanted[i] && r->rv[i] == 0) {
+        if (r->rv[i] == 0) {
             r->config[i].secrets = secrets->n > 0 ? secrets : NULL;
             r->rv[i] = tls_context_new(&r->config[i], &r->context[i], &r->msg[i]);
         }
@@ -209,15 +208,15 @@ static void read_files(void *data)
 
 static void on_unknown_secret(void *arg);
 
-static struct reading *make_reading(struct keys *k, enum end end)
+/* Of both ends, whichever is asked for: who comes for the other one while it is under way
+ * takes what it brings. */
+static struct reading *make_reading(struct keys *k)
 {
     struct reading *r = mem_zalloc(sizeof(*r));
 
     r->files = k->files;
     r->is_credential = k->is_credential;
     memcpy(r->job, k->job, sizeof(r->job));
-    r->is_wanted[CLIENT] = true;
-    r->is_wanted[SERVER] = end == SERVER || k->server;
     for (enum end i = CLIENT; i < N_ENDS; i++) {
         r->config[i] = (struct tls_config){.is_server = i == SERVER,
                                            .agent_id = k->agent_id,
@@ -308,7 +307,7 @@ static int read_again(struct keys *k, enum end end, struct errmsg *msg)
         (void)collect(k, 0, end, msg); /* maybe it has come meanwhile */
     }
     if (!k->errand) {
-        work.data = make_reading(k, end);
+        work.data = make_reading(k);
         rv = errand_begin(&work, &k->errand);
         if (rv < 0) {
             release_reading(work.data);
@@ -329,6 +328,7 @@ static int refresh(struct keys *k, enum end end, struct tls_context **ret,
     int rv = keys_any(k) ? read_again(k, end, msg) : 0;
 
     *ret = end == SERVER ? k->server : k->client;
+    ASSERT(*ret || rv < 0 || !keys_any(k)); /* else it went on without TLS */
     return *ret ? 0 : rv;
 }
 

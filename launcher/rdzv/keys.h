@@ -37,7 +37,7 @@ struct keys {
     /* private */
     uint64_t agent_id;
     char job[256];
-    struct tls_context *client, *server; /* owned; NULL: not needed yet, or not read */
+    struct tls_context *client, *server; /* owned; NULL: not read yet */
     struct errand *errand;               /* owned; NULL: nobody reads */
     bool is_slow;     /* the last reading took too long, or does … */
     bool was_said;    /* … and what was read before stays */
