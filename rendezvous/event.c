@@ -101,7 +101,7 @@ void event_log(const struct job_event *e)
         break;
     case JOB_IS_CANCELLED:
         log_info("job cancelled", "job=%s generation=%llu exit_code=%u cause=\"%s\"",
-                 e->job, generation, e->exit_code, why);
+                 job, generation, e->exit_code, why);
         break;
     case JOB_HANGS:
         log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", job, generation,
