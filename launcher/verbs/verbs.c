@@ -204,14 +204,22 @@ static int run_lines(struct inquiry *q)
 
 /* ---- events of all servers ---- */
 
+static int compare_numbers(const json_t *left, const json_t *right, const char *key)
+{
+    int64_t l = value_number(left, key);
+    int64_t r = value_number(right, key);
+
+    return (l > r) - (l < r);
+}
+
+/* Of a server's events of one moment the number tells which was first: qsort does not. */
 static int compare_events(const void *a, const void *b)
 {
     const json_t *left = *(json_t *const *)a;
     const json_t *right = *(json_t *const *)b;
-    json_int_t l = json_integer_value(json_object_get(left, "wall_ms"));
-    json_int_t r = json_integer_value(json_object_get(right, "wall_ms"));
+    int order = compare_numbers(left, right, "wall_ms");
 
-    return (l > r) - (l < r);
+    return order != 0 ? order : compare_numbers(left, right, "number");
 }
 
 struct event_list {
