@@ -69,7 +69,9 @@ static int refuse_several(const char *name, const json_t *list)
         value_put(&text, "%s", i > 0 ? ", " : "");
         show_node(json_array_get(list, i), &text);
     }
-    value_put(&text, n > MAX_NAMED ? ", and %zu more" : "%.0zu", n - MIN(n, MAX_NAMED));
+    if (n > MAX_NAMED) {
+        value_put(&text, ", and %zu more", n - MAX_NAMED);
+    }
     log_error("several nodes are meant: drain one by its number and job (ctrun drain 0 "
               "JOB), or all of them by --all",
               "host=%s nodes=\"%.*s\"", name, (int)buf_len(&text),
