@@ -1,7 +1,7 @@
 /* Happy path of a commit: 1. begin; 2. the batch is written into the journal, or, where
- * it has what may not wait, what the journal has and then each record is a row put or
- * dropped; 3. the sum of all rows and the clock's mark; 4. commit, which syncs the log.
- * Failures: a full disk rolls back; all others are the end (state.c). */
+ * it has what may not wait, each record is a row put or dropped, behind what the journal
+ * has if that matters; 3. the sum of all rows and the clock's mark; 4. commit, which
+ * syncs the log. Failures: a full disk rolls back; all others are the end (state.c). */
 
 #include "rendezvous/state_db.h"
 
@@ -230,11 +230,31 @@ static int apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
     return rv;
 }
 
-static int write_rows(struct state_db *d, struct bytes batch, uint64_t now_ms,
-                      struct errmsg *msg)
-{
-    int rv = state_journal_settle(d, msg); /* it was before */
+/* Where a batch goes: into the journal; into the tables, past what the journal has; or
+ * there behind it. */
+enum way { WAY_JOURNAL, WAY_PAST, WAY_BEHIND };
 
+/* Settling writes a page for each name, at worst: what has nothing to do with it is not
+ * to need as much room. */
+static enum way way_of(const struct state_db *d, struct bytes batch)
+{
+    if (state_journal_has_room(d, batch) && state_pending_may_wait(batch)) {
+        return WAY_JOURNAL;
+    }
+    return state_pending_may_pass(batch) ? WAY_PAST : WAY_BEHIND;
+}
+
+static int write_batch(struct state_db *d, enum way way, struct bytes batch,
+                       uint64_t now_ms, struct errmsg *msg)
+{
+    int rv = 0;
+
+    if (way == WAY_JOURNAL) {
+        return state_journal_write(d, batch, msg);
+    }
+    if (way == WAY_BEHIND) {
+        rv = state_journal_settle(d, msg); /* it was before */
+    }
     return rv == 0 ? apply_all(d, batch, now_ms, msg) : rv;
 }
 
@@ -254,21 +274,18 @@ int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
                     struct errmsg *msg)
 {
     const struct state_totals before = d->totals;
-    bool waits = state_journal_has_room(d, batch) && state_pending_may_wait(batch);
+    enum way way = way_of(d, batch);
     int rv = state_db_run(d, d->begin, "beginning", msg);
 
-    if (rv == 0) {
-        rv = waits ? state_journal_write(d, batch, msg)
-                   : write_rows(d, batch, now_ms, msg);
-    }
+    rv = rv == 0 ? write_batch(d, way, batch, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_end(d, msg) : rv;
     if (rv < 0) {
         return state_db_roll_back(d, &before, rv);
     }
-    if (waits) {
+    if (way == WAY_JOURNAL) {
         state_pending_add(&d->pending, batch);
-    } else {
+    } else if (way == WAY_BEHIND) {
         state_pending_clear(&d->pending);
     }
     return 0;

@@ -49,23 +49,46 @@ void state_pending_release(struct state_pending *p)
     mem_free(p->batches);
 }
 
-static bool may_wait(const struct record *r)
+static bool is_single(const struct record *r)
 {
-    return (r->act == RECORD_PUT || r->act == RECORD_DROP) &&
-           (r->kind == RECORD_KEY || r->kind == RECORD_QUEUE ||
-            r->kind == RECORD_CLIENT);
+    return r->act == RECORD_PUT || r->act == RECORD_DROP;
 }
 
-bool state_pending_may_wait(struct bytes batch)
+static bool is_of_waiting_kind(const struct record *r)
+{
+    return r->kind == RECORD_KEY || r->kind == RECORD_QUEUE || r->kind == RECORD_CLIENT;
+}
+
+static bool may_wait(const struct record *r)
+{
+    return is_single(r) && is_of_waiting_kind(r);
+}
+
+static bool may_pass(const struct record *r)
+{
+    return is_single(r) && !is_of_waiting_kind(r);
+}
+
+static bool are_all(struct bytes batch, bool (*are)(const struct record *r))
 {
     struct record r;
 
     while (state_batch_next(&batch, &r) == 1) {
-        if (!may_wait(&r)) {
+        if (!are(&r)) {
             return false;
         }
     }
     return batch.size == 0;
+}
+
+bool state_pending_may_wait(struct bytes batch)
+{
+    return are_all(batch, may_wait);
+}
+
+bool state_pending_may_pass(struct bytes batch)
+{
+    return are_all(batch, may_pass);
 }
 
 static struct row *find(const struct state_pending *p, const struct record *r,

@@ -29,6 +29,10 @@ void state_pending_release(struct state_pending *p);
  * clients. */
 bool state_pending_may_wait(struct bytes batch);
 
+/* True if none of them is of what waits, nor drops any of it: they may go into the tables
+ * before it. */
+bool state_pending_may_pass(struct bytes batch);
+
 /* Takes a copy of a batch that may wait. */
 void state_pending_add(struct state_pending *p, struct bytes batch);
 

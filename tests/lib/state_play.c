@@ -72,8 +72,8 @@ static void save_request(struct state_play *p, struct buf *batch)
     }
 }
 
-/* … and what else a turn of the loop may bring: a node, a rank's end, a commit, an
- * event; at times a generation or a job is over. */
+/* … and what else a turn of the loop may bring, with such a request or without: a node, a
+ * rank's end, a commit, an event; at times a generation or a job is over. */
 static void save_turn(struct state_play *p, struct buf *batch)
 {
     char key[16];
@@ -82,7 +82,9 @@ static void save_turn(struct state_play *p, struct buf *batch)
     uint64_t what = state_play_draw(p, 27);
 
     (void)snprintf(key, sizeof(key), "key%d", (int)state_play_draw(p, KEYS));
-    save_request(p, batch);
+    if (draw(p, 2) == 0) {
+        save_request(p, batch);
+    }
     if (what < 10) {
         save_some(p, batch, RECORD_PUT, RECORD_NODE, 0, number, 8);
         save_some(p, batch, RECORD_PUT, RECORD_JOB, 0, "", 0);

@@ -105,7 +105,7 @@ static int tidy(struct rig *r, uint64_t now_ms)
     return state_db_tidy(r->db, now_ms, UINT64_MAX, &msg);
 }
 
-static void fill_disk(struct rig *r)
+static void fill_disk_but(struct rig *r, uint64_t left)
 {
     static const char *const names[] = {"state.db", "state.db-wal", "state.db-base"};
     uint64_t sum = 0;
@@ -115,7 +115,12 @@ static void fill_disk(struct rig *r)
 
         sum += simdisk_bytes(r->disk, names[i], &size) ? size : 0;
     }
-    simdisk_set_limit(r->disk, sum + 1000);
+    simdisk_set_limit(r->disk, sum + left);
+}
+
+static void fill_disk(struct rig *r)
+{
+    fill_disk_but(r, 1000);
 }
 
 /* ---- a full disk ---- */
@@ -168,6 +173,30 @@ static void tidying_that_did_not_fit_has_changed_nothing(void **unused)
     restart(r);
     assert_int_equal(r->n_keys, 110);
     assert_int_equal(r->n_events, 0);
+    rig_free(r);
+}
+
+/* It needs no room for what waits, and does not push it out. */
+static void event_is_written_where_there_is_no_room_to_settle(void **unused)
+{
+    struct rig *r = rig_new();
+
+    (void)unused;
+    for (unsigned i = 0; i < 100; i++) { /* far more than a page of names */
+        assert_int_equal(commit(r, RECORD_KEY, 20 * i, 20), 0);
+    }
+    fill_disk_but(r, UINT64_C(64) * 1024);
+    assert_int_equal(tidy(r, 1000), -ENOSPC);
+    assert_int_equal(commit(r, RECORD_EVENT, 0, 1), 0);
+    assert_int_equal(tidy(r, 1000), -ENOSPC);
+    simdisk_set_limit(r->disk, 0);
+    restart(r);
+    assert_int_equal(r->n_keys, 2000);
+    assert_int_equal(r->n_events, 1);
+    assert_int_equal(tidy(r, 1000), 0);
+    restart(r);
+    assert_int_equal(r->n_keys, 2000);
+    assert_int_equal(r->n_events, 1);
     rig_free(r);
 }
 
@@ -232,6 +261,7 @@ int main(void)
         cmocka_unit_test(journal_that_grows_long_is_settled_in_time_or_by_the_next),
         cmocka_unit_test(bit_of_the_journal_is_noticed_if_it_counts),
         cmocka_unit_test(transaction_that_did_not_fit_is_done_once_there_is_space),
+        cmocka_unit_test(event_is_written_where_there_is_no_room_to_settle),
         cmocka_unit_test(tidying_that_did_not_fit_has_changed_nothing),
     };
 

@@ -153,6 +153,31 @@ static void what_is_more_than_a_key_or_a_client_does_not_wait(void **unused)
     }
 }
 
+static void what_neither_waits_nor_drops_what_waits_may_pass_it(void **unused)
+{
+    static const struct {
+        struct record record;
+        bool may_pass;
+    } cases[] = {
+        {{.act = RECORD_PUT, .kind = RECORD_JOB, .job = "job"}, true},
+        {{.act = RECORD_DROP, .kind = RECORD_FINISHED, .job = "job"}, true},
+        {{.act = RECORD_PUT, .kind = RECORD_KEY, .job = "job"}, false},
+        {{.act = RECORD_DROP, .kind = RECORD_QUEUE, .job = "job"}, false},
+        {{.act = RECORD_DROP_GENERATION, .job = "job", .generation = 1}, false},
+        {{.act = RECORD_DROP_JOB, .job = "job"}, false},
+    };
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r = rig_new();
+
+        state_batch_add(&r.batch, &cases[0].record);
+        state_batch_add(&r.batch, &cases[i].record);
+        assert_int_equal(state_pending_may_pass(batch_of(&r)), cases[i].may_pass);
+        rig_release(&r);
+    }
+}
+
 static void bytes_that_are_no_batch_are_refused_wherever_they_end(void **unused)
 {
     struct rig r = rig_new();
@@ -182,6 +207,7 @@ int main(void)
         cmocka_unit_test(last_record_of_each_name_counts_in_their_order),
         cmocka_unit_test(names_are_counted_before_anybody_wants_them),
         cmocka_unit_test(what_is_more_than_a_key_or_a_client_does_not_wait),
+        cmocka_unit_test(what_neither_waits_nor_drops_what_waits_may_pass_it),
         cmocka_unit_test(bytes_that_are_no_batch_are_refused_wherever_they_end),
     };
 
