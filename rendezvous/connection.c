@@ -1,11 +1,8 @@
-/* Happy path: 1. the socket is readable: its bytes go into the pool's scratch buffer
- * and from there straight to on_input; 2. replies gather in `out` of whichever
- * connections they are for; 3. pool_flush writes them, mostly at once (uv_try_write),
- * else by a write request. Failures: peer's end, read or write error, broken rule,
- * deadline → connection_fail. */
+/* How connections come, are counted, bounded and closed; bytes move in connection_io.c.
+ * Failures: whatever breaks a connection marks it (connection_fail), and pool_flush
+ * closes it at the end of the turn. */
 
 #include "rendezvous/connection_internal.h"
-#include "rendezvous/output.h"
 #include "rendezvous/peer.h"
 #include "rendezvous/store.h"
 #include "rendezvous/stream.h"
@@ -15,16 +12,11 @@
 #include "common/mem.h"
 #include "common/tls.h"
 
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
-    READ_SIZE = 256 * 1024,  /* of one connection and turn */
-    KEEP_BUFFER = 64 * 1024, /* smaller ones are kept when they are empty */
-    MAX_IN = 1 + TCPSTORE_MAX_REQUEST + READ_SIZE + TLS_RECORD_MAX,
+    MAX_IN = 1 + TCPSTORE_MAX_REQUEST + CONNECTION_READ_SIZE + TLS_RECORD_MAX,
     MAX_OUT = STORE_MAX_REPLY + 2 * CONNECTION_CHOKED_AT,
     SWEEP_MS = 500,
     PAUSE_MS = 2000, /* between two sweeps: we have been asleep, not they */
@@ -34,7 +26,6 @@ enum {
 /* ---- the pool ---- */
 
 static void on_sweep(uv_timer_t *timer);
-static void set_choked(struct connection *c, bool is_choked);
 
 void pool_init(struct connection_pool *p, const struct pool_config *config)
 {
@@ -42,7 +33,7 @@ void pool_init(struct connection_pool *p, const struct pool_config *config)
 
     *p = (struct connection_pool){.config = *config};
     table_init(&p->connections);
-    p->scratch = mem_alloc(READ_SIZE);
+    p->scratch = mem_alloc(CONNECTION_READ_SIZE);
     rv = uv_timer_init(config->loop, &p->sweep);
     ASSERT(rv == 0); /* documented never to fail */
     p->sweep.data = p;
@@ -100,17 +91,6 @@ void connection_fail(struct connection *c, int why)
     if (c->why == 0) {
         c->why = why;
         connection_mark_dirty(c);
-    }
-}
-
-/* … by its socket: what has come before is heard first. */
-static void fail_socket(struct connection *c, int why)
-{
-    if (c->has_held) {
-        c->held_end = c->held_end != 0 ? c->held_end : why;
-        connection_mark_dirty(c);
-    } else {
-        connection_fail(c, why);
     }
 }
 
@@ -213,7 +193,7 @@ void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
 void connection_drain(struct connection *c)
 {
     if (c->state == CONN_OPEN) {
-        set_choked(c, false);
+        connection_set_choked(c, false);
         c->state = CONN_DRAINING;
         set_deadline(c, clock_ms() + DRAIN_MS);
         connection_mark_dirty(c);
@@ -276,229 +256,6 @@ void pool_stop(struct connection_pool *p, uint64_t ms)
     pool_flush(p);
 }
 
-/* ---- writing ---- */
-
-static void on_written(uv_write_t *write, int status);
-
-static void shrink(struct buf *b)
-{
-    if (buf_len(b) == 0 && b->capacity > KEEP_BUFFER) {
-        buf_release(b);
-    }
-}
-
-static uv_buf_t unread(struct buf *b)
-{
-    return uv_buf_init((char *)b->data + b->start,
-                       (unsigned)MIN(buf_len(b), (size_t)INT32_MAX));
-}
-
-/* By send and not by uv_try_write, whose write(2) takes the longer way through the
- * kernel's files. */
-static void write_at_once(struct connection *c, struct buf *ready)
-{
-    ssize_t n;
-    uv_os_fd_t fd;
-    int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
-
-    if (rv < 0) {
-        connection_fail(c, rv);
-        return;
-    }
-    n = send(fd, buf_bytes(ready), buf_len(ready), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) {
-        fail_socket(c, -errno);
-        return;
-    }
-    buf_consume(ready, (size_t)MAX(n, 0));
-    shrink(ready);
-}
-
-static void write_later(struct connection *c, struct buf *ready)
-{
-    uv_buf_t bytes;
-    int rv;
-
-    c->sent = *ready;
-    buf_init(ready, c->sent.max);
-    bytes = unread(&c->sent);
-    c->write.data = c;
-    rv = uv_write(&c->write, (uv_stream_t *)&c->tcp, &bytes, 1, on_written);
-    c->is_writing = rv == 0;
-    if (rv < 0) {
-        fail_socket(c, rv);
-    }
-}
-
-/* `out` begins with a frame here, and bulk may follow: whatever the socket did not take
- * of it went to `sent` as a whole. */
-static void add_bulk(struct connection *c)
-{
-    if (fairq_move(&c->bulk, &c->out, OUTPUT_BULK_AT_ONCE) < 0) {
-        connection_fail(c, ERR_TOO_LARGE);
-    }
-}
-
-/* Who is behind always goes on in a later turn, so that the others get theirs. */
-void connection_write_out(struct connection *c)
-{
-    bool is_behind = connection_is_behind(c);
-    struct buf *ready;
-
-    add_bulk(c);
-    ready = c->ops->ready(c);
-    if (!is_behind && c->why == 0 && buf_len(ready) > 0) {
-        write_at_once(c, ready);
-    }
-    if (c->why == 0 && c->held_end == 0 && buf_len(&c->out) == 0) {
-        add_bulk(c);
-    }
-    ready = c->ops->ready(c);
-    if (c->why == 0 && c->held_end == 0 && buf_len(ready) > 0) {
-        write_later(c, ready);
-    }
-}
-
-/* ---- reading ---- */
-
-static void start_reading(struct connection *c);
-
-static void set_choked(struct connection *c, bool is_choked)
-{
-    if (c->is_choked == is_choked || c->state != CONN_OPEN) {
-        return;
-    }
-    c->is_choked = is_choked;
-    if (is_choked) {
-        (void)uv_read_stop((uv_stream_t *)&c->tcp); /* returns 0 always */
-    } else {
-        start_reading(c);
-    }
-}
-
-static int take_input(struct connection *c, const uint8_t *data, size_t size)
-{
-    struct pool_config *config = &c->pool->config;
-
-    return config->on_input(config->arg, c, data, size);
-}
-
-/* Until input may be handed over again. Of one connection not much: the rest waits in
- * its socket. */
-static int hold_input(struct connection *c, const uint8_t *data, size_t size)
-{
-    int rv = buf_append(&c->in, data, size);
-
-    c->has_held = true;
-    if (rv == 0 && buf_len(&c->in) > READ_SIZE) {
-        set_choked(c, true);
-    }
-    return rv;
-}
-
-/* New bytes: those that on_input does not take now are kept. */
-int connection_take(struct connection *c, const uint8_t *data, size_t size)
-{
-    int n;
-
-    if (c->pool->hold == HOLD_ALL) {
-        return hold_input(c, data, size);
-    }
-    if (buf_len(&c->in) > 0) {
-        n = buf_append(&c->in, data, size);
-        if (n < 0) {
-            return n;
-        }
-        n = take_input(c, buf_bytes(&c->in), buf_len(&c->in));
-        if (n > 0) {
-            buf_consume(&c->in, (size_t)n);
-            shrink(&c->in);
-        }
-        return n;
-    }
-    n = take_input(c, data, size);
-    return n < 0 ? n : buf_append(&c->in, data + n, size - (size_t)n);
-}
-
-/* What was left when the connection was choked, or put aside while it was behind. */
-void connection_take_kept(struct connection *c)
-{
-    static const uint8_t nothing;
-    size_t size = buf_len(&c->in);
-    int n = 0;
-
-    if (size > 0 || !fairq_is_empty(&c->later)) {
-        n = take_input(c, size > 0 ? buf_bytes(&c->in) : &nothing, size);
-    }
-    c->has_held = false;
-    n = n < 0 ? n : c->held_end < 0 ? c->held_end : n;
-    if (n < 0) {
-        connection_fail(c, n);
-        return;
-    }
-    buf_consume(&c->in, (size_t)n);
-    shrink(&c->in);
-    set_choked(c, connection_is_choked(c));
-}
-
-static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *ret)
-{
-    struct connection *c = handle->data;
-
-    (void)wanted;
-    *ret = uv_buf_init((char *)c->pool->scratch, READ_SIZE);
-}
-
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *bytes)
-{
-    struct connection *c = stream->data;
-    struct connection_pool *p = c->pool;
-    int rv = (int)n;
-
-    if (n > 0 && c->state == CONN_OPEN) {
-        rv = c->ops->received(c, (const uint8_t *)bytes->base, (size_t)n);
-    }
-    if (rv < 0) {
-        fail_socket(c, rv);
-    } else if (n > 0 && !c->has_held) {
-        set_choked(c, connection_is_choked(c));
-    }
-    connection_mark_dirty(c);
-    pool_flush(p);
-}
-
-static void start_reading(struct connection *c)
-{
-    int rv = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
-
-    if (rv < 0) {
-        connection_fail(c, rv);
-    }
-}
-
-static void on_written(uv_write_t *write, int status)
-{
-    struct connection *c = write->data;
-    struct connection_pool *p = c->pool;
-
-    if (c->state == CONN_CLOSING) {
-        return; /* cancelled by uv_close; on_handle_closed releases */
-    }
-    c->is_writing = false;
-    if (!c->out.data && !fairq_is_empty(&c->bulk)) {
-        buf_clear(&c->sent); /* more of its kind follow */
-        c->sent.max = c->out.max;
-        c->out = c->sent;
-        buf_init(&c->sent, 0);
-    }
-    buf_release(&c->sent);
-    if (status < 0) {
-        connection_fail(c, status);
-    }
-    connection_mark_dirty(c);
-    pool_flush(p);
-}
-
 /* ---- opening ---- */
 
 static int open_tcp(struct connection *c, int fd)
@@ -514,7 +271,7 @@ static int open_tcp(struct connection *c, int fd)
         rv = connection_watch(c);
     }
     if (rv == 0) {
-        rv = uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read);
+        rv = connection_start_reading(c);
     }
     return rv;
 }
