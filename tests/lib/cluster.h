@@ -149,6 +149,7 @@ struct conn {
     uint64_t to_server_ms, to_agent_ms; /* when the last frame arrives: kept in order */
     uint64_t heard_ms;                  /* the server, last */
     bool is_refused;
+    bool is_closing; /* the service has done with it, which waits for the disk */
 };
 
 struct node {

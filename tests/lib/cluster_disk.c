@@ -75,7 +75,12 @@ void disk_send(void *arg, uint64_t conn, const struct msg *m)
 
 void disk_close(void *arg, uint64_t conn)
 {
-    queue(arg, conn, NULL);
+    struct cluster *c = arg;
+
+    if (conn < OPERATOR_CONN) {
+        c->conns[conn - 1]->is_closing = true;
+    }
+    queue(c, conn, NULL);
 }
 
 void disk_save(void *arg, const struct record *r)

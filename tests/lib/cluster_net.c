@@ -186,7 +186,7 @@ static void on_frame_at_server(void *arg, uint64_t tag)
             sim_note(&c->sim, "  client %x request %" PRIu64, m.u.store.client,
                      m.u.store.seq);
         }
-        conn->heard_ms = c->sim.now_ms;
+        conn->heard_ms = conn->is_closing ? conn->heard_ms : c->sim.now_ms;
         c->at_hand = &m;
         c->at_hand_conn = conn;
         if (service_message(c->service, conn->number, &m, c->sim.now_ms) < 0) {

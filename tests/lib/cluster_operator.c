@@ -62,7 +62,7 @@ static void check_job(struct cluster *c, const json_t *job)
                         c->seen_step);
     }
     c->seen_generation = is_live ? generation : 0;
-    c->seen_step = is_live ? step : 0;
+    c->seen_step = is_live && generation > 0 ? step : 0; /* else it may be forgotten */
 }
 
 static void check_status(struct sim_operator *op, const json_t *root)
