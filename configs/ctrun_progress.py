@@ -22,8 +22,9 @@ named (--on-hang). It needs every rank to report. The first word of a phase has 
 
 A rank that is stopped (kill -STOP) is found without such words; one that computes or sleeps for ever
 only if the others say that they wait. Of one that hangs ctrun shows the stack: Python's faulthandler
-writes it when ctrun sends SIGRTMAX-7, unless your program handles that signal. Without ctrun all of this does nothing. It costs a write to
-a pipe for each call, never waits, and needs nothing but Python; it works from any thread.
+writes it when ctrun sends SIGRTMAX-7, unless your program handles that signal. Without ctrun all of
+this does nothing. It costs a write to a pipe for each call, never waits, and needs nothing but
+Python; it works from any thread.
 """
 
 import faulthandler
@@ -33,7 +34,6 @@ import signal
 _phase = ""
 _step = 0
 _fd = int(os.environ.get("CTRUN_PROGRESS_FD", "-1"))
-_stack_signal = int(signal.SIGRTMAX) - 7
 if _fd >= 0:
     os.set_blocking(_fd, False)
 
@@ -46,9 +46,15 @@ def _say(line):
             pass  # nobody reads: no reason to stop training
 
 
-if _fd >= 0 and signal.getsignal(_stack_signal) == signal.SIG_DFL:
-    faulthandler.register(_stack_signal, file=_fd, all_threads=False)
-    _say(f"stack {_stack_signal}")
+def _offer_stack():
+    number = int(signal.SIGRTMAX) - 7  # of Linux, where ctrun is
+    if signal.getsignal(number) == signal.SIG_DFL:
+        faulthandler.register(number, file=_fd, all_threads=False)
+        _say(f"stack {number}")
+
+
+if _fd >= 0:
+    _offer_stack()
 
 
 def step(number, name=""):
