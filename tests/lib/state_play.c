@@ -82,7 +82,7 @@ static void save_turn(struct state_play *p, struct buf *batch)
     uint64_t what = state_play_draw(p, 27);
 
     (void)snprintf(key, sizeof(key), "key%d", (int)state_play_draw(p, KEYS));
-    if (draw(p, 2) == 0) {
+    if (state_play_draw(p, 2) == 0) {
         save_request(p, batch);
     }
     if (what < 10) {
