@@ -144,7 +144,11 @@ void watch_note(struct cluster *c, const struct job_event *e)
     if (e->kind == JOB_HANGS) {
         check_hang(c, e);
     }
-    c->may_be_cancelled = c->may_be_cancelled || e->kind == JOB_IS_CANCELLED;
+    if (e->kind == JOB_IS_CANCELLED) { /* who comes now begins another */
+        c->may_be_cancelled = true;
+        c->seen_generation = 0;
+        c->seen_step = 0;
+    }
 }
 
 /* Steps that were done in the generation before, and have to be done again. */
