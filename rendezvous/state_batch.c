@@ -84,7 +84,9 @@ static int take_parts(struct bytes *batch, const struct head *head, struct recor
 
 int state_batch_next(struct bytes *batch, struct record *ret)
 {
+    struct bytes rest = *batch;
     struct head head;
+    int rv;
 
     if (batch->size == 0) {
         return 0;
@@ -92,7 +94,7 @@ int state_batch_next(struct bytes *batch, struct record *ret)
     if (batch->size < sizeof(head)) {
         return ERR_CORRUPT;
     }
-    memcpy(&head, take(batch, sizeof(head)).data, sizeof(head));
+    memcpy(&head, take(&rest, sizeof(head)).data, sizeof(head));
     if (head.act > RECORD_DROP_JOB ||
         (head.act <= RECORD_DROP &&
          (head.kind < RECORD_JOB || head.kind >= RECORD_KIND_COUNT))) {
@@ -103,5 +105,9 @@ int state_batch_next(struct bytes *batch, struct record *ret)
         .kind = (enum record_kind)head.kind,
         .generation = le64toh(head.generation),
     };
-    return take_parts(batch, &head, ret);
+    rv = take_parts(&rest, &head, ret);
+    if (rv == 1) {
+        *batch = rest;
+    }
+    return rv;
 }

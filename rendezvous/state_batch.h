@@ -17,7 +17,8 @@
 void state_batch_add(struct buf *batch, const struct record *r);
 
 /* Reads the first record of `batch` and moves behind it; the record points into it. 1;
- * 0: there is none left; ERR_CORRUPT: it is none that state_batch_add has made. */
+ * 0: there is none left; ERR_CORRUPT: it is none that state_batch_add has made, and is
+ * left there. */
 int state_batch_next(struct bytes *batch, struct record *ret) MUST_CHECK;
 
 #endif

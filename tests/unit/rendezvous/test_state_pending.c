@@ -188,13 +188,16 @@ static void bytes_that_are_no_batch_are_refused_wherever_they_end(void **unused)
     for (size_t size = 1; size < buf_len(&r.batch); size++) {
         struct bytes part = {buf_bytes(&r.batch), size};
 
+        assert_false(state_pending_may_wait(part));
         assert_int_equal(state_batch_next(&part, &record), ERR_CORRUPT);
+        assert_int_equal(part.size, size);
     }
     for (size_t i = 0; i < 2; i++) { /* act, kind */
         uint8_t *copy = mem_dup(buf_bytes(&r.batch), buf_len(&r.batch));
         struct bytes other = {copy, buf_len(&r.batch)};
 
         copy[i] = 0xff;
+        assert_false(state_pending_may_wait((struct bytes){copy, 18})); /* its head */
         assert_int_equal(state_batch_next(&other, &record), ERR_CORRUPT);
         mem_free(copy);
     }
