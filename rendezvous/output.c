@@ -1,4 +1,4 @@
-/* What is to be sent is put into a connection's buffers; connection.c writes it. */
+/* What is to be sent is put into a connection's buffers; connection_io.c writes it. */
 
 #include "rendezvous/output.h"
 
