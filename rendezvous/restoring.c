@@ -321,6 +321,13 @@ static int restore_flappers(struct job *j, const struct record *r)
     return rv < 0 || f.flappers.size == 0 ? rv : ERR_CORRUPT;
 }
 
+static bool is_sane_report(const struct msg_report *m)
+{
+    return m->rank >= -1 && m->rank < MSG_MAX_WORLD && msg_is_end(m->code, m->signal);
+}
+
+/* One that another version of the protocol has written cannot be read: then nobody is
+ * told it again. */
 static int restore_report(struct job *j, const struct record *r)
 {
     struct record_report f;
@@ -333,13 +340,12 @@ static int restore_report(struct job *j, const struct record *r)
     }
     m = mem_zalloc(sizeof(*m));
     n = msg_decode(f.report.data, f.report.size, m);
-    if (n > 0 && (size_t)n == f.report.size && m->type == MSG_REPORT &&
-        m->u.report.rank >= -1 && m->u.report.rank < MSG_MAX_WORLD &&
-        msg_is_end(m->u.report.code, m->u.report.signal)) {
-        j->report = mem_dup(&m->u.report, sizeof(*j->report));
-        j->report_arrivals = f.n_arrivals;
-    } else {
-        rv = ERR_CORRUPT;
+    if (n > 0 && (size_t)n == f.report.size && m->type == MSG_REPORT) {
+        rv = is_sane_report(&m->u.report) ? 0 : ERR_CORRUPT;
+        if (rv == 0) {
+            j->report = mem_dup(&m->u.report, sizeof(*j->report));
+            j->report_arrivals = f.n_arrivals;
+        }
     }
     mem_free(m);
     return rv;

@@ -103,6 +103,19 @@ static void way_to_fail(void *outcome)
     ((struct record_outcome *)outcome)->signal = 1000;
 }
 
+/* As a version had it whose REPORT did not end with the last commit. */
+static void last_fields(void *report)
+{
+    static uint8_t frame[MSG_MAX_FRAME];
+    struct bytes *b = &((struct record_report *)report)->report;
+    size_t size = b->size - 4 - 8 - 4; /* run, step, the hash's size */
+
+    memcpy(frame, b->data, size);
+    frame[0] = (uint8_t)(size - 4); /* of the length, which is little-endian … */
+    frame[1] = (uint8_t)((size - 4) >> 8); /* … and small */
+    *b = (struct bytes){frame, size};
+}
+
 static void exit_code_of_the_past(void *finished)
 {
     ((struct record_finished *)finished)->exit_code = 256;
@@ -119,6 +132,7 @@ union any_record {
     struct record_job job;
     struct record_node node;
     struct record_cause cause;
+    struct record_report report;
     struct record_finished finished;
 };
 
@@ -164,6 +178,10 @@ static void change_record(const struct record *r, change_fn *change, struct buf 
             change(&fields);
         }
         assert_int_equal(record_put_cause(&fields.cause, out), 0);
+    } else if (r->kind == RECORD_REPORT) {
+        assert_int_equal(record_get_report(r->value, &fields.report), 0);
+        change(&fields);
+        assert_int_equal(record_put_report(&fields.report, out), 0);
     } else {
         assert_int_equal(record_get_finished(r->value, &fields.finished), 0);
         change(&fields);
@@ -267,6 +285,21 @@ static void end_of_a_job_that_cannot_be_is_refused(void **unused)
     stage_free(st);
 }
 
+/* A service of a new version goes on with the state of the one before. */
+static void report_of_another_version_is_left_out(void **unused)
+{
+    struct stage *st = stage_new();
+
+    (void)unused;
+    stage_play(st, running);
+    stage_play(st, draining);
+    stage_play(st, forming);
+    shelf_commit(&st->shelf);
+    assert_int_equal(shelf_count(&st->shelf, RECORD_REPORT), 1);
+    assert_int_equal(restore_changed(&st->shelf, RECORD_REPORT, last_fields), 0);
+    stage_free(st);
+}
+
 /* Or the next start would refuse what a peer has made us save. */
 static void what_would_be_refused_is_not_let_in(void **unused)
 {
@@ -296,6 +329,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(rank_of_no_member_is_checked_too),
         cmocka_unit_test(end_of_a_job_that_cannot_be_is_refused),
+        cmocka_unit_test(report_of_another_version_is_left_out),
         cmocka_unit_test(what_would_be_refused_is_not_let_in),
     };
 
