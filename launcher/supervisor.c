@@ -200,6 +200,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     s->relay = NULL;
     supervisor_timers_close(s);
     supervisor_close_logs(s);
+    supervisor_inspect_no_more(s);
     supervisor_close_workers(s);
     keeper_dismiss(s->keeper); /* it ends beside us */
     rdzv_client_stop(s->client, &linger, on_client_stopped, s);

@@ -54,6 +54,8 @@ struct slot {
     char error_file[PATH_MAX]; /* "": none */
 };
 
+struct inspection;
+
 struct supervisor {
     struct launch_options *options; /* borrowed */
     struct keeper *keeper;          /* borrowed */
@@ -99,7 +101,8 @@ struct supervisor {
     uint32_t failures;        /* of the job, as it was told then */
     uint64_t started_ms;
     struct wall_watch wall_watch;
-    unsigned n_inspections; /* that have not ended */
+    struct inspection *inspections; /* owned; listed */
+    unsigned n_inspections;         /* … and threads of others that never came back */
 };
 
 /* supervisor.c: everything that may be the user's mistake, before anything starts. */
@@ -142,6 +145,7 @@ int supervisor_watch_keeper(struct supervisor *s) MUST_CHECK;
 /* supervisor_inspect.c: what the process of a slot does, found out by threads */
 void supervisor_inspect(struct supervisor *s, uint32_t number,
                         const struct msg_inspect *m);
+void supervisor_inspect_no_more(struct supervisor *s); /* those under way are dropped */
 /* Its output is read, and whoever follows it was told: the agent hears of it soon. */
 void supervisor_drained(struct slot *slot);
 /* `end` but for what the slot and its output know. */

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import training
@@ -153,6 +154,32 @@ def test_a_rank_with_a_debugger_is_left_alone_until_that_goes(start, bin_dir, tm
     assert ctrun.wait() == 0, ctrun.err()
     assert [v[0] for v in verdicts(ctrun)] == ["1", "1"]
     assert "restarting (1 of 1)" in ctrun.err()
+
+
+SLOW_GDB = """#!/bin/sh
+echo $$ >{pid}.new && mv {pid}.new {pid} && exec sleep 60
+"""
+
+
+def test_a_stack_that_takes_its_time_is_not_waited_for_at_the_end(
+    start, bin_dir, tmp_path, wait_for
+):
+    pid = tmp_path / "pid"
+    gdb = tmp_path / "bin/gdb"
+    gdb.parent.mkdir()
+    gdb.write_text(SLOW_GDB.format(pid=pid))
+    gdb.chmod(0o755)
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--on-hang=report", script, 1, "sleep",
+                  env={**os.environ, "PATH": f"{gdb.parent}:{os.environ['PATH']}",
+                       "PYTHON_EXEC": sys.executable})
+    wait_for(pid.exists)
+    began = time.monotonic()
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM, ctrun.err()
+    assert time.monotonic() - began < 5  # launcher/inspect.h: it has 8 s
+    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.faults_only
