@@ -1,7 +1,10 @@
 #include "rendezvous/check_config.h"
 
 #include "rendezvous/keyring.h"
+#include "rendezvous/state.h"
+#include "rendezvous/state_check.h"
 
+#include "common/exit_code.h"
 #include "common/listener.h"
 #include "common/options.h"
 #include "common/str.h"
@@ -10,12 +13,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The addresses in the order of the options: those of --listen, then of --http. */
 struct tried {
     bool is_taken[RENDEZVOUS_MAX_LISTEN + 1];
+    bool is_state_used;
 };
 
 static void print_address(const char *name, const struct rendezvous_address *a,
@@ -50,7 +52,8 @@ static void print_own(const struct rendezvous_options *o, const struct tried *tr
     } else if (strcmp(name, "legacy-store") == 0) {
         (void)printf("%s: %s\n", name, o->legacy_b ? "b" : "a");
     } else if (strcmp(name, "state-dir") == 0) {
-        (void)printf("%s: %s\n", name, o->state_dir[0] ? o->state_dir : "none");
+        (void)printf("%s: %s%s\n", name, o->state_dir[0] ? o->state_dir : "none",
+                     tried->is_state_used ? " (used now: by the service itself?)" : "");
     } else if (strcmp(name, "http") == 0 && o->http.host[0]) {
         print_address(name, &o->http, tried->is_taken[o->n_listen]);
     } else if (strcmp(name, "http") == 0) {
@@ -116,7 +119,7 @@ static int try_addresses(const struct rendezvous_options *o, struct tried *ret,
 {
     int rv = 0;
 
-    *ret = (struct tried){{false}};
+    *ret = (struct tried){.is_state_used = false};
     for (size_t i = 0; i < o->n_listen && rv == 0; i++) {
         rv = try_address(&o->listen[i], &ret->is_taken[i], msg);
     }
@@ -126,43 +129,21 @@ static int try_addresses(const struct rendezvous_options *o, struct tried *ret,
     return rv;
 }
 
-/* Without touching it: who checks may be another user than the service's, and the
- * service may be running. */
-static int check_state_dir(const char *path, struct errmsg *msg)
-{
-    char parent[RENDEZVOUS_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    struct stat st;
-
-    if (path[0] == '\0') {
-        return 0;
-    }
-    if (stat(path, &st) < 0 && errno == ENOENT) {
-        (void)snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 1,
-                       slash ? path : ".");
-        return access(parent[0] ? parent : "/", W_OK | X_OK) == 0
-                   ? 0
-                   : errmsg_set(msg, -errno, "--state-dir: %s cannot be made: %s", path,
-                                err_text(-errno));
-    }
-    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode)) {
-        return errmsg_set(msg, -ENOTDIR, "--state-dir: %s is no folder", path);
-    }
-    return access(path, R_OK | W_OK | X_OK) == 0
-               ? 0
-               : errmsg_set(msg, -errno, "--state-dir: %s: %s", path, err_text(-errno));
-}
-
-int check_config(const struct rendezvous_options *o, struct errmsg *msg)
+int check_config(const struct rendezvous_options *o, int *ret_exit_code,
+                 struct errmsg *msg)
 {
     struct keyring keyring = {NULL};
     struct tried tried;
     int rv = try_addresses(o, &tried, msg);
 
-    rv = rv < 0 ? rv : check_state_dir(o->state_dir, msg);
+    *ret_exit_code = EXIT_MISTAKE;
     if (rv == 0) {
         rv = keyring_open(&keyring, o, msg);
         keyring_close(&keyring);
+    }
+    if (rv == 0 && o->state_dir[0] != '\0') {
+        rv = state_check(o->state_dir, &tried.is_state_used, msg);
+        *ret_exit_code = rv < 0 ? state_exit_code(rv) : EXIT_MISTAKE;
     }
     if (rv < 0) {
         return rv;

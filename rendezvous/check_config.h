@@ -6,8 +6,10 @@
 
 #include "rendezvous/options.h"
 
-/* 0, and the list is on stdout; else one line of what a start would say. A port that is
- * taken is no mistake: the service may be running. */
-int check_config(const struct rendezvous_options *o, struct errmsg *msg) MUST_CHECK;
+/* 0, and the list is on stdout; else one line of what a start would say, and the status
+ * with which it would end. A port that is taken, or a state that is used, is no mistake:
+ * the service may be running. */
+int check_config(const struct rendezvous_options *o, int *ret_exit_code,
+                 struct errmsg *msg) MUST_CHECK;
 
 #endif

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -58,7 +59,7 @@ static int print_help(void)
 }
 
 /* Each agent and each store client is a descriptor. */
-static void raise_descriptor_limit(void)
+static void raise_descriptor_limit(uint32_t max_connections)
 {
     struct rlimit limit;
 
@@ -69,6 +70,13 @@ static void raise_descriptor_limit(void)
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
         log_warn("cannot raise the limit of open files", "cause=\"%s\"",
                  err_text(-errno));
+    }
+    if (limit.rlim_cur < max_connections) {
+        log_warn(
+            "fewer files may be open than connections: raise the limit (ulimit -n, "
+            "LimitNOFILE=), or lower max-connections",
+            "files=%llu max_connections=%u", (unsigned long long)limit.rlim_cur,
+            max_connections);
     }
 }
 
@@ -326,13 +334,16 @@ int main(int argc, char **argv)
         (void)printf("ctrun-rendezvous %s\n", CTRUN_VERSION);
         return 0;
     }
+    if (rv == 0) {
+        raise_descriptor_limit(options->max_connections);
+        (void)umask(077); /* what is written is for this user alone */
+    }
     if (rv == 0 && options->check_config) {
-        rv = check_config(options, &msg);
+        rv = check_config(options, &daemon.exit_code, &msg);
     } else if (rv == 0) {
         log_setup("ctrun-rendezvous", "", options->log_level);
         (void)signal(SIGPIPE,
                      SIG_IGN); /* cannot fail: writes to gone peers return errors */
-        raise_descriptor_limit();
         rv = serve(&daemon, &msg);
     }
     if (rv < 0) {

@@ -1,6 +1,5 @@
 #include "rendezvous/options.h"
 
-#include "rendezvous/keyring.h"
 #include "rendezvous/peer.h"
 
 #include "common/mem.h"
@@ -449,6 +448,11 @@ static int apply_key(struct rendezvous_options *o, const struct yaml_node *n,
         return yaml_blame_key(n, ERR_INVALID, msg, "%s is not there yet; %s",
                               spec->name, spec->remedy);
     }
+    if (o->given[spec - specs] != 0) { /* a_b and a-b; YAML sees to the rest */
+        return yaml_blame_key(n, ERR_INVALID, msg,
+                              "%s was given before: leave out one of the two",
+                              spec->name);
+    }
     o->given[spec - specs] = hash_of(n);
     if (n->kind != YAML_SEQ || (spec->set != on_listen && spec->set != on_http_name)) {
         return apply_scalar(o, spec, n, msg);
@@ -494,68 +498,6 @@ static int read_command_line(struct rendezvous_options *o, int argc, char *const
     return rv;
 }
 
-bool rendezvous_is_loopback(const char *host)
-{
-    struct sockaddr_storage addr;
-
-    return peer_parse(host, &addr) == 0 && peer_is_loopback((struct sockaddr *)&addr);
-}
-
-static int check_keys(const struct rendezvous_options *o, bool has_keys,
-                      struct errmsg *msg)
-{
-    int n = (o->tls_ca[0] != '\0') + (o->tls_cert[0] != '\0') + (o->tls_key[0] != '\0');
-
-    if (n != 0 && n != 3) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "--tls-ca, --tls-cert and --tls-key go together: give all "
-                          "three, or none");
-    }
-    if (has_keys && o->insecure) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "--insecure is for a service without keys, and this one has "
-                          "some: leave out one or the other");
-    }
-    return 0;
-}
-
-static int check(struct rendezvous_options *o, struct errmsg *msg)
-{
-    bool has_keys = keyring_is_asked_for(o);
-    int rv = check_keys(o, has_keys, msg);
-
-    if (rv < 0) {
-        return rv;
-    }
-    if (o->n_listen == 0) {
-        o->listen[o->n_listen++] =
-            (struct rendezvous_address){.host = "127.0.0.1", .port = DEFAULT_PORT};
-    }
-    if (o->job_max_mib == 0) {
-        o->job_max_mib = MAX(o->store_max_mib / 2, 1);
-    }
-    for (size_t i = 0; i < o->n_listen && !o->insecure && !has_keys; i++) {
-        if (!rendezvous_is_loopback(o->listen[i].host)) {
-            return errmsg_set(
-                msg, ERR_INVALID,
-                "other machines could connect to %s, and nothing is encrypted or "
-                "authenticated: give --secrets (or --tls-ca, --tls-cert, --tls-key; "
-                "'ctrun keygen' makes them), listen on 127.0.0.1, or give --insecure "
-                "where the network is trusted",
-                o->listen[i].host);
-        }
-    }
-    if (o->http.host[0] && !rendezvous_is_loopback(o->http.host) && !o->http_open &&
-        !o->insecure) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "other machines could read the status at %s, and whoever can "
-                          "connect there may: serve it on 127.0.0.1 (and put a proxy "
-                          "before it), or give --http-open",
-                          o->http.host);
-    }
-    return 0;
-}
-
 int rendezvous_options_parse(int argc, char *const *argv,
                              struct rendezvous_options *ret, struct errmsg *msg)
 {
@@ -585,8 +527,12 @@ int rendezvous_options_parse(int argc, char *const *argv,
             rv = read_command_line(&o, argc, argv, msg);
         }
     }
+    if (o.n_listen == 0) {
+        o.listen[o.n_listen++] =
+            (struct rendezvous_address){.host = "127.0.0.1", .port = DEFAULT_PORT};
+    }
     if (rv == 0) {
-        rv = check(&o, msg);
+        rv = rendezvous_options_complete(&o, msg);
     }
     if (rv < 0) {
         return rv;

@@ -64,6 +64,10 @@ struct rendezvous_options {
     bool names_replaced;  /* … and its names */
 };
 
+/* What follows from others is set; ERR_INVALID: some do not go together. */
+int rendezvous_options_complete(struct rendezvous_options *o,
+                                struct errmsg *msg) MUST_CHECK;
+
 /* A numeric address that no other machine can connect to. */
 bool rendezvous_is_loopback(const char *host);
 

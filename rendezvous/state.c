@@ -5,6 +5,7 @@
 #include "rendezvous/state.h"
 
 #include "rendezvous/state_batch.h"
+#include "rendezvous/state_check.h"
 #include "rendezvous/state_db.h"
 #include "rendezvous/state_dir.h"
 
@@ -339,38 +340,6 @@ static int start_thread(struct state *s, struct errmsg *msg)
     return rv < 0 ? errmsg_thread(msg, rv, "cannot write the state") : 0;
 }
 
-/* What is wrong with the database, and the way out. */
-static int blame(const struct state *s, int err, struct errmsg *msg)
-{
-    struct errmsg why = *msg;
-
-    switch (err) {
-    case ERR_CORRUPT:
-        return errmsg_set(msg, err,
-                          "the state %.120s/state.db is damaged (%.160s), and nothing "
-                          "is made of it: put a copy in its place (state.db, "
-                          "state.db-wal and state.db-base together), or move all three "
-                          "away to begin anew; "
-                          "the agents of running jobs then stop and form them again",
-                          s->dir.path, why.text);
-    case ERR_UNSUPPORTED:
-        return errmsg_set(msg, err,
-                          "the state %.120s/state.db is not used: %.200s; install what "
-                          "it belongs to, or give another --state-dir",
-                          s->dir.path, why.text);
-    case ERR_BUSY:
-        return errmsg_set(msg, err,
-                          "another program has the state %.160s/state.db open "
-                          "(sqlite3?): end it",
-                          s->dir.path);
-    case -ENOSPC:
-        return state_dir_blame_space(&s->dir, msg);
-    default:
-        return errmsg_set(msg, err, "cannot use the state %.120s/state.db: %.300s",
-                          s->dir.path, why.text);
-    }
-}
-
 static int load(void *arg, durable_take take, void *taker, struct errmsg *msg)
 {
     struct state *s = arg;
@@ -382,7 +351,7 @@ static int load(void *arg, durable_take take, void *taker, struct errmsg *msg)
         rv = rv == 0 ? state_db_begin(s->db, msg) : rv;
     }
     if (rv < 0) {
-        return blame(s, rv, msg);
+        return state_blame(&s->dir, rv, msg);
     }
     s->space = look_at_space(s, SPACE_FINE);
     wake_loop(s); /* it tells */
@@ -419,8 +388,7 @@ static int open_db(struct state *s, struct errmsg *msg)
 
     if (state_dir_is_torn(&s->dir)) {
         mem_free(path);
-        (void)errmsg_set(msg, ERR_CORRUPT, "it is empty or gone, and its log is not");
-        return blame(s, ERR_CORRUPT, msg);
+        return state_blame_torn(&s->dir, msg);
     }
     if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
         rv = errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
@@ -432,7 +400,7 @@ static int open_db(struct state *s, struct errmsg *msg)
         rv = rv == 0 ? state_db_open(&config, &s->db, msg) : rv;
     }
     mem_free(path);
-    return rv < 0 ? blame(s, rv, msg) : 0;
+    return rv < 0 ? state_blame(&s->dir, rv, msg) : 0;
 }
 
 static void init_thread(struct state *s)

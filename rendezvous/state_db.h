@@ -27,6 +27,7 @@ struct state_db_config {
     uint64_t seed;       /* random: the cluster's number, where it is made */
     uint64_t history_ms;    /* what is older goes … */
     uint64_t history_bytes; /* … and the oldest where there is more */
+    bool only_looks;        /* no database is made or begun */
 };
 
 struct state_identity {

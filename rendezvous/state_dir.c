@@ -22,6 +22,27 @@ int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg)
                       d->path, (unsigned long long)(d->reserve_bytes >> 20) + 1);
 }
 
+/* Root may look at what belongs to the service's user. */
+static int check_folder(const struct state_dir *d, const struct stat *st, bool looks,
+                        struct errmsg *msg)
+{
+    if (st->st_uid != geteuid() && !(looks && geteuid() == 0)) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "the folder %.200s is of another user (uid %u): state is kept "
+            "in a folder of one's own",
+            d->path, st->st_uid);
+    }
+    if ((st->st_mode & 077) != 0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "others may enter the folder %.200s, and what jobs keep is "
+                          "secret: give a --state-dir of its own, which is made, or "
+                          "which only this user may enter (mode 0700)",
+                          d->path);
+    }
+    return 0;
+}
+
 static int open_folder(struct state_dir *d, struct errmsg *msg)
 {
     struct stat st;
@@ -39,20 +60,7 @@ static int open_folder(struct state_dir *d, struct errmsg *msg)
         return errmsg_set(msg, ERR_INVALID, "cannot open the folder %.200s: %s",
                           d->path, err_text(-errno));
     }
-    if (st.st_uid != geteuid()) {
-        return errmsg_set(
-            msg, ERR_INVALID,
-            "the folder %.200s is of another user (uid %u): state is kept "
-            "in a folder of one's own",
-            d->path, st.st_uid);
-    }
-    if ((st.st_mode & 077) != 0) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "others may enter the folder %.200s, and what jobs keep is "
-                          "secret: chmod 700 %.200s",
-                          d->path, d->path);
-    }
-    return 0;
+    return check_folder(d, &st, false, msg);
 }
 
 /* Anything but a plain file would be waited for, or written to somewhere else. */
@@ -77,16 +85,37 @@ static int check_file(const struct state_dir *d, const char *name, struct errmsg
                       d->path, name, what);
 }
 
+static const char *const names[] = {"lock", reserve_name, "state.db", "state.db-wal",
+                                    "state.db-base"};
+
 static int check_files(const struct state_dir *d, struct errmsg *msg)
 {
-    static const char *const names[] = {"lock", reserve_name, "state.db",
-                                        "state.db-wal", "state.db-base"};
     int rv = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(names) && rv == 0; i++) {
         rv = check_file(d, names[i], msg);
     }
     return rv;
+}
+
+/* Those that older versions made could be read by others, were the folder opened. */
+static int close_files(const struct state_dir *d, struct errmsg *msg)
+{
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (fchmodat(d->fd, names[i], 0600, 0) < 0 && errno != ENOENT) {
+            return errmsg_set(msg, ERR_INVALID, "cannot keep others off %.200s/%s: %s",
+                              d->path, names[i], err_text(-errno));
+        }
+    }
+    return 0;
+}
+
+static int blame_folder(const struct state_dir *d, struct errmsg *msg)
+{
+    return errmsg_set(msg, ERR_INVALID,
+                      "cannot write in the folder %.200s: %s; give a --state-dir "
+                      "where this user may write",
+                      d->path, err_text(-errno));
 }
 
 static int blame_holder(const struct state_dir *d, struct errmsg *msg)
@@ -112,10 +141,7 @@ static int take_lock(struct state_dir *d, struct errmsg *msg)
         return state_dir_blame_space(d, msg);
     }
     if (d->lock_fd < 0) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "cannot write in the folder %.200s: %s; give a --state-dir "
-                          "where this user may write",
-                          d->path, err_text(-errno));
+        return blame_folder(d, msg);
     }
     if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         return errno == EWOULDBLOCK
@@ -145,6 +171,7 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
     rv = open_folder(d, msg);
     rv = rv == 0 ? check_files(d, msg) : rv;
     rv = rv == 0 ? take_lock(d, msg) : rv;
+    rv = rv == 0 ? close_files(d, msg) : rv;
     if (rv == 0) {
         rv = state_dir_make_reserve(d);
         rv = rv == -ENOSPC ? 0 : rv; /* the service begins with what there is */
@@ -154,6 +181,67 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
                              "user may write",
                              path, reserve_name, err_text(rv));
         }
+    }
+    if (rv < 0) {
+        state_dir_close(d);
+    }
+    return rv;
+}
+
+/* ---- looking ---- */
+
+static int check_parent(const char *path, struct errmsg *msg)
+{
+    char *parent = mem_strdup(path);
+    char *slash;
+    size_t n = strlen(parent);
+    int rv;
+
+    while (n > 1 && parent[n - 1] == '/') {
+        parent[--n] = '\0';
+    }
+    slash = strrchr(parent, '/');
+    if (slash) {
+        slash[slash == parent] = '\0';
+    }
+    rv = access(slash ? parent : ".", W_OK | X_OK) < 0 ? -errno : 0;
+    mem_free(parent);
+    return rv < 0 ? errmsg_set(msg, ERR_INVALID, "cannot make the folder %.200s: %s%s",
+                               path, err_text(rv),
+                               rv == -ENOENT ? " (make its parent first)" : "")
+                  : 0;
+}
+
+static int look_at_lock(struct state_dir *d, struct errmsg *msg)
+{
+    if (faccessat(d->fd, ".", W_OK | X_OK, AT_EACCESS) < 0) {
+        return blame_folder(d, msg);
+    }
+    d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (d->lock_fd < 0) {
+        return errno == ENOENT ? 0 : blame_folder(d, msg);
+    }
+    return flock(d->lock_fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK
+               ? blame_holder(d, msg)
+               : 0;
+}
+
+int state_dir_look(struct state_dir *d, const char *path, struct errmsg *msg)
+{
+    struct stat st;
+    int rv;
+
+    *d = (struct state_dir){.path = mem_strdup(path), .fd = -1, .lock_fd = -1};
+    d->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->fd < 0 && errno == ENOENT) {
+        rv = check_parent(path, msg);
+    } else if (d->fd < 0 || fstat(d->fd, &st) < 0) {
+        rv = errmsg_set(msg, ERR_INVALID, "cannot open the folder %.200s: %s", path,
+                        err_text(-errno));
+    } else {
+        rv = check_folder(d, &st, true, msg);
+        rv = rv == 0 ? check_files(d, msg) : rv;
+        rv = rv == 0 ? look_at_lock(d, msg) : rv;
     }
     if (rv < 0) {
         state_dir_close(d);
@@ -178,6 +266,25 @@ static bool is_empty(const struct state_dir *d, const char *name)
     struct stat st;
 
     return fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_size == 0;
+}
+
+bool state_dir_is_new(const struct state_dir *d)
+{
+    return d->fd < 0 || is_empty(d, "state.db");
+}
+
+bool state_dir_has_log(const struct state_dir *d)
+{
+    struct stat st;
+
+    return fstatat(d->fd, "state.db-wal", &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void state_dir_drop_empty_log(const struct state_dir *d)
+{
+    if (is_empty(d, "state.db-wal")) {
+        (void)unlinkat(d->fd, "state.db-wal", 0); /* it may not be there at all */
+    }
 }
 
 bool state_dir_is_torn(const struct state_dir *d)

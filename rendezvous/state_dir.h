@@ -29,10 +29,22 @@ struct state_dir {
  * missing when this returns 0. */
 int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes,
                    struct errmsg *msg) MUST_CHECK;
+/* The same, and changes nothing: a folder that is not there yet is not made (`fd` is
+ * negative then). ERR_BUSY: a service uses it, perhaps the one that is asked about. Until
+ * state_dir_close none can begin to. */
+int state_dir_look(struct state_dir *d, const char *path,
+                   struct errmsg *msg) MUST_CHECK;
 void state_dir_close(struct state_dir *d);
 
 /* -ENOSPC, with what to do about it. */
 int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg);
+
+/* There is no database yet. */
+bool state_dir_is_new(const struct state_dir *d);
+
+/* The write-ahead log, as a file; and one that is empty goes. */
+bool state_dir_has_log(const struct state_dir *d);
+void state_dir_drop_empty_log(const struct state_dir *d);
 
 /* There is a write-ahead log, and no database that it belongs to: SQLite would begin anew
  * and throw it away. */

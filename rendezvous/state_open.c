@@ -316,6 +316,9 @@ static int open_all(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? open_file(d, msg) : rv;
     rv = rv == 0 ? set_up(d, msg) : rv;
     rv = rv == 0 ? check_origin(d, &is_new, msg) : rv;
+    if (rv == 0 && is_new && d->config.only_looks) {
+        return 0; /* a start was broken off before it made one */
+    }
     rv = rv == 0 ? begin_log(d, msg) : rv;
     if (rv == 0) {
         rv = is_new ? create(d, msg) : check_structure(d, msg);

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 
@@ -187,11 +188,115 @@ def test_check_config_looks_at_the_folder_of_the_state(bin_dir, tmp_path):
     assert not there.exists()  # it only looks
     result = run(bin_dir, "--check-config", f"--state-dir={tmp_path}/no/state")
     assert result.returncode == 2
-    assert "cannot be made: No such file or directory" in result.stderr
+    assert "cannot make the folder" in result.stderr and "make its parent" in result.stderr
     there.write_text("")
     result = run(bin_dir, "--check-config", f"--state-dir={there}")
     assert result.returncode == 2
-    assert "is no folder" in result.stderr
+    assert "cannot open the folder" in result.stderr
+
+
+def make_open(folder):
+    folder.chmod(0o755)
+
+
+def make_garbage(folder):
+    (folder / "state.db").write_bytes(b"garbage " * 1024)
+
+
+def make_torn(folder):
+    (folder / "state.db").unlink()
+
+
+def make_pipe(folder):
+    (folder / "lock").unlink()
+    os.mkfifo(folder / "lock")
+
+
+def make_damaged(folder):
+    """In a row: behind the head, and where the log has no newer page."""
+    with sqlite3.connect(folder / "state.db") as db:
+        db.execute("update identity set boot = boot + 1")
+    db.close()
+
+
+def contents(folder):
+    return {p.name: (p.stat().st_mode, p.stat().st_size, p.stat().st_mtime_ns,
+                     p.read_bytes() if p.is_file() else None) for p in folder.iterdir()}
+
+
+@pytest.fixture
+def kept(start_server, tmp_path):
+    """The folder of a service that has ended."""
+    folder = tmp_path / "state"
+    server = start_server(f"--state-dir={folder}", "--state-reserve-mib=1")
+    server.process.signal(signal.SIGTERM)
+    assert server.process.wait() == 0
+    return folder
+
+
+@pytest.mark.parametrize("spoil", [make_open, make_garbage, make_torn, make_pipe, make_damaged])
+def test_check_config_says_of_a_state_what_a_start_would(bin_dir, kept, spoil):
+    spoil(kept)
+    before = contents(kept)
+    checked = run(bin_dir, "--check-config", f"--state-dir={kept}", "--listen=127.0.0.1:0")
+    assert contents(kept) == before
+    started = run(bin_dir, f"--state-dir={kept}", "--listen=127.0.0.1:0")
+    assert (checked.returncode, checked.stderr) == (started.returncode, started.stderr)
+    assert checked.returncode in (2, 95) and not checked.stdout
+
+
+def test_check_config_takes_a_good_state_and_leaves_it_as_it_is(bin_dir, kept, start_server):
+    def check():
+        before = contents(kept)
+        result = run(bin_dir, "--check-config", f"--state-dir={kept}")
+        assert result.returncode == 0, result.stderr
+        assert f"state-dir: {kept}\n" in result.stdout
+        assert contents(kept) == before
+
+    check()
+    with sqlite3.connect(kept / "state.db") as db:
+        assert db.execute("select boot from identity").fetchall() == [(1,)]
+    db.close()  # copies the log, and removes it
+    assert not (kept / "state.db-wal").exists()
+    check()
+    start_server(f"--state-dir={kept}", "--state-reserve-mib=1")
+    result = run(bin_dir, "--check-config", f"--state-dir={kept}")
+    assert result.returncode == 0, result.stderr
+    assert f"state-dir: {kept} (used now: by the service itself?)\n" in result.stdout
+
+
+def test_files_of_the_state_are_for_the_service_alone(kept, start_server):
+    names = {"lock", "reserve", "state.db", "state.db-wal", "state.db-base"}
+    assert {p.name for p in kept.iterdir()} >= names - {"state.db-base"}
+    assert {p.stat().st_mode & 0o777 for p in kept.iterdir()} == {0o600}
+    for path in kept.iterdir():
+        path.chmod(0o644)  # as older versions made them
+    start_server(f"--state-dir={kept}", "--state-reserve-mib=1")
+    assert {p.stat().st_mode & 0o777 for p in kept.iterdir()} == {0o600}
+
+
+def test_what_one_job_may_take_is_no_more_than_what_all_may(bin_dir, tmp_path):
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text("job_max_mib: 20\nstore_max_mib: 10\n")
+    result = run(bin_dir, "--check-config", "--config", path)
+    assert result.returncode == 2
+    assert "--job-max-mib 20 is more than all jobs have together" in result.stderr
+
+
+def test_key_that_is_given_in_both_spellings_is_refused(bin_dir, tmp_path):
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text("store-max-mib: 10\nstore_max_mib: 20\n")
+    result = run(bin_dir, "--check-config", "--config", path)
+    assert result.returncode == 2
+    assert f"{path}:2:1: store-max-mib was given before" in result.stderr
+
+
+def test_limit_of_files_below_the_connections_is_told(bin_dir):
+    result = subprocess.run(["prlimit", "--nofile=200:200", bin_dir / "ctrun-rendezvous",
+                             "--check-config"], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert "fewer files may be open than connections" in result.stderr
+    assert "files=200 max_connections=20000" in result.stderr
 
 
 # --- the units ---

@@ -231,7 +231,7 @@ def test_folder_that_others_may_read_is_refused_with_2(tmp_path, start, bin_dir)
     process = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
                     f"--state-dir={tmp_path / 'open'}")
     assert process.wait() == 2
-    assert "chmod 700" in process.err()
+    assert "give a --state-dir of its own" in process.err()
 
 
 @pytest.mark.faults_only
