@@ -65,6 +65,11 @@ struct job *operator_job(const struct operators *o, const struct asker *op,
     return entry && may_see(op, entry->job) ? entry->job : NULL;
 }
 
+bool operator_job_ended(const struct job *j)
+{
+    return !j || job_is_over(j) || job_is_stopped(j);
+}
+
 /* ---- coming and going ---- */
 
 void operators_refuse(const struct operators *o, uint64_t conn, const char *why)
@@ -336,9 +341,7 @@ static void tell_events(const struct operators *o, struct asker *op)
 /* Its end was told: nothing more will come. */
 static bool is_over(const struct operators *o, const struct asker *op)
 {
-    const struct job *j = operator_job(o, op, op->job);
-
-    return op->job[0] != '\0' && (!j || job_is_over(j));
+    return op->job[0] != '\0' && operator_job_ended(operator_job(o, op, op->job));
 }
 
 /* Who does not read what it was told is told more when it has: the history has it. */
@@ -373,11 +376,9 @@ static void on_events(struct operators *o, struct asker *op, const struct msg_as
 static void on_logs(struct operators *o, struct asker *op, const struct msg_ask *ask,
                     uint64_t now_ms)
 {
-    const struct job *j = operator_job(o, op, op->job);
-
     if (!is_known(o, op)) {
         fail_unknown(o, op);
-    } else if (!j || job_is_over(j)) {
+    } else if (operator_job_ended(operator_job(o, op, op->job))) {
         operator_fail(o, op, EXIT_NO_SUCH,
                       "job %s is over, and its nodes are gone: its logs are where they "
                       "were told to be (--log-dir, or the run directory of "

@@ -65,6 +65,10 @@ void operator_fail(const struct operators *o, struct asker *op, uint32_t exit_co
 struct job *operator_job(const struct operators *o, const struct asker *op,
                          const char *id);
 
+/* Nothing more will come of it: it is over, or stopped: then a job that is begun anew
+ * under its name is another one. NULL: it has been forgotten. */
+bool operator_job_ended(const struct job *j);
+
 /* operator_logs.c */
 void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms);
 void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms);

@@ -285,7 +285,7 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
     struct job *j = operator_job(o, op, op->job);
     bool is_next;
 
-    if (!j || job_is_over(j) || (!op->follows && has_ended(op))) {
+    if (operator_job_ended(j) || (!op->follows && has_ended(op))) {
         operator_finish(o, op);
         return;
     }

@@ -2,6 +2,7 @@
 
 #include "tests/lib/cmocka.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,6 +88,19 @@ void agent_says(uint64_t conn, const struct msg *m)
 {
     assert_int_equal(
         service_message(operator_rig.service, conn, m, OPERATOR_RIG_NOW_MS), 0);
+}
+
+void all_agents_leave(void)
+{
+    const struct msg leave = {.type = MSG_LEAVE, .u.leave = {.signal = SIGTERM}};
+    const struct msg stopped = {.type = MSG_STOPPED, .u.stopped = {.generation = 1}};
+
+    for (uint64_t conn = 1; conn <= 2; conn++) {
+        agent_says(conn, &leave);
+        agent_says(conn, &stopped);
+    }
+    service_closed(operator_rig.service, 1, OPERATOR_RIG_NOW_MS);
+    service_closed(operator_rig.service, 2, OPERATOR_RIG_NOW_MS);
 }
 
 void agent_says_hello(uint64_t conn, const char *host, const char *job, uint32_t nproc)

@@ -49,6 +49,7 @@ int operator_rig_tear_down(void **state);
 /* An agent comes, and joins a job of two nodes; it says something. */
 void agent_says_hello(uint64_t conn, const char *host, const char *job, uint32_t nproc);
 void agent_says(uint64_t conn, const struct msg *m);
+void all_agents_leave(void); /* both of "train", by SIGTERM */
 
 /* An operator comes, with that key (NULL: none); what it is told. */
 uint64_t open_as(const struct identity *who);

@@ -196,6 +196,21 @@ static void followed_events_end_with_the_job(void **state)
     expect_said(answer_of(conn), "\"kind\":\"done\"");
 }
 
+static void followed_events_end_when_all_nodes_were_told_to_leave(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg question = make_ask("events", "train");
+
+    (void)state;
+    question.u.ask.follow = 1;
+    (void)ask_with(conn, question);
+    all_agents_leave();
+    operators_go_on(operator_rig.operators, OPERATOR_RIG_NOW_MS);
+    expect_said(answer_of(conn), "\"kind\":\"stopped\"");
+    conn = open_as(NULL);
+    expect_said(ask_with(conn, question), "\"kind\":\"stopped\"");
+}
+
 static void followed_events_wait_for_who_is_behind(void **state)
 {
     uint64_t conn = open_as(NULL);
@@ -284,6 +299,7 @@ int main(void)
         CASE(node_is_drained_by_name_or_group_rank),
         CASE(who_would_be_drained_is_told_and_stays),
         CASE(followed_events_end_with_the_job),
+        CASE(followed_events_end_when_all_nodes_were_told_to_leave),
         CASE(followed_events_wait_for_who_is_behind),
         CASE(key_of_a_job_shows_its_own_jobs),
         CASE(key_of_a_job_shows_what_has_become_of_its_own),

@@ -142,6 +142,22 @@ static void more_ranks_than_can_be_read_are_refused_in_words(void **state)
     expect_failure(ask_with(open_as(NULL), m), EXIT_MISTAKE, "choose one by --rank");
 }
 
+static void lines_that_are_followed_end_when_all_nodes_were_told_to_leave(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+
+    (void)state;
+    m.u.ask.follow = 1;
+    (void)ask_with(conn, m);
+    assert_false(answer_of(conn)->is_whole);
+    all_agents_leave();
+    operators_go_on(operator_rig.operators, OPERATOR_RIG_NOW_MS);
+    assert_true(answer_of(conn)->is_whole);
+    assert_int_equal(answer_of(conn)->exit_code, 0);
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "its nodes are gone");
+}
+
 int main(void)
 {
 #define CASE(name) \
@@ -152,6 +168,7 @@ int main(void)
         CASE(nothing_is_read_for_who_is_behind),
         CASE(agent_that_does_not_answer_is_not_waited_for),
         CASE(a_late_answer_and_the_next_one_are_told_once),
+        CASE(lines_that_are_followed_end_when_all_nodes_were_told_to_leave),
         CASE(more_ranks_than_can_be_read_are_refused_in_words),
     };
 
