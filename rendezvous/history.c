@@ -289,9 +289,12 @@ void history_apply(struct history *h, struct history_job *job,
         job->formed_ms = e->wall_ms;
         job->nodes = e->nodes;
         job->ranks = e->ranks;
+        job->restarts_now = false;
         break;
     case JOB_RESTARTS:
         set_cause(job, e);
+        job->restarts_now = true;
+        job->restarts_for = e->cause;
         break;
     case JOB_HAS_FAILED:
         set_cause(job, e);
@@ -305,6 +308,9 @@ void history_apply(struct history *h, struct history_job *job,
         end_job(h, job, e, HISTORY_DONE);
         break;
     case JOB_IS_STOPPED:
+        if (e->text[0] != '\0' && !job->has_rank) {
+            set_cause(job, e);
+        }
         end_job(h, job, e, HISTORY_STOPPED);
         break;
     case JOB_HAS_COMMITTED:
@@ -397,6 +403,16 @@ static bool is_one_of_many(struct history *h, const struct job_event *e,
     return is_many;
 }
 
+/* One that no node was left for was none. */
+static void count_restart(struct history_job *job, const struct job_event *e)
+{
+    job->restarts[e->cause] += e->kind == JOB_RESTARTS;
+    if (e->kind == JOB_IS_STOPPED && job->restarts_now &&
+        job->restarts[job->restarts_for] > 0) {
+        job->restarts[job->restarts_for]--;
+    }
+}
+
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms)
 {
     struct history_job *job = NULL;
@@ -419,7 +435,7 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
         job = history_take_job(h, made->job, wall_ms);
         history_set_owner(job, made->owner);
         job->generation = MAX(job->generation, e->generation);
-        job->restarts[e->cause] += e->kind == JOB_RESTARTS;
+        count_restart(job, e);
         memcpy(made->restarts, job->restarts, sizeof(made->restarts));
         history_apply(h, job, made);
         if (job->state != HISTORY_LIVES) {

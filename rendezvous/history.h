@@ -60,6 +60,9 @@ struct history_job {
     uint64_t began_ms, formed_ms, ended_ms; /* wall clock; 0: not (known) */
     uint32_t nodes, ranks, exit_code;
     uint32_t restarts[RESTART_CAUSE_COUNT];
+    bool
+        restarts_now; /* its last one was counted, but has formed no generation yet … */
+    enum restart_cause restarts_for;
     uint64_t commit_step, commit_ms; /* 0: none that is known */
     bool has_rank;                   /* the last cause's … */
     uint32_t rank;

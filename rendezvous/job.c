@@ -218,6 +218,9 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
         mem_free(node);
         return rv;
     }
+    if (job_is_stopped(j)) {
+        forget_failures(j);
+    }
     if (j->n_nodes == 0) {
         j->shape = *guest->hello;
     }
@@ -534,8 +537,7 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
         j->ending.max_world = 0; /* who comes next may want another configuration */
     }
     if (job_is_stopped(j)) {
-        job_note(j, (struct job_event){.kind = JOB_IS_STOPPED});
-        forget_failures(j);
+        job_note(j, (struct job_event){.kind = JOB_IS_STOPPED, .why = j->ending.text});
     }
     saving_end_of_event(j);
 }

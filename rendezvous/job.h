@@ -184,8 +184,8 @@ uint64_t job_deadline(const struct job *j); /* UINT64_MAX: none; else later than
 bool job_is_over(const struct job *j);
 
 /* True when all its nodes were told to leave and have gone: nobody comes back, but the
- * job may be begun anew. Then its failures are forgotten; the generation and the last
- * commit are not, or a pending checkpoint would be lost. */
+ * job may be begun anew. When it is, its failures are forgotten; the generation and the
+ * last commit are not, or a pending checkpoint would be lost. */
 bool job_is_stopped(const struct job *j);
 
 /* For the files of the job alone. */

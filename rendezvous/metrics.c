@@ -274,7 +274,7 @@ static void choose_if(const struct view *v, bool running, struct job_figures *re
         bool runs = j->state == JOB_RUNNING || j->state == JOB_DRAINING;
 
         if (runs == running && !job_is_over(j) && !job_is_stopped(j)) {
-            ret[(*n)++] = (struct job_figures){j, view_record(v, j->id)};
+            ret[(*n)++] = (struct job_figures){j, view_record(v, j)};
         }
     }
 }

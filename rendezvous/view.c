@@ -163,6 +163,7 @@ static void put_record(json_t *json, const struct history_job *h)
 {
     view_put_integer(json, "began_ms", h->began_ms);
     view_put_some(json, "formed_ms", h->formed_ms);
+    view_put_some(json, "ended_ms", h->ended_ms);
     (void)json_object_set_new(json, "restarts", event_json_restarts(h->restarts));
     if (h->cause[0] != '\0') {
         (void)json_object_set_new(json, "cause", make_cause(h));
@@ -171,11 +172,12 @@ static void put_record(json_t *json, const struct history_job *h)
     put_last_loss(json, &h->curve);
 }
 
-const struct history_job *view_record(const struct view *v, const char *id)
+const struct history_job *view_record(const struct view *v, const struct job *j)
 {
-    const struct history_job *h = history_find(v->history, id);
+    const struct history_job *h = history_find(v->history, j->id);
+    bool has_ended = job_is_over(j) || job_is_stopped(j);
 
-    return h && h->state == HISTORY_LIVES ? h : NULL;
+    return h && (h->state != HISTORY_LIVES) == has_ended ? h : NULL;
 }
 
 static void put_progress(json_t *json, const struct view *v, const struct job *j,
@@ -218,7 +220,7 @@ static json_t *make_hang(const struct view *v, const struct job *j,
 
 static json_t *make_summary(const struct view *v, const struct job *j)
 {
-    const struct history_job *h = view_record(v, j->id);
+    const struct history_job *h = view_record(v, j);
     const struct hung *hung = tracking_hung(j);
     json_t *json = json_object();
 
@@ -265,7 +267,6 @@ static json_t *make_past(const struct history_job *h)
     if (h->state != HISTORY_LIVES && h->state != HISTORY_STOPPED) {
         view_put_integer(json, "exit_code", h->exit_code);
     }
-    view_put_some(json, "ended_ms", h->ended_ms);
     view_put_some(json, "step",
                   h->curve.n > 0 ? h->curve.point[h->curve.n - 1].step : 0);
     put_record(json, h);
@@ -315,7 +316,7 @@ json_t *view_job(const struct view *v, const char *id)
 {
     const struct entry *entry = registry_find(service_jobs(v->service), id);
     const struct history_job *h =
-        entry ? view_record(v, id) : history_find(v->history, id);
+        entry ? view_record(v, entry->job) : history_find(v->history, id);
     json_t *json;
 
     if (!entry && !h) {

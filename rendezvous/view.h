@@ -63,7 +63,7 @@ uint32_t view_job_ranks(const struct job *j);    /* of the generation that runs 
 uint64_t view_job_step(const struct job *j, const struct history_job *record);
 uint32_t view_job_tok_s(const struct job *j); /* as its first ranks say, of the whole */
 
-/* NULL: nothing is known of it, or it has ended. */
-const struct history_job *view_record(const struct view *v, const char *id);
+/* Of this job, not of an earlier one of its name; NULL: nothing is known of it. */
+const struct history_job *view_record(const struct view *v, const struct job *j);
 
 #endif

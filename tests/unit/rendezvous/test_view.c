@@ -340,7 +340,6 @@ static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
 {
     struct stage *st = stage_new();
     struct view v;
-    json_t *job;
 
     (void)state;
     stage_play(
@@ -348,16 +347,57 @@ static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
         "shape nodes=1\n"
         "a enters\n"
         "> a ROUND g=1 a failures=0\n"
+        "a progress step=1 loss=4.5\n"
         "a leave\n"
         "a stopped\n"
         "> a REPORT g=1 again failures=0/0: node a leaves: preempted by SIGTERM; re-forming (not "
         "counted as a failure)\n"
         "a gone\n");
     v = view_of(st);
-    job = view_job(&v, "job");
-    assert_string_equal(json_string_value(json_object_get(job, "state")), "stopped");
-    json_decref(job);
-    assert_int_equal(history_find(stage_history(st), "job")->state, HISTORY_STOPPED);
+    expect(member(view_job(&v, "job"), "state"), "'stopped'");
+    expect(member(view_job(&v, "job"), "curve"), "[[1, 4.5]]");
+    expect(member(view_job(&v, "job"), "began_ms"), "1000");
+    expect(view_history(&v, NULL), /* it was never restarted */
+           "{'jobs': [{'id': 'job', 'state': 'stopped', 'generation': 1, 'nodes': 1,"
+           " 'ranks': 1, 'began_ms': 1000, 'formed_ms': 1000, 'ended_ms': 1000,"
+           " 'cause': {'text': 'node a leaves: preempted by SIGTERM'},"
+           " 'restarts': " NO_RESTARTS ", 'step': 1, 'loss': 4.5, 'loss_ms': 1000}]}");
+    stage_free(st);
+}
+
+static void
+a_job_that_is_stopped_shows_its_failures_until_it_is_begun_anew(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, "shape nodes=1 restarts=3\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a progress step=1 loss=4.5\n"
+                   "a ended code=7\n"
+                   "> a STOP g=1 abort: rank 0 on a failed\n"
+                   "a stopped\n"
+                   "> a REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: "
+                   "restarting (1 of 3)\n"
+                   "a join\n"
+                   "> a ROUND g=2 a failures=1\n"
+                   "a leave\n"
+                   "a stopped\n"
+                   "> a REPORT g=2 again failures=1/3: node a leaves: preempted by "
+                   "SIGTERM; re-forming (not counted as a failure)\n"
+                   "a gone\n");
+    v = view_of(st);
+    expect(member(view_job(&v, "job"), "failures"), "1");
+    expect(member(view_job(&v, "job"), "restarts"),
+           "{'failure': 1, 'node_lost': 0, 'node_joined': 0, 'node_left': 0, 'hang': 0,"
+           " 'preemption': 0, 'smaller_world': 0}");
+    stage_play(st, "b enters\n"
+                   "> b ROUND g=3 b failures=0\n");
+    v = view_of(st);
+    expect(member(view_job(&v, "job"), "failures"), "0");
+    expect(member(view_job(&v, "job"), "curve"), "[]");
     stage_free(st);
 }
 
@@ -454,6 +494,8 @@ int main(void)
         cmocka_unit_test(each_cause_is_told_from_the_others),
         cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
         cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
+        cmocka_unit_test(
+            a_job_that_is_stopped_shows_its_failures_until_it_is_begun_anew),
         cmocka_unit_test(a_job_that_was_cancelled_has_not_failed),
         cmocka_unit_test(jobs_are_sorted_and_text_of_peers_is_made_utf8),
         cmocka_unit_test(a_node_that_is_turned_away_is_an_event),
