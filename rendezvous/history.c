@@ -447,6 +447,15 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
     return true;
 }
 
+void history_stop(struct history *h, uint64_t wall_ms)
+{
+    struct table_node *n = table_next(&h->jobs, NULL);
+
+    for (; n; n = table_next(&h->jobs, n)) {
+        keep_curve(h, CONTAINER_OF(n, struct history_job, by_id), 0, wall_ms);
+    }
+}
+
 void history_release(struct history *h)
 {
     struct table_node *n;

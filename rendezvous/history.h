@@ -8,7 +8,8 @@
  * (commits, nodes that join, refusals) have a part of their own, so that they cannot push
  * out why a job has failed. Of refusals one a second is kept. Numbers begin at 1 and are
  * never given again; where events are durable (`save`) they go on after a restart, and so
- * do the curves, but for points of the last ten seconds. */
+ * do the curves, but for points of the last ten seconds where the end was not told
+ * (history_stop). */
 
 #include "rendezvous/event.h"
 #include "rendezvous/kept_curve.h"
@@ -109,6 +110,9 @@ void history_release(struct history *h);
 
 /* Something has happened. False when it is not kept: one refusal of many. */
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms);
+
+/* The process will end: what the curves of jobs that live have is saved. */
+void history_stop(struct history *h, uint64_t wall_ms);
 
 /* RECORD_EVENTs and RECORD_CURVEs of an earlier process, in any order, then
  * history_restored; what cannot be read is left out (false). Before the first

@@ -44,6 +44,11 @@ bool lookout_note(struct lookout *l, const struct job_event *e)
     return history_note(&l->history, e, clock_wall_ms());
 }
 
+void lookout_stop(struct lookout *l)
+{
+    history_stop(&l->history, clock_wall_ms());
+}
+
 /* ---- HTTP ---- */
 
 static void count_connections(const struct connection_pool *p,

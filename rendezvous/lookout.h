@@ -44,6 +44,9 @@ void lookout_set_space(struct lookout *l, enum durable_space space);
 /* True for what is an event; the rest is for the curves. */
 bool lookout_note(struct lookout *l, const struct job_event *e);
 
+/* The server stops. */
+void lookout_stop(struct lookout *l);
+
 /* As server_listen_http. */
 int lookout_listen(struct lookout *l, const struct lookout_config *config,
                    const struct server_http *http, int *ret_port,

@@ -490,6 +490,7 @@ void server_stop(struct server *s, void (*on_stopped)(void *arg), void *arg)
     s->is_stopping = true;
     s->on_stopped = on_stopped;
     s->on_stopped_arg = arg;
+    lookout_stop(&s->lookout); /* while what is saved is still committed */
     for (size_t i = 0; i < s->n_listeners; i++) {
         listener_close(s->listeners[i], on_listener_closed, s);
     }

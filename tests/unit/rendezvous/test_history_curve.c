@@ -121,6 +121,40 @@ static void what_was_drawn_is_there_again_but_for_the_last_seconds(void **state)
     rig_close(&r);
 }
 
+static void a_stop_that_is_told_loses_no_point(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    note(&r, JOB_HAS_FORMED, "a");
+    note(&r, JOB_HAS_FORMED, "b"); /* has no curve */
+    train(&r, "a", 1, 5, 700);
+    history_stop(r.history, r.wall_ms);
+    restart(&r);
+    assert_int_equal(curve_of(&r, "a")->n, 5);
+    assert_int_equal(last_step(curve_of(&r, "a")), 5);
+    history_stop(r.history, r.wall_ms); /* nothing new */
+    restart(&r);
+    assert_int_equal(curve_of(&r, "a")->n, 5);
+    rig_close(&r);
+}
+
+static void a_curve_is_whole_when_its_job_is_stopped(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    note(&r, JOB_HAS_FORMED, "a");
+    train(&r, "a", 1, 5, 700);
+    note(&r, JOB_IS_STOPPED, "a");
+    restart(&r);
+    assert_int_equal(history_find(r.history, "a")->state, HISTORY_STOPPED);
+    assert_int_equal(last_step(curve_of(&r, "a")), 5);
+    rig_close(&r);
+}
+
 static void a_diverged_loss_is_none_afterwards_too(void **state)
 {
     struct rig r;
@@ -282,6 +316,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_drawn_is_there_again_but_for_the_last_seconds),
+        cmocka_unit_test(a_stop_that_is_told_loses_no_point),
+        cmocka_unit_test(a_curve_is_whole_when_its_job_is_stopped),
         cmocka_unit_test(a_diverged_loss_is_none_afterwards_too),
         cmocka_unit_test(a_curve_costs_little),
         cmocka_unit_test(a_curve_that_has_ended_is_whole_and_is_its_own_jobs),
