@@ -63,7 +63,7 @@ static void note_report(const struct job *j, const struct msg_report *report)
     char why[MSG_TEXT_MAX];
     char rank[MSG_ID_MAX + 64] = "";
 
-    if (report->rank >= 0) {
+    if (report->rank >= 0 && !cause_is_hang(&j->cause)) { /* its signal is ours */
         (void)snprintf(rank, sizeof(rank), "rank %d on %s: %s %d; ", report->rank,
                        report->host, report->signal ? "signal" : "exit code",
                        report->signal ? report->signal : report->code);

@@ -282,6 +282,7 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
 {
     const struct suspect *guilty;
     enum hang_news news;
+    uint32_t waits_itself; /* stopped where it was to wait */
 
     look_again(h, p);
     news = judge(h, p, now_ms, &guilty);
@@ -293,6 +294,7 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
         h->due_ms = h->again_ms;
         return news;
     }
+    waits_itself = guilty && guilty->class == CLASS_WAITING;
     if (news == HANG_HELD) { /* it may be let go, and hang all the same */
         h->held_ms = p->moved_ms;
         h->due_ms = h->again_ms;
@@ -301,7 +303,7 @@ static enum hang_news decide(struct hang *h, const struct progress *p, uint64_t 
         h->told_ms = p->moved_ms;
     }
     *ret = (struct hang_verdict){.rank = guilty ? guilty->rank : 0,
-                                 .n_waiting = h->n_waiting,
+                                 .n_waiting = h->n_waiting - waits_itself,
                                  .for_ms = now_ms - MIN(now_ms, p->moved_ms)};
     if (guilty) {
         memcpy(ret->state, guilty->state, sizeof(ret->state));

@@ -66,7 +66,7 @@ enum hang_news {
 
 struct hang_verdict {
     uint32_t rank;
-    uint32_t n_waiting;
+    uint32_t n_waiting;         /* others */
     uint64_t for_ms;            /* since any rank has moved */
     char state[HANG_STATE_MAX]; /* of its process */
 };

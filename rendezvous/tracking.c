@@ -180,13 +180,14 @@ static void inspect(struct job *j, uint32_t rank, enum inspect_what what)
     j->sink.send(j->sink.arg, node->session, &m);
 }
 
-/* Of the rank that hangs, or has. */
-static void note(const struct job *j, enum job_event_kind kind, const char *text)
+/* `has_rank`: it is about the one that hangs, or has. */
+static void note(const struct job *j, enum job_event_kind kind, bool has_rank,
+                 const char *text)
 {
     struct job_event e = {.kind = kind, .why = text};
 
     notify(j, text, "");
-    if (j->hung.has_rank) {
+    if (has_rank) {
         e.has_rank = true;
         e.rank = j->hung.verdict.rank;
         e.node = progress_node_of(&j->progress, e.rank)->host;
@@ -210,7 +211,7 @@ static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v
     (has_rank ? describe : describe_unclear)(j, v, hung->text, sizeof(hung->text));
     len = strlen(hung->text);
     (void)snprintf(hung->text + len, sizeof(hung->text) - len, "%s", policy);
-    note(j, JOB_HANGS, hung->text);
+    note(j, JOB_HANGS, has_rank, hung->text);
 }
 
 static void on_found(struct job *j, const struct hang_verdict *v)
@@ -220,23 +221,23 @@ static void on_found(struct job *j, const struct hang_verdict *v)
     inspect(j, v->rank, INSPECT_STACK);
 }
 
-/* A rank has told of another step or phase. */
-static void on_moved(struct job *j)
+/* A rank has told of another step or phase; the one that was named may hang all the
+ * same: then it will be named again. */
+static void on_moved(struct job *j, uint32_t mover)
 {
     uint64_t for_ms = j->now_ms - MIN(j->now_ms, j->hung.moved_ms);
     char who[MSG_ID_MAX + 64] = "";
     char text[MSG_ID_MAX + 128];
+    bool is_it = j->hung.has_rank && j->hung.verdict.rank == mover;
 
-    if (j->hung.has_rank) {
-        uint32_t rank = j->hung.verdict.rank;
-
-        (void)snprintf(who, sizeof(who), ": rank %u on %s hangs no more", rank,
-                       progress_node_of(&j->progress, rank)->host);
+    if (is_it) {
+        (void)snprintf(who, sizeof(who), ": rank %u on %s hangs no more", mover,
+                       progress_node_of(&j->progress, mover)->host);
     }
     (void)snprintf(text, sizeof(text), "the ranks go on, after %llu.%llu s%s",
                    (unsigned long long)for_ms / 1000,
                    (unsigned long long)for_ms % 1000 / 100, who);
-    note(j, JOB_HANGS_NO_MORE, text);
+    note(j, JOB_HANGS_NO_MORE, is_it, text);
     j->hung.lasts = false;
 }
 
@@ -251,7 +252,7 @@ void tracking_note(struct job *j, const struct job_node *node,
     }
     if (progress_note(&j->progress, node->session, m, j->now_ms) && tracking_hung(j) &&
         j->progress.moved_ms > j->hung.moved_ms) {
-        on_moved(j);
+        on_moved(j, m->rank);
     }
 }
 

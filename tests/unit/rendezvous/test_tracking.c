@@ -71,6 +71,23 @@ static const struct scene scenes[] = {
                   "> a,b NOTICE where rank 1 is (#0 spin)\n"
                   "wait 1000\n"},
 
+    {"another_rank_that_goes_on_says_nothing_of_the_one_that_was_named", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "a reports step=6 phase=forward\n"
+                  "> a,b NOTICE the ranks go on, after 2.4 s\n"},
+
+    {"a_rank_that_is_stopped_where_it_waits_does_not_wait_for_itself", two_nodes,
+     "a reports step=6 phase=reduce waits=1\n"
+     "b reports step=6 phase=reduce waits=0\n"
+     "wait 1500\n"
+     "> a INSPECT g=1 rank=0\n"
+     "> b INSPECT g=1 rank=1\n"
+     "a inspected state=S_futex_wait\n"
+     "b inspected state=T\n"
+     "wait 1000\n"
+     "> a,b NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, reduce, for "
+     "2.4 s, and 1 rank waits for it; its process is stopped (T)\n"
+     "> b INSPECT g=1 rank=1 stack\n"},
+
     {"by_the_policy_report_the_training_goes_on", two_that_report,
      HANG ANSWERS "wait 1000\n" VERDICT "b inspected stack=#0_spin\n"
                   "> a,b NOTICE where rank 1 is (#0 spin)\n"
@@ -206,6 +223,7 @@ static void a_hang_is_told_from_other_failures(void **state)
     job = history_find(stage_history(st), "job");
     assert_int_equal(job->restarts[RESTART_HANG], 1);
     assert_int_equal(job->restarts[RESTART_FAILURE], 0);
+    assert_string_equal(job->cause, "rank 1 on b hangs; restarting (1 of 3)");
     for (uint64_t after = 0; (event = history_after(stage_history(st), after)) != NULL;
          after = event->number) {
         if (event->kind == JOB_HANGS) {
