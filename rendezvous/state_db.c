@@ -14,6 +14,14 @@
 
 #include <errno.h>
 
+/* After a sync that failed nobody knows what is on the disk, and another one would not
+ * say: whatever the reason, it is no full disk on which something may be done again. */
+static bool is_of_sync(int extended)
+{
+    return extended == SQLITE_IOERR_FSYNC || extended == SQLITE_IOERR_DIR_FSYNC ||
+           extended == SQLITE_IOERR_CLOSE;
+}
+
 int state_db_result(const struct state_db *d, int rc, const char *doing,
                     struct errmsg *msg)
 {
@@ -39,6 +47,7 @@ int state_db_result(const struct state_db *d, int rc, const char *doing,
     default:
         rv = system_error > 0 ? -system_error : -EIO;
         rv = rv == -EDQUOT ? -ENOSPC : rv;
+        rv = d->db && is_of_sync(sqlite3_extended_errcode(d->db)) ? -EIO : rv;
         break;
     }
     return errmsg_set(msg, rv, "%s: %s%s%s", doing, sqlite3_errstr(rc),

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ struct simdisk {
     struct op *ops; /* owned */
     size_t n_ops;
     uint64_t limit;
+    bool has_failing_syncs;
     /* What is on the platters behind the first `replayed` calls, and which of these
      * calls may be lost. */
     struct image safe;
@@ -283,6 +285,11 @@ void simdisk_set_limit(struct simdisk *d, uint64_t bytes)
     d->limit = bytes;
 }
 
+void simdisk_fail_syncs(struct simdisk *d, bool do_fail)
+{
+    d->has_failing_syncs = do_fail;
+}
+
 uint8_t *simdisk_bytes(struct simdisk *d, const char *name, size_t *ret_size)
 {
     struct entry *e = find(&d->live, name);
@@ -365,6 +372,9 @@ static int file_sync(sqlite3_file *f, int flags)
     struct file *file = (struct file *)f;
 
     (void)flags;
+    if (file->disk->has_failing_syncs) {
+        return SQLITE_IOERR_FSYNC;
+    }
     log_op(file->disk, &(struct op){.kind = OP_SYNC, .inode = file->inode});
     if (file->syncs_folder) {
         log_op(file->disk, &(struct op){.kind = OP_SYNC_DIR});
@@ -517,6 +527,15 @@ static int vfs_time(sqlite3_vfs *vfs, double *ret)
     return SQLITE_OK;
 }
 
+/* The system's, of the last call that failed: only a sync's is asked for. */
+static int vfs_last_error(sqlite3_vfs *vfs, int size, char *ret)
+{
+    (void)vfs;
+    (void)size;
+    (void)ret;
+    return current->has_failing_syncs ? ENOSPC : 0;
+}
+
 void simdisk_register(void)
 {
     static sqlite3_vfs vfs = {
@@ -531,6 +550,7 @@ void simdisk_register(void)
         .xRandomness = vfs_randomness,
         .xSleep = vfs_sleep,
         .xCurrentTime = vfs_time,
+        .xGetLastError = vfs_last_error,
     };
     int rc = sqlite3_vfs_register(&vfs, 0);
 

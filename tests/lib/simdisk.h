@@ -10,6 +10,7 @@
  *
  * Devices keep what was there beside what is written (SQLite: powersafe overwrite). */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,5 +36,8 @@ uint8_t *simdisk_bytes(struct simdisk *d, const char *name, size_t *ret_size);
 /* Every write from now on that would make the files larger than this together fails as
  * on a full disk; 0: none. */
 void simdisk_set_limit(struct simdisk *d, uint64_t bytes);
+
+/* From now on syncs fail for want of space, as a file system does that finds out then. */
+void simdisk_fail_syncs(struct simdisk *d, bool do_fail);
 
 #endif

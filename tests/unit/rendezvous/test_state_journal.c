@@ -125,6 +125,18 @@ static void fill_disk(struct rig *r)
 
 /* ---- a full disk ---- */
 
+static void sync_that_fails_is_no_full_disk_whatever_it_says(void **unused)
+{
+    struct rig *r = rig_new();
+
+    (void)unused;
+    simdisk_fail_syncs(r->disk, true);
+    assert_int_equal(commit(r, RECORD_KEY, 0, 1), -EIO);
+    assert_int_equal(commit(r, RECORD_EVENT, 0, 1), -EIO);
+    simdisk_fail_syncs(r->disk, false);
+    rig_free(r);
+}
+
 static void transaction_that_did_not_fit_is_done_once_there_is_space(void **unused)
 {
     static const struct {
@@ -260,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(journal_that_grows_long_is_settled_in_time_or_by_the_next),
         cmocka_unit_test(bit_of_the_journal_is_noticed_if_it_counts),
+        cmocka_unit_test(sync_that_fails_is_no_full_disk_whatever_it_says),
         cmocka_unit_test(transaction_that_did_not_fit_is_done_once_there_is_space),
         cmocka_unit_test(event_is_written_where_there_is_no_room_to_settle),
         cmocka_unit_test(tidying_that_did_not_fit_has_changed_nothing),
