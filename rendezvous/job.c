@@ -77,6 +77,7 @@ void job_free(struct job *j)
     keyspace_free(j->keys);
     cause_release(&j->cause);
     progress_release(&j->progress);
+    drained_release(&j->drained);
     mem_free(j->report);
     table_release(&j->node_ranks);
     mem_free(j->node);
@@ -136,6 +137,7 @@ static struct job_node *new_node(struct job *j, const struct job_guest *guest)
     node->group_rank = guest->hello->group_rank;
     node->ranked_in = node->group_rank >= 0 ? guest->hello->generation : 0;
     node->arrival = j->n_arrivals++;
+    drained_take(&j->drained, guest->hello->agent_id, node->drained);
     (void)snprintf(node->peer_addr, sizeof(node->peer_addr), "%s", guest->peer_addr);
     return node;
 }
@@ -526,6 +528,9 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     j->has_lost = j->has_lost || (node->is_admitted && !is_leaving);
     if (!is_leaving && !job_is_over(j)) {
         job_note_node(j, NODE_IS_LOST, node, why);
+        if (node->drained[0] != '\0') {
+            drained_note(&j->drained, node->hello.agent_id, node->drained);
+        }
     }
     remove_node(j, node);
     if (had_workers) {

@@ -6,6 +6,7 @@
  * call. Drawn in README.md. */
 
 #include "rendezvous/cause.h"
+#include "rendezvous/drained.h"
 #include "rendezvous/event.h"
 #include "rendezvous/fence.h"
 #include "rendezvous/hang.h"
@@ -130,7 +131,8 @@ struct job {
     uint32_t failures;
     struct flapper flapper[JOB_MAX_FLAPPERS];
     size_t n_flappers;
-    struct fence fence; /* of checkpoints */
+    struct drained drained; /* of the nodes that are gone */
+    struct fence fence;     /* of checkpoints */
 
     uint32_t exit_code; /* once DONE or FAILED */
 

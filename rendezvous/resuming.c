@@ -56,8 +56,7 @@ static void tell_stop(struct job *j, const struct job_node *node)
     send(j, node, &m);
 }
 
-/* By an operator, who was answered. */
-static void tell_drained(struct job *j, const struct job_node *node)
+void resuming_tell_drained(struct job *j, const struct job_node *node)
 {
     struct msg m = {.type = MSG_DRAIN};
 
@@ -109,7 +108,7 @@ void resuming_tell(struct job *j, struct job_node *node, const struct msg_hello 
         tell_closed(j, node);
         return;
     }
-    tell_drained(j, node);
+    resuming_tell_drained(j, node);
     switch (node->state) {
     case NODE_PRESENT:
         if (node->waits_done && hello->generation == j->generation) {

@@ -9,4 +9,8 @@
 
 void resuming_tell(struct job *j, struct job_node *node, const struct msg_hello *hello);
 
+/* That it shall go, where an operator has said so, and was answered. Also to a node that
+ * has lost its connection in between. */
+void resuming_tell_drained(struct job *j, const struct job_node *node);
+
 #endif

@@ -1,6 +1,7 @@
 /* PURE. An agent says who it is: it is refused, takes its session up again, or begins one
  * in its job. */
 
+#include "rendezvous/resuming.h"
 #include "rendezvous/service_core.h"
 
 #include "common/exit_code.h"
@@ -260,6 +261,7 @@ static void enter(struct service *s, struct session *session,
     }
     session->agent_id = hello->agent_id;
     begin_session(s, session, entry, guest->session, highest);
+    resuming_tell_drained(entry->job, session->node);
 }
 
 void service_hello(struct service *s, struct session *session,

@@ -221,6 +221,19 @@ static const struct scene scenes[] = {
      "b stopped\n"
      "> a,b REPORT g=1 again failures=0/3: node a leaves: preempted by SIGTERM; "
      "re-forming (not counted as a failure)\n"},
+
+    {"a_drain_reaches_who_lost_its_connection_before_it", two_nodes,
+     "unkilled now\n"
+     "operator drains b\n"
+     "> b drain\n"
+     "b gone\n"
+     "> a STOP g=1 abort: node b was lost: its connection ended\n"
+     "c hello\n" /* another agent */
+     "b hello\n"
+     "> b drain\n"
+     "b leave\n"
+     "b gone\n" /* it has heard of it */
+     "b hello\n"},
 };
 
 /* --- how much is saved --- */
