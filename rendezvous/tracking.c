@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STACK_MS = 9500 }; /* the agents' limit, and some */
+enum {
+    STACK_MS = 9500,  /* the agents' limit, and some */
+    OTHERS_MS = 1500, /* after the others an agent says that its rank goes on */
+};
 
 /* By rank; NULL where one is not here (after a restart of the service, say). Owned. */
 static const struct job_node **members_in_order(const struct job *j)
@@ -221,24 +224,41 @@ static void on_found(struct job *j, const struct hang_verdict *v)
     inspect(j, v->rank, INSPECT_STACK);
 }
 
-/* A rank has told of another step or phase; the one that was named may hang all the
- * same: then it will be named again. */
-static void on_moved(struct job *j, uint32_t mover)
+/* The rank that was named may hang all the same: then it will be named again. */
+static void tell_moved(struct job *j, bool is_it)
 {
-    uint64_t for_ms = j->now_ms - MIN(j->now_ms, j->hung.moved_ms);
+    uint64_t for_ms = j->hung.on_ms - MIN(j->hung.on_ms, j->hung.moved_ms);
     char who[MSG_ID_MAX + 64] = "";
     char text[MSG_ID_MAX + 128];
-    bool is_it = j->hung.has_rank && j->hung.verdict.rank == mover;
 
     if (is_it) {
-        (void)snprintf(who, sizeof(who), ": rank %u on %s hangs no more", mover,
-                       progress_node_of(&j->progress, mover)->host);
+        uint32_t rank = j->hung.verdict.rank;
+
+        (void)snprintf(who, sizeof(who), ": rank %u on %s hangs no more", rank,
+                       progress_node_of(&j->progress, rank)->host);
     }
     (void)snprintf(text, sizeof(text), "the ranks go on, after %llu.%llu s%s",
                    (unsigned long long)for_ms / 1000,
                    (unsigned long long)for_ms % 1000 / 100, who);
     note(j, JOB_HANGS_NO_MORE, is_it, text);
     j->hung.lasts = false;
+    j->hung.on_ms = 0;
+}
+
+/* A rank has told of another step or phase. When the one that was named goes on the
+ * others do so too, and their agents may say so first. */
+static void on_moved(struct job *j)
+{
+    const struct hung *hung = &j->hung;
+    bool is_it = hung->has_rank &&
+                 j->progress.rank[hung->verdict.rank].since_ms > hung->moved_ms;
+
+    if (hung->on_ms == 0) {
+        j->hung.on_ms = MAX(j->now_ms, 1);
+    }
+    if (is_it || !hung->has_rank) {
+        tell_moved(j, is_it);
+    }
 }
 
 void tracking_note(struct job *j, const struct job_node *node,
@@ -252,7 +272,7 @@ void tracking_note(struct job *j, const struct job_node *node,
     }
     if (progress_note(&j->progress, node->session, m, j->now_ms) && tracking_hung(j) &&
         j->progress.moved_ms > j->hung.moved_ms) {
-        on_moved(j, m->rank);
+        on_moved(j);
     }
 }
 
@@ -290,7 +310,7 @@ static void close_case(struct job *j, const char *stack)
         (void)snprintf(text, sizeof(text), "where rank %u is", j->hung.verdict.rank);
         notify(j, text, stack);
     }
-    if (j->hung.lasts && j->shape.on_hang == ON_HANG_RESTART) {
+    if (j->hung.lasts && j->hung.on_ms == 0 && j->shape.on_hang == ON_HANG_RESTART) {
         end_generation(j, stack);
     }
 }
@@ -311,6 +331,12 @@ void tracking_tick(struct job *j)
     }
     if (j->hung.due_ms != 0 && j->now_ms >= j->hung.due_ms) {
         close_case(j, "");
+    }
+    if (j->hung.on_ms != 0 && j->now_ms >= j->hung.on_ms + OTHERS_MS) {
+        if (tracking_hung(j)) {
+            tell_moved(j, false);
+        }
+        j->hung.on_ms = 0;
     }
     switch (hang_look(&j->hang, &j->progress, j->now_ms, &v)) {
     case HANG_QUIET:
@@ -356,6 +382,9 @@ uint64_t tracking_deadline(const struct job *j)
 {
     uint64_t due_ms = j->hung.due_ms != 0 ? j->hung.due_ms : UINT64_MAX;
 
+    if (j->hung.on_ms != 0) {
+        due_ms = MIN(due_ms, j->hung.on_ms + OTHERS_MS);
+    }
     return is_current(j) ? MIN(due_ms, hang_deadline(&j->hang, &j->progress))
                          : UINT64_MAX;
 }

@@ -73,7 +73,23 @@ static const struct scene scenes[] = {
 
     {"another_rank_that_goes_on_says_nothing_of_the_one_that_was_named", two_nodes,
      HANG ANSWERS "wait 1000\n" VERDICT "a reports step=6 phase=forward\n"
-                  "> a,b NOTICE the ranks go on, after 2.4 s\n"},
+                  "wait 1400\n"
+                  "> a INSPECT g=1 rank=0\n"
+                  "> b INSPECT g=1 rank=1\n"
+                  "wait 99\n"
+                  "wait 1\n"
+                  "> a,b NOTICE the ranks go on, after 2.4 s\n"
+                  "b reports step=6 phase=backward\n"},
+
+    {"a_rank_that_goes_on_just_after_the_others_hangs_no_more", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "a reports step=6 phase=forward\n"
+                  "b inspected stack=#0_spin\n"
+                  "> a,b NOTICE where rank 1 is (#0 spin)\n"
+                  "wait 900\n"
+                  "b reports step=6 phase=backward\n"
+                  "> a,b NOTICE the ranks go on, after 2.4 s: rank 1 on b hangs no "
+                  "more\n"
+                  "wait 1000\n"},
 
     {"a_rank_that_is_stopped_where_it_waits_does_not_wait_for_itself", two_nodes,
      "a reports step=6 phase=reduce waits=1\n"
