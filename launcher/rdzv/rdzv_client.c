@@ -71,8 +71,8 @@ static int on_conn_message(void *arg, const struct msg *m)
 {
     struct rdzv_client *c = arg;
 
-    if (m->type == MSG_WELCOME) {
-        c->host.is_kept_elsewhere = !m->u.welcome.ephemeral;
+    if (m->type == MSG_WELCOME && !m->u.welcome.ephemeral) {
+        c->host.is_kept_elsewhere = true; /* for good: all others are refused then */
     }
     return c->config.on_message(c->config.arg, m);
 }

@@ -178,12 +178,10 @@ static int serve_if_ours(struct rdzv_host *h, struct rdzv_attempt *a)
     struct rdzv_endpoint endpoint = {.host = h->config->host,
                                      .is_ours = ours != NULL,
                                      .is_loopback = ours && netaddr_is_loopback(ours),
-                                     .max_nodes = h->config->max_nodes};
+                                     .max_nodes = h->config->max_nodes,
+                                     .is_kept_elsewhere = h->is_kept_elsewhere};
     int rv = 0;
 
-    if (h->is_kept_elsewhere) {
-        return 0; /* nobody could go on in its place, and it wants its port again */
-    }
     switch (rdzv_serving_place(h->config->serving, &endpoint)) {
     case RDZV_NOWHERE:
         return 0;

@@ -18,6 +18,9 @@ enum rdzv_place rdzv_serving_place(enum rdzv_serving serving,
 {
     bool is_out_of_reach = endpoint->is_loopback && endpoint->max_nodes > 1;
 
+    if (endpoint->is_kept_elsewhere) {
+        return RDZV_NOWHERE;
+    }
     switch (serving) {
     case RDZV_SERVE_NEVER:
         return RDZV_NOWHERE;

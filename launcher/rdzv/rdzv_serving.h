@@ -16,6 +16,9 @@ struct rdzv_endpoint {
     bool is_ours;       /* one of its addresses is this host's … */
     bool is_loopback;   /* … and that is a loopback address */
     uint32_t max_nodes; /* 1: nobody else will come */
+    /* The job is bound to a service that remembers it, and that this node has not
+     * served: nobody could go on in its place, and it wants its port again. */
+    bool is_kept_elsewhere;
 };
 
 enum rdzv_place rdzv_serving_place(enum rdzv_serving serving,

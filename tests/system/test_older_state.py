@@ -1,4 +1,4 @@
-"""An old copy of the service's state is put back: its agents do not follow it."""
+"""Another service answers, or an old copy of its state: its agents do not follow it."""
 
 import shutil
 import signal
@@ -49,3 +49,31 @@ def test_agents_refuse_an_older_state_and_go_on_with_the_right_one(
     (counts / "stop").touch()
     assert agent.wait() == 0, agent.err()
     assert "restart" not in agent.err(), agent.err()
+
+
+def test_agent_never_serves_in_the_place_of_the_service_that_knows_its_job(
+        start_server, start, bin_dir, tmp_path, free_port, wait_for):
+    endpoint = f"127.0.0.1:{free_port}"
+
+    def serve():
+        return start_server(f"--listen={endpoint}", f"--state-dir={tmp_path}/state",
+                            "--state-reserve-mib=1").process
+
+    def launch(job, nodes, *program):
+        return start(bin_dir / "ctrun", f"--nnodes={nodes}", f"--rdzv-id={job}",
+                     f"--rdzv-endpoint={endpoint}", "--rdzv-backend=c10d", *program)
+
+    service = serve()
+    first = launch("kept", 2, "--no-python", "/bin/true")
+    wait_for(lambda: "joined job kept" in first.err())
+    service.signal(signal.SIGKILL)
+    service.wait()
+    other = launch("other", 1, bin_dir / "fake-counter", tmp_path, 1000)  # serves there itself
+    wait_for(lambda: "is refused: another service answers there" in first.err())
+    (tmp_path / "stop").touch()
+    assert other.wait() == 0, other.err()
+    # the port is free, and stays so
+    wait_for(lambda: "127.0.0.1: Connection refused, nothing listens" in first.err())
+    serve()
+    second = launch("kept", 2, "--no-python", "/bin/true")
+    assert [first.wait(), second.wait()] == [0, 0], first.err()

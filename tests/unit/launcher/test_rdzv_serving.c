@@ -44,11 +44,30 @@ the_node_that_has_the_address_serves_unless_is_host_says_otherwise(void **state)
     }
 }
 
+static void nobody_serves_in_the_place_of_a_service_that_remembers(void **state)
+{
+    struct rdzv_endpoint endpoint = {
+        .host = "localhost", .is_ours = true, .is_loopback = true};
+
+    (void)state;
+    for (endpoint.max_nodes = 1; endpoint.max_nodes <= 2; endpoint.max_nodes++) {
+        endpoint.is_kept_elsewhere = false;
+        assert_int_not_equal(rdzv_serving_place(RDZV_SERVE_OWN_ADDRESS, &endpoint),
+                             RDZV_NOWHERE);
+        endpoint.is_kept_elsewhere = true;
+        assert_int_equal(rdzv_serving_place(RDZV_SERVE_OWN_ADDRESS, &endpoint),
+                         RDZV_NOWHERE);
+        assert_int_equal(rdzv_serving_place(RDZV_SERVE_ALWAYS, &endpoint),
+                         RDZV_NOWHERE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             the_node_that_has_the_address_serves_unless_is_host_says_otherwise),
+        cmocka_unit_test(nobody_serves_in_the_place_of_a_service_that_remembers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
