@@ -1,7 +1,7 @@
 /* ctrun-rendezvous. Happy path: 1. options; 2. a server on a loop, listening; 3. READY
  * to whoever supervises; 4. SIGHUP: the configuration is read again; 5. SIGTERM or
  * SIGINT: the server is stopped, the loop runs empty, exit 0. The user's mistakes: one
- * line, exit 2. */
+ * line, exit 2; a port that is taken may be free soon: exit 1. */
 
 #include "rendezvous/check_config.h"
 #include "rendezvous/holder.h"
@@ -296,6 +296,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     rv = rv < 0 ? rv : start_server(d, msg);
     rv = rv < 0 ? rv : start_http(d, msg);
     if (rv < 0) {
+        d->exit_code = rv == -EADDRINUSE ? EXIT_FAILURE : d->exit_code; /* may pass */
         return rv;
     }
     rv = start_signals(d);
