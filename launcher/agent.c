@@ -359,15 +359,15 @@ static void stop_and_close(struct agent *a, const void *detail)
 
 static void give_up_connecting(struct agent *a, const void *detail)
 {
+    static const char remedy[] =
+        "; is the node that serves it up, and --rdzv-endpoint the same everywhere?";
     char why[sizeof(a->trouble)];
 
     (void)detail;
     notice_describe_trouble(a, why, sizeof(why));
-    agent_say(
-        a, LOG_LEVEL_ERROR,
-        "no rendezvous at %s within %llu s (%s); is the node that serves it up, and "
-        "--rdzv-endpoint the same everywhere?",
-        a->config.endpoint, (unsigned long long)a->config.join_timeout_ms / 1000, why);
+    agent_say(a, LOG_LEVEL_ERROR, "no rendezvous at %s within %llu s (%s)%s",
+              a->config.endpoint, (unsigned long long)a->config.join_timeout_ms / 1000,
+              why, a->refusals > 0 ? "" : remedy); /* a refusal has its own */
     agent_finish(a, EXIT_RENDEZVOUS);
 }
 

@@ -102,8 +102,9 @@ struct agent {
     uint32_t lease_ms;
     uint64_t clock_offset; /* service - ours, from the quickest round trip; may wrap */
     uint64_t clock_trip_ms, clock_sample_ms;
-    char trouble[512];        /* the last failure to connect, for people */
-    bool has_refused_service; /* was said, since the connection was last up */
+    char trouble[512]; /* the last failure to connect, for people */
+    char refusal[512]; /* the last that was said since the connection was up; "" */
+    unsigned refusals; /* in a row, for that reason */
     char taken[256];
     uint64_t taken_ms; /* since when nobody answers on our port, that another holds */
 

@@ -1,8 +1,8 @@
 /* PURE. The agent's connection: open, hello, heartbeats, reconnect with back-off.
  *
  * Happy path: connect → HELLO → WELCOME → (agent.c) → heartbeats and messages.
- * Failures: no connection, or it ends → reconnect after a back-off of at most a second,
- * for as long as TIMER_PATIENCE allows; an ephemeral server's end → EVENT_GONE; no
+ * Failures: no connection, or it ends → reconnect after a back-off of at most a second
+ * (ten, while one side refuses the other), for as long as TIMER_PATIENCE allows; an ephemeral server's end → EVENT_GONE; no
  * WELCOME in time → reconnect; a stranger on our own port → exit 2. */
 
 #include "launcher/agent_core.h"
@@ -16,6 +16,8 @@
 enum {
     BACKOFF_MIN_MS = 20,
     BACKOFF_MAX_MS = 1000,
+    REFUSED_MIN_MS = 1000, /* refused again for the same reason */
+    REFUSED_MAX_MS = 10000,
     HELLO_TIMEOUT_MS = 4000,
     DEFAULT_LEASE_MS = 3000,
     MAX_STRANGERS = 3,
@@ -42,20 +44,23 @@ void link_open(struct agent *a)
     a->config.actions.connect(a->config.actions.arg);
 }
 
-/* Down; tries again after half to all of a delay that doubles up to a second. */
-static void go_down(struct agent *a)
+/* Down; tries again after half to all of a delay that has doubled n times. */
+static void pause_link(struct agent *a, uint64_t delay, unsigned n, uint64_t max)
 {
-    uint64_t delay = BACKOFF_MIN_MS;
-
-    for (unsigned i = 0; i < a->attempts && delay < BACKOFF_MAX_MS; i++) {
+    for (unsigned i = 0; i < n && delay < max; i++) {
         delay *= 2;
     }
-    delay = MIN(delay, BACKOFF_MAX_MS);
-    a->attempts++;
+    delay = MIN(delay, max);
     a->link = LINK_DOWN;
     agent_disarm(a, TIMER_HELLO);
     agent_disarm(a, TIMER_HEARTBEAT);
     agent_arm(a, TIMER_RECONNECT, delay / 2 + next_random(a) % (delay / 2 + 1));
+}
+
+static void go_down(struct agent *a)
+{
+    a->refusals = 0;
+    pause_link(a, BACKOFF_MIN_MS, a->attempts++, BACKOFF_MAX_MS);
 }
 
 void agent_send(struct agent *a, const struct msg *m)
@@ -158,18 +163,44 @@ void agent_port_taken(struct agent *a, const char *text, const char *taken,
     }
 }
 
+/* Why one side does not let the other in; false: that was said. */
+static bool learn_refusal(struct agent *a, const char *text)
+{
+    char last[sizeof(a->refusal)];
+
+    memcpy(last, a->refusal, sizeof(last));
+    (void)snprintf(a->refusal, sizeof(a->refusal), "%s", text);
+    memcpy(a->trouble, a->refusal, sizeof(a->trouble));
+    if (strcmp(last, a->refusal) == 0) {
+        return false;
+    }
+    a->refusals = 0;
+    return true;
+}
+
+/* It is tried again and again, for that may be mended: ever more seldom while the reason
+ * stays the same. */
+static void go_down_refused(struct agent *a)
+{
+    a->taken_ms = 0;
+    pause_link(a, REFUSED_MIN_MS, a->refusals++, REFUSED_MAX_MS);
+}
+
 /* A job that runs may see better times. */
 static void give_up(struct agent *a, const char *text, int exit_code, uint64_t now_ms)
 {
-    if (a->session != 0) {
-        agent_connect_failed(a, text, now_ms);
+    a->now_ms = now_ms;
+    if (a->state == AGENT_CLOSED || a->link != LINK_OPENING) {
         return;
     }
-    a->now_ms = now_ms;
-    if (a->state != AGENT_CLOSED && a->link == LINK_OPENING) {
+    if (a->session == 0 || learn_refusal(a, text)) {
         agent_say(a, LOG_LEVEL_ERROR, "cannot connect to the rendezvous at %s: %s",
                   a->config.endpoint, text);
+    }
+    if (a->session == 0) {
         agent_finish(a, exit_code);
+    } else {
+        go_down_refused(a);
     }
 }
 
@@ -312,20 +343,19 @@ static void find_objection(const struct agent *a, const struct msg_welcome *w,
     }
 }
 
-/* Once: it is tried again and again, for the right one may come back. */
+/* The right one may come back. */
 static void refuse_service(struct agent *a, const char *objection)
 {
-    if (!a->has_refused_service) {
-        agent_say(
-            a, LOG_LEVEL_ERROR,
-            "the rendezvous at %s is refused: %s; start it with the state that it "
-            "had",
-            a->config.endpoint, objection);
+    char text[sizeof(a->refusal)];
+
+    (void)snprintf(text, sizeof(text), "%s; start it with the state that it had",
+                   objection);
+    if (learn_refusal(a, text)) {
+        agent_say(a, LOG_LEVEL_ERROR, "the rendezvous at %s is refused: %s",
+                  a->config.endpoint, text);
     }
-    a->has_refused_service = true;
-    (void)snprintf(a->trouble, sizeof(a->trouble), "%s", objection);
     a->config.actions.disconnect(a->config.actions.arg);
-    go_down(a);
+    go_down_refused(a);
 }
 
 /* Our service is there: what it makes wait for is its own affair, but for a round. */
@@ -352,7 +382,8 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
         refuse_service(a, objection);
         return 0;
     }
-    a->has_refused_service = false;
+    a->refusal[0] = '\0';
+    a->refusals = 0;
     a->link = LINK_UP;
     a->attempts = 0;
     a->strangers = 0;

@@ -254,6 +254,34 @@ def test_stranger_is_refused_in_words_logged_once_and_counted(start_server, agen
     assert sum(counts) == 3
 
 
+def test_running_job_whose_secret_the_service_has_lost_says_so_once_and_goes_on(
+        start_server, secret, bin_dir, start, free_port, tmp_path, wait_for):
+    old, new = secret("a"), secret("b")
+
+    def serve(secrets):
+        return start_server(f"--listen=127.0.0.1:{free_port}", f"--secrets={secrets}",
+                            f"--state-dir={tmp_path}/state", "--state-reserve-mib=1").process
+
+    def kill(process):
+        process.signal(signal.SIGKILL)
+        process.wait()
+
+    service = serve(old)
+    job = start(bin_dir / "ctrun", "--rdzv-id=7", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+                f"--rdzv-secret-file={old}", bin_dir / "fake-counter", tmp_path, 1000)
+    wait_for((tmp_path / "0").exists)
+    kill(service)
+    service = serve(new)
+    wait_for(lambda: "cannot connect to the rendezvous" in job.err())
+    assert "does not know this side's secret" in job.err()
+    kill(service)
+    serve(old.parent)  # both
+    wait_for(lambda: "answers again" in job.err())
+    (tmp_path / "stop").touch()
+    assert job.wait() == 0, job.err()
+    assert job.err().count("cannot connect to the rendezvous") == 1
+
+
 @pytest.mark.parametrize("here, there", [("a", None), (None, "a"), ("a", "b")])
 def test_node_that_serves_and_one_that_comes_need_the_same(agent, free_port, secret, wait_for,
                                                            here, there):

@@ -7,6 +7,7 @@
 #include "common/err.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { CLOCK_KEPT_MS = 300001 }; /* longer than a sample of it is */
@@ -184,10 +185,94 @@ static void a_foreign_or_older_durable_service_is_refused(void **state)
         come_to_welcome(&rig);
         agent_rig_tell(&rig, &m);
         agent_rig_expect(&rig, "disconnect"); /* that was said */
+        agent_rig_pass(&rig, 1000);           /* … and is tried a little later */
         come_to_welcome(&rig);
         agent_rig_welcome(&rig, 7, false);
     }
     assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+static void what_keeps_a_job_from_its_service_is_said_once_for_each_reason(void **state)
+{
+    static const char *const texts[] = {"it does not know this side's secret",
+                                        "it lets only those in that have its secret"};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_expect(&rig, "say lost the rendezvous at t");
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        char said[256];
+
+        agent_rig_pass(&rig, 10000);
+        agent_rig_expect(&rig, "connect");
+        agent_refused(rig.agent, texts[i], rig.now_ms);
+        agent_rig_expect(&rig, "say cannot connect to the re");
+        (void)snprintf(said, sizeof(said),
+                       "cannot connect to the rendezvous at there:1: %s", texts[i]);
+        agent_rig_expect_said(&rig, said);
+        agent_rig_pass(&rig, 10000);
+        agent_rig_expect(&rig, "connect");
+        agent_refused(rig.agent, texts[i], rig.now_ms);
+        agent_rig_expect(&rig, "");
+    }
+    assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+/* How often it has connected until `end_ms`, refused each time. */
+static unsigned connects_until(struct agent_rig *rig, uint64_t end_ms)
+{
+    unsigned n = 0;
+
+    while (rig->now_ms < end_ms) {
+        agent_rig_pass(rig, 10);
+        if (rig->agent->link == LINK_OPENING) {
+            n++;
+            agent_refused(rig->agent, "it does not know this side's secret",
+                          rig->now_ms);
+        }
+    }
+    return n;
+}
+
+static void one_that_is_refused_for_the_same_reason_tries_ever_more_seldom(void **state)
+{
+    uint64_t from_ms;
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    from_ms = rig.now_ms;
+    assert_in_range(connects_until(&rig, from_ms + 15000), 4, 7); /* 1, 2, 4, 8 s … */
+    assert_in_range(connects_until(&rig, from_ms + 55000), 4, 8); /* … ten */
+    agent_rig_pass(&rig, 10000);
+    agent_connect_failed(rig.agent, "connection refused", rig.now_ms);
+    agent_rig_pass(&rig, 1000); /* something has changed */
+    assert_int_equal(rig.agent->link, LINK_OPENING);
+    agent_rig_release(&rig);
+}
+
+static void a_wait_that_a_refusal_ends_names_that_alone(void **state)
+{
+    struct msg m = {.type = MSG_WELCOME,
+                    .u.welcome = {.session = 7, .cluster = 6, .boot = 1}};
+    WITH_RIG(2, true);
+
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_welcome(&rig, 7, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    while (rig.exit_code < 0 && rig.now_ms < 200000) {
+        agent_rig_pass(&rig, 100);
+        agent_connected(rig.agent, "", rig.now_ms);
+        agent_rig_tell(&rig, &m);
+    }
+    assert_int_equal(rig.exit_code, 94);
+    agent_rig_expect_said(
+        &rig, "no rendezvous at there:1 within 60 s (another service answers there "
+              "(cluster 0000000000000006, not 0000000000000005); start it with the "
+              "state that it had)");
     agent_rig_release(&rig);
 }
 
@@ -502,6 +587,11 @@ int main(void)
         cmocka_unit_test(a_service_may_have_any_clock),
         cmocka_unit_test(a_report_of_an_end_that_no_process_has_breaks_the_protocol),
         cmocka_unit_test(a_foreign_or_older_durable_service_is_refused),
+        cmocka_unit_test(
+            what_keeps_a_job_from_its_service_is_said_once_for_each_reason),
+        cmocka_unit_test(
+            one_that_is_refused_for_the_same_reason_tries_ever_more_seldom),
+        cmocka_unit_test(a_wait_that_a_refusal_ends_names_that_alone),
         cmocka_unit_test(a_durable_service_may_restart_while_the_workers_run),
         cmocka_unit_test(a_leave_is_said_again),
         cmocka_unit_test(a_refusal_is_said_again),
