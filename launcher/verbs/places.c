@@ -5,6 +5,7 @@
 #include "common/str.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,25 +32,6 @@ static int add_socket(struct places *p, const char *path, struct errmsg *msg)
     return 0;
 }
 
-static int add_endpoint(struct places *p, const char *endpoint, struct errmsg *msg)
-{
-    struct place *place;
-
-    if (strchr(endpoint, '/')) {
-        return add_socket(p, endpoint, msg);
-    }
-    place = add(p, endpoint);
-    place->port = PLACES_DEFAULT_PORT;
-    if (str_parse_host_port(endpoint, place->host, sizeof(place->host), &place->port) <
-        0) {
-        return errmsg_set(msg, ERR_INVALID,
-                          "--endpoint: expects HOST:PORT such as node0:29400, or the "
-                          "path of a server's socket, not '%.80s'",
-                          endpoint);
-    }
-    return 0;
-}
-
 static void add_folder(struct places *p, const struct sockdir *d)
 {
     char(*names)[SOCKDIR_NAME_MAX] = mem_array(SOCKDIR_MAX_SERVERS, sizeof(*names));
@@ -65,6 +47,47 @@ static void add_folder(struct places *p, const struct sockdir *d)
         }
     }
     mem_free(names);
+}
+
+/* One that was named may be another user's, as root names a service's. */
+static int add_named_folder(struct places *p, int fd, const char *path,
+                            struct errmsg *msg)
+{
+    struct sockdir d = {.fd = fd};
+    bool fits = str_format(d.path, sizeof(d.path), "%s", path);
+
+    ASSERT(fits); /* it was opened */
+    add_folder(p, &d);
+    sockdir_close(&d);
+    return p->n > 0 ? 0
+                    : errmsg_set(msg, ERR_MISSING,
+                                 "%s: no server has its socket in this folder", path);
+}
+
+static int add_path(struct places *p, const char *path, struct errmsg *msg)
+{
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? add_socket(p, path, msg) : add_named_folder(p, fd, path, msg);
+}
+
+static int add_endpoint(struct places *p, const char *endpoint, struct errmsg *msg)
+{
+    struct place *place;
+
+    if (strchr(endpoint, '/')) {
+        return add_path(p, endpoint, msg);
+    }
+    place = add(p, endpoint);
+    place->port = PLACES_DEFAULT_PORT;
+    if (str_parse_host_port(endpoint, place->host, sizeof(place->host), &place->port) <
+        0) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "--endpoint: expects HOST:PORT such as node0:29400, or the "
+                          "path of a server's socket or of its folder, not '%.80s'",
+                          endpoint);
+    }
+    return 0;
 }
 
 static void add_all(struct places *p)

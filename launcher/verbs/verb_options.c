@@ -44,8 +44,8 @@ static int on_after(void *target, const struct option_spec *spec, const char *va
      .value = "HOST[:PORT]|SOCKET",                                                     \
      .set = option_set_text,                                                            \
      FIELD(endpoint),                                                                   \
-     .help = "The server to ask: its rendezvous endpoint, or the path of its socket "   \
-             "(default: CTRUN_ENDPOINT, else all servers of this user on this host and "\
+     .help = "The server to ask: its rendezvous endpoint, or the path of its socket, "  \
+             "or of the folder that holds it (default: CTRUN_ENDPOINT, else all servers of this user on this host and "\
              "one at 127.0.0.1:29400)."},                                               \
     {.name = "rdzv-secret-file",                                                        \
      .value = "FILE",                                                                   \
@@ -119,9 +119,12 @@ const struct verb verb_table[VERB_COUNT] = {
         {.name = "status",
          .operands = "[JOB]",
          .summary = "Shows the jobs, or one of them with its nodes.",
-         .more = "Of one job the exit status says how it is: 0 it forms, runs or is "
-                 "done; 4 it has failed, was cancelled, or is stopped, since all its "
-                 "nodes were told to go before it was done.",
+         .more =
+             "RESTARTS are all restarts, and in brackets those of them that count "
+             "against --max-restarts, of how many: \"1 (0 of 3)\" is one that did not "
+             "count, as when a node came or went. Of one job the exit status says how "
+             "it is: 0 it forms, runs or is done; 4 it has failed, was cancelled, or is stopped, since all its "
+             "nodes were told to go before it was done.",
          .options = PLAIN_OPTIONS("ctrun status")},
     [VERB_PS] =
         {.name = "ps",

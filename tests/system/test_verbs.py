@@ -148,13 +148,17 @@ def test_large_logs_come_whole_and_rotated_ones_in_order(run_jobs, ask, wait_for
     assert lines[-len(last):] == last and 0 < len(last) < len(lines)
 
 
-def test_events_are_followed_to_the_jobs_end(run_jobs, follow, env, options, wait_for, tmp_path):
+def test_events_are_followed_to_the_jobs_end(run_jobs, ask, follow, env, options, wait_for,
+                                             tmp_path):
     go = tmp_path / "go"
     job = run_jobs("train", f"wait={go}", "exit=5", options=options)
     events = follow("events", "-f", "--json", "train")
     (sock,) = os.listdir(env["CTRUN_SOCKET_DIR"])
     of_all = follow("events", "-f", f"--endpoint={env['CTRUN_SOCKET_DIR']}/{sock}")
     wait_for(lambda: '"formed"' in events.out() and "formed" in of_all.out())
+    assert "train" in ask("status", f"--endpoint={env['CTRUN_SOCKET_DIR']}/")  # its folder
+    assert "no server has its socket in this folder" in ask("status", f"--endpoint={tmp_path}",
+                                                            code=94)
     go.touch()
     assert job.wait() == 5
     wait_for(lambda: "exit code 5" in of_all.out())
