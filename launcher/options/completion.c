@@ -302,7 +302,7 @@ static void put_man_escaped(struct buf *out, const char *text, size_t len)
 /* Capitals stand for something, and what is in small letters for itself. */
 static void put_man_value(struct buf *out, const char *value)
 {
-    static const char capitals[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char capitals[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
     static const char small[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 
     while (*value != '\0') {
@@ -317,7 +317,9 @@ static void put_man_value(struct buf *out, const char *value)
             len = 1;
             mark = "";
         }
-        put(out, "%s%.*s%s", mark, (int)len, value, mark);
+        put(out, "%s", mark);
+        put_man_escaped(out, value, len);
+        put(out, "%s", mark);
         value += len;
     }
 }

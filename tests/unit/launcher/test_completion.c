@@ -25,7 +25,7 @@ static const struct option_spec show_specs[] = {
     {.name = "json", .set = option_set_true, .help = "Print JSON."},
     {.name = "rank",
      .letter = 'r',
-     .value = "RANK",
+     .value = "LOCAL_RANK",
      .set = option_set_true,
      .help = "One rank's."},
 };
@@ -95,7 +95,7 @@ static void man_page_has_help_and_more(void **state)
               "*--quick*\n\tHurry.\n\n"
               "# VERBS\n\n"
               "## ctrun show [JOB]\n\nShows it.\n\n"
-              "*-r*, *--rank* _RANK_\n\tOne rank's.\n\n"
+              "*-r*, *--rank* _LOCAL\\_RANK_\n\tOne rank's.\n\n"
               "## ctrun end JOB\n\nEnds it. See *--json*.\n\n"
               "## Options of these verbs\n\n"
               "*--json*\n\tPrint JSON.\n\n");
