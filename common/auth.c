@@ -184,6 +184,11 @@ static bool ends_with(const char *text, const char *end)
     return size > tail && strcmp(text + size - tail, end) == 0;
 }
 
+bool secrets_is_operators(const char *name)
+{
+    return strcmp(name, "operator") == 0 || str_starts_with(name, "operator-");
+}
+
 static int name_secret(struct secret *s, const char *path, const char *file,
                        struct errmsg *msg)
 {
@@ -197,8 +202,7 @@ static int name_secret(struct secret *s, const char *path, const char *file,
     }
     memcpy(s->name, file, size);
     s->name[size] = '\0';
-    s->is_operator =
-        strcmp(s->name, "operator") == 0 || str_starts_with(s->name, "operator-");
+    s->is_operator = secrets_is_operators(s->name);
     return 0;
 }
 

@@ -23,6 +23,9 @@ enum {
 /* What systemd's LoadCredential= has to call them, file or folder. */
 #define SECRET_CREDENTIAL "ctrun-secret"
 
+/* By the name of its file. */
+bool secrets_is_operators(const char *name);
+
 struct secret {
     char name[SECRET_NAME_MAX]; /* without .previous */
     bool is_operator;

@@ -140,6 +140,15 @@ bool str_starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+bool str_is_plain(const char *text)
+{
+    while (*text != '\0' && *text != '/' && (unsigned char)*text >= ' ' &&
+           *text != 0x7f) {
+        text++;
+    }
+    return *text == '\0';
+}
+
 unsigned str_distance(const char *a, const char *b)
 {
     unsigned row[64];

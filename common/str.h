@@ -26,6 +26,9 @@ void str_format_host(char *text, size_t size, const char *host);
 
 bool str_starts_with(const char *text, const char *prefix);
 
+/* Neither '/' nor control characters: it may name a folder. */
+bool str_is_plain(const char *text);
+
 /* Levenshtein distance, for "did you mean": lengths above 63 count as far. */
 unsigned str_distance(const char *a, const char *b);
 

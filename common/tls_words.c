@@ -24,7 +24,8 @@ static const struct words alerts[] = {
     {SSL_AD_CERTIFICATE_EXPIRED, NULL,
      "it says that this side's certificate has expired"},
     {SSL_AD_UNKNOWN_CA, "it expects a certificate, where this side has a secret",
-     "it does not know the CA of this side's certificate"},
+     "it does not know the CA of this side's certificate (or has a secret, and no "
+     "CA)"},
     {SSL_AD_BAD_CERTIFICATE, NULL, "it does not take this side's certificate"},
     {SSL_AD_UNSUPPORTED_CERTIFICATE, NULL, "it does not take this side's certificate"},
     {SSL_AD_CERTIFICATE_REVOKED, NULL,

@@ -58,9 +58,9 @@ bool guard_admits_agent(struct guard *g, struct connection *c)
     if (g->tls && !who && !c->is_local) {
         (void)errmsg_set(&msg, ERR_REFUSED,
                          "this rendezvous lets only those in that have its secret or a "
-                         "certificate of its CA, and the node has shown none: put the "
-                         "secret at ~/.config/ctrun/secret there, or name it with "
-                         "--rdzv-secret-file (certificates: --tls-ca, --tls-cert, "
+                         "certificate of its CA, and none was shown: put the secret at "
+                         "~/.config/ctrun/secret on the machine that asks, or name it "
+                         "with --rdzv-secret-file (certificates: --tls-ca, --tls-cert, "
                          "--tls-key)");
         refuse_agent(g, c, REFUSAL_PLAIN, &msg,
                      "it has shown no key, and one is asked for here");

@@ -3,15 +3,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static int refuse(const struct identity *who, struct errmsg *msg, const char *what)
+static const char for_nodes[] =
+    "show a secret of jobs (not an operator's), or an agent's certificate that is for "
+    "this job and node";
+
+static int refuse(const struct identity *who, struct errmsg *msg, const char *what,
+                  const char *remedy)
 {
     char name[200];
 
     identity_describe(who, name, sizeof(name));
     return errmsg_set(msg, ERR_REFUSED,
-                      "%s: the key that was shown (%s) does not allow "
-                      "it",
-                      what, name);
+                      "%s: the key that was shown (%s) does not allow it: %s", what,
+                      name, remedy);
 }
 
 int permit_entry(const struct identity *who, struct errmsg *msg)
@@ -19,7 +23,8 @@ int permit_entry(const struct identity *who, struct errmsg *msg)
     if (!who || who->role == IDENTITY_AGENT || who->role == IDENTITY_OPERATOR) {
         return 0;
     }
-    return refuse(who, msg, "to be a node or an operator");
+    return refuse(who, msg, "to be a node or an operator",
+                  "nodes show an agent's certificate, who asks an operator's");
 }
 
 int permit_store(const struct identity *who, struct errmsg *msg)
@@ -27,7 +32,9 @@ int permit_store(const struct identity *who, struct errmsg *msg)
     bool may = !who || who->role == IDENTITY_WORKER ||
                (who->role == IDENTITY_AGENT && who->kind == IDENTITY_PSK);
 
-    return may ? 0 : refuse(who, msg, "to use the store");
+    return may ? 0
+               : refuse(who, msg, "to use the store",
+                        "show a worker's certificate, or a secret of jobs");
 }
 
 /* A certificate's <n> is the node's host name or its number. */
@@ -53,7 +60,7 @@ int permit_hello(const struct identity *who, const struct msg_hello *hello,
     if (who->role != IDENTITY_AGENT ||
         (who->job[0] != '\0' && strcmp(who->job, hello->job) != 0) ||
         !is_node(who, hello)) {
-        return refuse(who, msg, what);
+        return refuse(who, msg, what, for_nodes);
     }
     if (who->kind == IDENTITY_PSK && who->agent_id != hello->agent_id) {
         return errmsg_set(msg, ERR_REFUSED,
@@ -68,7 +75,9 @@ int permit_operator(const struct identity *who, struct errmsg *msg)
     bool may = !who || who->role == IDENTITY_OPERATOR ||
                (who->role == IDENTITY_AGENT && who->kind == IDENTITY_PSK);
 
-    return may ? 0 : refuse(who, msg, "to ask or to steer");
+    return may ? 0
+               : refuse(who, msg, "to ask or to steer",
+                        "show an operator's, or the secret of a job");
 }
 
 bool permit_job(const struct identity *who, const char *job, const char *owner)

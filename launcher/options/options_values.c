@@ -90,12 +90,9 @@ int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *
     if (rv < 0) {
         return rv;
     }
-    for (const char *c = value; *c != '\0'; c++) {
-        if (*c == '/' || (unsigned char)*c < ' ' || *c == 0x7f) {
-            return errmsg_set(
-                msg, ERR_INVALID,
-                "may not have '/' or control characters: it names a folder");
-        }
+    if (!str_is_plain(value)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "may not have '/' or control characters: it names a folder");
     }
     p->has_id = true; /* an empty one stands for a random one, as torchrun has it */
     return 0;

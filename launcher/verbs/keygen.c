@@ -85,10 +85,10 @@ static int print_help(void)
     (void)printf(
         "usage: ctrun keygen [FILE]\n"
         "       ctrun keygen --ca DIR [--days N] [--job ID] [--node NODE]\n\n"
-        "Makes a secret for the nodes of your jobs: FILE, by default "
-        "~/.config/ctrun/secret, where every ctrun\n"
-        "of yours finds it. Nodes that have the same secret let only each other in, and "
-        "encrypt what they say.\n"
+        "Makes a secret for the nodes of your jobs: FILE, by default\n"
+        "~/.config/ctrun/secret, where every ctrun of yours finds it. Nodes that have\n"
+        "the same secret let only each other in, and encrypt what they say. A FILE\n"
+        "named operator, or operator-NAME, is for those who see and steer all jobs.\n"
         "What is there already is never replaced.\n\n%s",
         list);
     mem_free(list);
@@ -112,6 +112,32 @@ static int choose_path(const char *asked, char ret[PATH_MAX], struct errmsg *msg
                           "HOME is not set: name the file, ctrun keygen FILE");
     }
     return 0;
+}
+
+/* It is no node's; those of nodes lie beside it. */
+static void say_operator(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    int len = slash ? (int)(slash - path) : 1;
+    const char *folder = slash ? path : ".";
+
+    (void)printf(
+        "ctrun: made the operator's secret %s\n"
+        "Whoever shows it sees and steers all jobs of a service, and is no node of any.\n"
+        "The service has it in a folder of secrets, beside those of the nodes:\n"
+        "  ctrun keygen %.*s/NAME\n"
+        "  ctrun-rendezvous --secrets=%.*s --listen ADDRESS:29400\n"
+        "Who asks and steers needs a copy, for that user alone (chmod 600), and names "
+        "it:\n"
+        "  ctrun status --rdzv-secret-file=%s --endpoint=ADDRESS:29400\n",
+        path, len, folder, len, folder, path);
+}
+
+static bool is_operators(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return secrets_is_operators(slash ? slash + 1 : path);
 }
 
 static void say_secret(const char *path, bool is_default)
@@ -158,7 +184,11 @@ static int make_secret(const char *asked)
         return say_mistake(&msg);
     }
     full = realpath(path, NULL); /* what is printed holds in any folder */
-    say_secret(full ? full : path, !asked);
+    if (is_operators(path)) {
+        say_operator(full ? full : path);
+    } else {
+        say_secret(full ? full : path, !asked);
+    }
     free(full); /* of libc */
     return end_printing();
 }
@@ -317,6 +347,11 @@ static int check(const struct keygen_options *o, int n_operands, char *const *ar
                           "'%.80s' is one thing too many: 'ctrun keygen --help' says "
                           "what there is",
                           argv[0]);
+    }
+    if (!str_is_plain(o->job)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "--job may not have '/' or control characters: no job has "
+                          "such an id (--rdzv-id)");
     }
     if (o->ca[0] == '\0' && (o->job[0] != '\0' || o->node[0] != '\0' || o->days > 0)) {
         return errmsg_set(msg, ERR_INVALID,

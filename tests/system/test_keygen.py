@@ -106,6 +106,35 @@ def test_secret_is_copied_as_is_said(keygen, tmp_path):
     assert there.stat().st_mode & 0o777 == 0o600
 
 
+def test_operators_secret_is_used_as_is_said_and_no_node_is_told_to_show_it(keygen, serve, tmp_path):
+    advice = keygen("keys/operator")
+    assert "CTRUN_SECRET_FILE" not in advice.text
+    nodes = keygen(*[word.replace("NAME", "team")
+                     for word in shlex.split(advice.command("ctrun keygen"))[2:]])
+    _, address = serve(advice)
+    assert joins(nodes, address) is True
+    assert advice.run("ctrun status", address).returncode == 0
+    node = subprocess.run([advice.env["PATH"].split(":")[0] + "/ctrun",
+                           f"--rdzv-secret-file={tmp_path}/here/keys/operator", "--nnodes=1",
+                           f"--rdzv-endpoint={address}", "--rdzv-backend=c10d", "--no-python",
+                           "true"], capture_output=True, text=True, env=advice.env)
+    assert node.returncode == 94
+    assert "does not allow it: show a secret of jobs (not an operator's)" in node.stderr
+
+
+def test_certificate_for_an_id_that_no_job_has_is_refused(bin_dir, tmp_path):
+    done = subprocess.run([bin_dir / "ctrun", "keygen", "--ca", tmp_path / "ca", "--job", "a/b"],
+                          capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "--job may not have '/' or control characters" in done.stderr
+    assert not (tmp_path / "ca").exists()
+
+
+def test_help_fits_into_80_columns(bin_dir):
+    done = subprocess.run([bin_dir / "ctrun", "keygen", "--help"], capture_output=True, text=True)
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
 def test_certificates_are_used_as_is_said(keygen, serve):
     advice = keygen("--ca", "ca")
     _, address = serve(advice)
