@@ -194,6 +194,11 @@ static double committed_of(const struct job_figures *f)
     return (double)f->job->fence.last.step;
 }
 
+static bool has_committed(const struct job_figures *f)
+{
+    return f->job->fence.last.hash[0] != '\0';
+}
+
 static double step_of(const struct job_figures *f)
 {
     return (double)view_job_step(f->job, f->record);
@@ -231,8 +236,8 @@ static const struct job_metric {
     {"ctrun_job_ranks", "gauge", "Ranks in the job's generation.", ranks_of, NULL},
     {"ctrun_job_restarts_total", "counter", "The job's restarts, for any cause.",
      restarts_of, NULL},
-    {"ctrun_job_committed_step", "gauge", "The step of the last checkpoint; 0: none.",
-     committed_of, NULL},
+    {"ctrun_job_committed_step", "gauge", "The step of the last checkpoint.",
+     committed_of, has_committed},
     {"ctrun_job_step", "gauge", "The last step that was reported; 0: none.", step_of,
      NULL},
     {"ctrun_job_tokens_per_second", "gauge",

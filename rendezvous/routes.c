@@ -159,7 +159,9 @@ static void answer_path(const struct routes *r, const struct http_request *q,
         put_text(a, 200, "ok");
     } else if (strcmp(q->path, "/readyz") == 0) {
         put_text(a, r->shell.is_ready ? 200 : 503,
-                 r->shell.is_ready ? "ready" : "not ready: state cannot be written");
+                 r->shell.is_ready
+                     ? "ready"
+                     : "not ready: there is too little room for the state");
     } else if (strcmp(q->path, "/metrics") == 0) {
         a->status = 200;
         a->type = METRICS_TYPE;

@@ -13,7 +13,7 @@ struct state_dir;
 /* As state_open does, and state_exit_code says what a start would end with. `*ret_used`:
  * a service uses it, perhaps the one that is asked about; its database is not looked at
  * then. A state that is not there yet is fine where it can be made. */
-int state_check(const char *dir, bool *ret_used, struct errmsg *msg) MUST_CHECK;
+int state_check(const char *path, bool *ret_used, struct errmsg *msg) MUST_CHECK;
 
 /* `msg` says what is wrong with the database; now with its path, and the way out. Returns
  * `err`. */

@@ -112,6 +112,7 @@ a_loss_that_is_no_number_and_one_that_is_not_known_are_told_apart(void **state)
     text = write_metrics(st, &t);
     assert_has(text, "\nctrun_job_loss{job=\"x\"} NaN\n");
     assert_null(strstr(text, "ctrun_job_loss{job=\"y\"}"));
+    assert_null(strstr(text, "ctrun_job_committed_step{")); /* no checkpoint is not 0 */
     mem_free(text);
     stage_free(st);
 }

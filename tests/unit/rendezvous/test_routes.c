@@ -109,6 +109,7 @@ static void a_service_that_takes_no_work_is_not_ready(void **state)
 
     (void)state;
     assert_memory_equal(text, "HTTP/1.1 503", 12);
+    assert_non_null(strstr(text, "too little room for the state\n"));
     free(text);
     text = get(&v, "GET", "/healthz", "localhost");
     assert_memory_equal(text, "HTTP/1.1 200", 12);
