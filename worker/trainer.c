@@ -180,8 +180,9 @@ static int open_model(struct trainer *t, struct errmsg *msg)
         rv = errmsg_set(
             msg, ERR_INVALID,
             "%d ranks, but a step has only train.global_batch / train.micro_batch = %u "
-            "micro-batches to share out: use at most %u ranks, or a smaller micro_batch",
-            t->launch->world_size, t->n_leaves, t->n_leaves);
+            "micro-batches to share out: use at most %u rank%s, or a smaller micro_batch",
+            t->launch->world_size, t->n_leaves, t->n_leaves,
+            t->n_leaves == 1 ? "" : "s");
     }
     if (rv == 0) {
         unit_groups_make(&t->groups, &t->layout,
