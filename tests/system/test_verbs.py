@@ -215,7 +215,7 @@ def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, start_ser
     ask("status", "train")
     ask("drain", "0", "train")
     assert nodes[0].wait() == 0, nodes[0].err()
-    assert re.search(r"^state +stopped$", ask("status", "train", code=4), re.M)  # not done
+    assert re.search(r"^state +stopped, \d+ s ago$", ask("status", "train", code=4), re.M)  # not done
 
 
 def test_of_a_host_with_several_nodes_all_are_drained_when_that_is_said(launch, ask, start_server,
