@@ -197,7 +197,8 @@ def test_a_job_that_waits_for_nodes_is_cancelled(launch, ask, start_server, env,
     assert node.wait() == 143
 
 
-def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, start_server, env, wait_for):
+def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, follow, start_server, env,
+                                                wait_for):
     port = start_server(env=env).ports[0]
     options = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d"]
     nodes = []
@@ -213,8 +214,12 @@ def test_a_node_is_drained_and_the_rest_goes_on(launch, ask, ask_json, start_ser
     assert (job["nodes"], job["failures"]) == (1, 0)
     assert "has a node 7" in ask("drain", "7", "train", code=3)
     ask("status", "train")
+    followed = [follow(verb, "-f", "train") for verb in ("events", "logs")]
+    wait_for(lambda: all("up" in f.out() or "started" in f.out() for f in followed))
     ask("drain", "0", "train")
     assert nodes[0].wait() == 0, nodes[0].err()
+    assert [f.wait() for f in followed] == [0, 0]  # it does not go on
+    assert "stopped" in followed[0].out()
     assert re.search(r"^state +stopped, \d+ s ago$", ask("status", "train", code=4), re.M)  # not done
 
 
