@@ -2,6 +2,8 @@
 
 #include "launcher/inspect.h"
 #include "tests/lib/cmocka.h"
+
+#include "common/clock.h"
 #include "tests/lib/scratch.h"
 
 #include "common/check.h"
@@ -76,12 +78,13 @@ static void end(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* Looks until it is so: it may take a moment until the process is where it goes. */
+/* Looks until it is so: it may take a moment until the process is where it goes, and
+ * one that computes must have had a processor while it was looked at. */
 static void expect_state(pid_t pid, const char *state)
 {
     char found[INSPECT_STATE_SIZE];
 
-    for (int i = 0; i < 40; i++) {
+    for (uint64_t until = clock_ms() + 60000; clock_ms() < until;) {
         inspect_state(pid, found);
         if (strncmp(found, state, strlen(state)) == 0) {
             return;
