@@ -60,12 +60,12 @@ static void pause_ms(unsigned ms)
     (void)nanosleep(&t, NULL); /* a shorter one will do */
 }
 
-/* More than half a core's time. */
+/* More than a quarter of a core: on a crowded machine there is no more to be had. */
 static bool has_computed(const struct look *a, const struct look *b)
 {
     uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
 
-    return (b->ticks - a->ticks) * 2 * 1000 > hz * APART_MS;
+    return (b->ticks - a->ticks) * 4 * 1000 > hz * APART_MS;
 }
 
 static bool is_stop(char state)

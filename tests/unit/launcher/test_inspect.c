@@ -2,11 +2,10 @@
 
 #include "launcher/inspect.h"
 #include "tests/lib/cmocka.h"
-
-#include "common/clock.h"
 #include "tests/lib/scratch.h"
 
 #include "common/check.h"
+#include "common/clock.h"
 
 #include <fcntl.h>
 #include <libgen.h>
@@ -66,6 +65,7 @@ static pid_t start(void (*deed)(void))
 
     assert_true(pid >= 0);
     if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         deed();
         _exit(1);
     }
