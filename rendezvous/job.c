@@ -506,6 +506,12 @@ void job_forsake(struct job *j, const struct job_node *node,
     }
 }
 
+/* One that has only said hello was not missed: maybe it takes this for another service. */
+static bool has_taken_part(const struct job_node *node)
+{
+    return node->state != NODE_PRESENT || node->is_admitted;
+}
+
 void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t now_ms)
 {
     bool had_workers = node->state == NODE_RUNNING && !job_is_over(j);
@@ -526,7 +532,7 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
         keyspace_drop_session(j->keys, node->session);
     }
     j->has_lost = j->has_lost || (node->is_admitted && !is_leaving);
-    if (!is_leaving && !job_is_over(j)) {
+    if (has_taken_part(node) && !is_leaving && !job_is_over(j)) {
         job_note_node(j, NODE_IS_LOST, node, why);
         if (node->drained[0] != '\0') {
             drained_note(&j->drained, node->hello.agent_id, node->drained);

@@ -84,6 +84,42 @@ static void a_service_without_jobs_shows_none(void **state)
     stage_free(st);
 }
 
+/* Of all events of the job, in their order. */
+static void expect_kinds(const struct view *v, const char *kinds)
+{
+    json_t *events = view_events(v, "job", 0, 10);
+    const json_t *e;
+    char found[256] = "";
+    size_t i;
+
+    json_array_foreach(json_object_get(events, "events"), i, e)
+    {
+        size_t n = strlen(found);
+
+        (void)snprintf(found + n, sizeof(found) - n, "%s%s", n > 0 ? " " : "",
+                       json_string_value(json_object_get(e, "kind")));
+    }
+    json_decref(events);
+    assert_string_equal(found, kinds);
+}
+
+static void who_goes_after_its_hello_alone_is_no_lost_node(void **state)
+{
+    struct stage *st = stage_new();
+    const struct view v = view_of(st);
+
+    (void)state;
+    stage_play(st, "shape nodes=2\n"
+                   "a hello\n"
+                   "b hello\n"
+                   "b join\n"
+                   "a gone\n");
+    expect_kinds(&v, "node_joined");
+    stage_play(st, "b gone\n");
+    expect_kinds(&v, "node_joined node_lost");
+    stage_free(st);
+}
+
 static void a_job_that_runs_is_shown_with_its_progress(void **state)
 {
     struct stage *st = stage_new();
@@ -484,6 +520,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_service_without_jobs_shows_none),
+        cmocka_unit_test(who_goes_after_its_hello_alone_is_no_lost_node),
         cmocka_unit_test(a_job_that_runs_is_shown_with_its_progress),
         cmocka_unit_test(a_hang_is_shown_while_it_lasts),
         cmocka_unit_test(nodes_and_ranks_come_in_pages_by_group_rank),
