@@ -1,5 +1,5 @@
 /* Contexts. Happy path: 1. the secrets are copied, each with the id of its key; 2. the
- * certificate, its key and the CA are read; 3. an SSL_CTX that offers and takes nothing
+ * certificate, its key and the CA are read, and it is looked at as a peer would (tls_own.c); 3. an SSL_CTX that offers and takes nothing
  * but that. Failures: a file that is not right → its name and why. */
 
 #include "common/mem.h"
@@ -134,7 +134,7 @@ static int read_certificate(struct tls_context *c, const struct tls_config *conf
         return refuse(msg, what);
     }
     c->has_certificate = true;
-    return 0;
+    return tls_check_own(c->ctx, config, msg);
 }
 
 /* --- the context --- */

@@ -30,7 +30,9 @@ struct tls_config {
     bool is_server;
     const struct secrets *secrets; /* a client shows the first; NULL: none */
     const char *ca, *cert, *key;   /* PEM files; all or none (NULL) */
-    uint64_t agent_id;             /* a client's */
+    unsigned
+        roles; /* whose certificate it may be: bits 1 << IDENTITY_…; 0: anybody's */
+    uint64_t agent_id; /* a client's */
     const char *job; /* a client's: agents of which job may serve it, too; NULL: any */
     /* A server's: somebody shows a secret that is none of ours; NULL, or may reload the
      * context, which is then asked again. */

@@ -1,7 +1,8 @@
 #ifndef COMMON_TLS_INTERNAL_H
 #define COMMON_TLS_INTERNAL_H
 
-/* What tls.c (contexts), tls_pump.c (connections) and tls_words.c share. */
+/* What tls.c (contexts), tls_own.c (our certificate), tls_pump.c
+ * (connections) and tls_words.c share. */
 
 #include "common/openssl.h"
 #include "common/tls.h"
@@ -47,6 +48,14 @@ struct tls_pump {
 /* HKDF-SHA256 of the secret; false: OpenSSL cannot. */
 bool tls_derive(const struct secret *s, const char *info, uint8_t *ret,
                 size_t size) MUST_CHECK;
+
+/* Fills role, job, name of a certificate that has one URI, one of ours. */
+bool tls_read_uri(const X509 *certificate, struct identity *ret) MUST_CHECK;
+
+/* What peers would say of our own certificate, before the first of them does: its dates,
+ * its chain, its URI. ERR_INVALID with one line: the file, what is wrong, the remedy. */
+int tls_check_own(SSL_CTX *ctx, const struct tls_config *config,
+                  struct errmsg *msg) MUST_CHECK;
 
 /* The callbacks of a context: their pump is the SSL's app data. */
 int tls_on_find_session(SSL *ssl, const unsigned char *identity, size_t size,

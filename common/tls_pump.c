@@ -160,7 +160,7 @@ int tls_on_use_session(SSL *ssl, const EVP_MD *md, const unsigned char **ret_ide
 /* --- certificates --- */
 
 /* The one URI of ours among the certificate's names. */
-static bool read_uri(X509 *certificate, struct identity *ret)
+bool tls_read_uri(const X509 *certificate, struct identity *ret)
 {
     GENERAL_NAMES *names =
         X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
@@ -205,7 +205,7 @@ static bool take_certificate(struct tls_pump *p, X509 *certificate)
     struct identity who = {.kind = IDENTITY_CERTIFICATE, .owner = "ca"};
     char text[160];
 
-    if (!read_uri(certificate, &who)) {
+    if (!tls_read_uri(certificate, &who)) {
         (void)snprintf(p->trouble, sizeof(p->trouble),
                        "its certificate has no name of ours (one URI, such as "
                        "ctrun://job/ID/agent/HOST)");

@@ -44,7 +44,8 @@ static int make(struct keyring *k, const struct rendezvous_options *o, size_t *r
                 struct errmsg *msg)
 {
     struct secrets secrets = {0};
-    struct tls_config config = {.is_server = true, .secrets = &secrets};
+    struct tls_config config = {
+        .is_server = true, .roles = 1U << IDENTITY_SERVICE, .secrets = &secrets};
     int rv = read_secrets(o, &secrets, msg);
 
     if (rv < 0 && !(rv == ERR_MISSING && o->secrets[0] == '\0')) {

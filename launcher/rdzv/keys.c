@@ -208,6 +208,14 @@ static void read_files(void *data)
 
 static void on_unknown_secret(void *arg);
 
+/* An agent's own; a verb, which is of no job, is an operator's, too. */
+static unsigned roles_of(const struct keys *k)
+{
+    unsigned agent = 1U << IDENTITY_AGENT;
+
+    return k->job[0] == '\0' ? agent | 1U << IDENTITY_OPERATOR : agent;
+}
+
 /* Of both ends, whichever is asked for: who comes for the other one while it is under way
  * takes what it brings. */
 static struct reading *make_reading(struct keys *k)
@@ -219,6 +227,7 @@ static struct reading *make_reading(struct keys *k)
     memcpy(r->job, k->job, sizeof(r->job));
     for (enum end i = CLIENT; i < N_ENDS; i++) {
         r->config[i] = (struct tls_config){.is_server = i == SERVER,
+                                           .roles = roles_of(k),
                                            .agent_id = k->agent_id,
                                            .job = r->job,
                                            .on_unknown_secret = on_unknown_secret,

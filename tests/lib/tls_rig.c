@@ -3,6 +3,7 @@
 #include "tests/lib/cmocka.h"
 
 #include "common/tls_ca.h"
+#include "common/tls_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -112,6 +113,14 @@ void tls_rig_give_certificate(struct tls_rig *r, struct tls_rig_end *e,
 
     config.is_server = e == &r->server;
     tls_rig_make(e, &config);
+}
+
+void tls_rig_swap_certificate(struct tls_rig_end *e, const struct tls_config *by)
+{
+    SSL_CTX *ctx = e->context->ctx;
+
+    assert_int_equal(SSL_CTX_use_certificate_chain_file(ctx, by->cert), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey_file(ctx, by->key, SSL_FILETYPE_PEM), 1);
 }
 
 /* ---- the wires ---- */

@@ -41,6 +41,9 @@ struct tls_config tls_rig_certificate(struct tls_rig *r, const char *folder,
                                       const char *uri, int days);
 void tls_rig_give_certificate(struct tls_rig *r, struct tls_rig_end *e,
                               const char *folder, const char *uri, int days);
+/* Shows another one from now on, which no context would be made with: what it was when it
+ * was read it need not be for ever. */
+void tls_rig_swap_certificate(struct tls_rig_end *e, const struct tls_config *by);
 
 void tls_rig_open_end(struct tls_rig_end *e);
 void tls_rig_close_end(struct tls_rig_end *e);

@@ -110,15 +110,20 @@ def certificates(keygen, tmp_path):
 
 
 def expire(folder):
-    """Makes agent.pem one of yesterday, by OpenSSL's own tool."""
-    (folder / "ext").write_text("subjectAltName=URI:ctrun://job/*/agent/*\n")
+    """Makes agent.pem one of yesterday."""
+    sign(folder, "-1", "URI:ctrun://job/*/agent/*")
+
+
+def sign(folder, days, name):
+    """Makes agent.pem another one, by OpenSSL's own tool."""
+    (folder / "ext").write_text(f"subjectAltName={name}\n")
 
     def run(*args):
         subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True)
 
     run("req", "-new", "-key", folder / "agent.key", "-subj", "/CN=old", "-out", folder / "csr")
     run("x509", "-req", "-in", folder / "csr", "-CA", folder / "ca.pem", "-CAkey",
-        folder / "ca.key", "-CAcreateserial", "-days", "-1", "-extfile", folder / "ext",
+        folder / "ca.key", "-CAcreateserial", "-days", days, "-extfile", folder / "ext",
         "-out", folder / "agent.pem")
 
 
@@ -208,7 +213,7 @@ def test_secret_opens_a_service_off_loopback(secret, two_hosts, bin_dir, start, 
 
 
 @pytest.fixture
-def strangers(secret, certificates, tmp_path):
+def strangers(secret, certificates):
     """Options of a node that shows something else than what is asked for, and the words for it:
     the node's own, and the service's."""
     own = secret("own")
@@ -220,10 +225,6 @@ def strangers(secret, certificates, tmp_path):
         if kind == "another secret":
             return ([f"--rdzv-secret-file={secret('other')}"],
                     "not know this side's secret", "a secret that is none of ours")
-        if kind == "an expired certificate":
-            expire(tmp_path / "ca")
-            return (show("agent"), "this side's certificate has expired",
-                    "certificate has expired")
         if kind == "a foreign certificate":
             return (certificates("foreign")("agent"), "its certificate is not right",
                     "does not know the CA")
@@ -233,8 +234,8 @@ def strangers(secret, certificates, tmp_path):
     return make, [f"--secrets={own}", *show("service")]
 
 
-@pytest.mark.parametrize("kind", ["nothing", "another secret", "an expired certificate",
-                                  "a foreign certificate", "the certificate of another job"])
+@pytest.mark.parametrize("kind", ["nothing", "another secret", "a foreign certificate",
+                                  "the certificate of another job"])
 def test_stranger_is_refused_in_words_logged_once_and_counted(start_server, agent, strangers,
                                                               free_port, kind):
     make, keys = strangers
@@ -252,6 +253,51 @@ def test_stranger_is_refused_in_words_logged_once_and_counted(start_server, agen
                   if line.startswith("ctrun_refusals_total{")
                   and any(f'"{r}"' in line for r in ("no_key", "wrong_key", "role"))]
     assert sum(counts) == 3
+
+
+def test_expired_certificate_is_refused_by_its_node_and_by_the_service(
+        start_server, agent, certificates, tmp_path):
+    show = certificates("ca")
+    server = start_server(*show("service"))
+    expire(tmp_path / "ca")
+    node = agent(server.port, *show("agent"), nodes=1)
+    assert node.wait() == 2
+    assert f"the certificate {tmp_path}/ca/agent.pem has expired on 20" in node.err()
+    assert "refused a connection" not in server.process.err()
+    subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", "-cert",
+                    tmp_path / "ca/agent.pem", "-key", tmp_path / "ca/agent.key"],
+                   stdin=subprocess.DEVNULL, capture_output=True)
+    assert "its certificate is not right: certificate has expired" in server.process.err()
+
+
+def test_service_refuses_a_certificate_of_its_own_that_nobody_would_take(
+        start_server, certificates, bin_dir, tmp_path, wait_for):
+    show = certificates("ca")
+    foreign = certificates("foreign")("service")
+    right = show("service")
+    expire(tmp_path / "ca")
+    for options, words in (
+        (show("operator"), "its URI must be ctrun://service"),
+        ([right[0], *foreign[1:]], f"nobody who knows the CA {tmp_path}/ca/ca.pem takes"),
+        (show("agent"), "/ca/agent.pem has expired on 20"),
+    ):
+        for more in ([], ["--check-config"]):
+            done = subprocess.run(
+                [bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0", *options, *more],
+                capture_output=True, text=True, timeout=60)
+            assert done.returncode == 2, done
+            assert words in done.stderr
+    sign(tmp_path / "ca", "1", "DNS:service")
+    done = subprocess.run([bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0", *show("agent")],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "it needs one URI, ctrun://service" in done.stderr
+    expire(tmp_path / "ca")
+    server = start_server(*right)
+    for end in ("pem", "key"):
+        (tmp_path / f"ca/agent.{end}").replace(tmp_path / f"ca/service.{end}")
+    server.process.popen.send_signal(signal.SIGHUP)
+    wait_for(lambda: "the keys stay as they were" in server.process.err())
+    assert "/ca/service.pem has expired on 20" in server.process.err()
 
 
 def test_running_job_whose_secret_the_service_has_lost_says_so_once_and_goes_on(

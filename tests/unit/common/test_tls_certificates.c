@@ -26,12 +26,22 @@ static void certificates_of_one_ca_open_and_name_job_and_node(void **state)
     assert_int_equal(tls_pump_peer(r->client.pump)->role, IDENTITY_SERVICE);
 }
 
+/* It has a right one, and then it has not. */
+static void give_expired(struct tls_rig *r, struct tls_rig_end *e, const char *uri)
+{
+    struct tls_config expired;
+
+    tls_rig_give_certificate(r, e, "ca", uri, 1);
+    expired = tls_rig_certificate(r, "ca", uri, 0);
+    tls_rig_swap_certificate(e, &expired);
+}
+
 static void expired_certificates_are_refused(void **state)
 {
     struct tls_rig *r = *state;
 
     tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
-    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 0);
+    give_expired(r, &r->client, "ctrun://job/7/agent/n");
     tls_rig_shake(r);
     tls_rig_assert_trouble(&r->server,
                            "its certificate is not right: certificate has expired");
@@ -43,7 +53,7 @@ static void expired_certificate_of_the_service_is_refused(void **state)
 {
     struct tls_rig *r = *state;
 
-    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 0);
+    give_expired(r, &r->server, "ctrun://service");
     tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
     tls_rig_shake(r);
     tls_rig_assert_trouble(&r->client, "certificate has expired");
@@ -56,9 +66,9 @@ static void certificates_of_another_ca_are_refused(void **state)
     struct tls_config foreign;
 
     tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
     foreign = tls_rig_certificate(r, "other", "ctrun://job/7/agent/n", 1);
-    (void)snprintf(r->ca, sizeof(r->ca), "%s", scratch_path(&r->scratch, "ca/ca.pem"));
-    tls_rig_make(&r->client, &foreign); /* it knows the service's CA */
+    tls_rig_swap_certificate(&r->client, &foreign); /* it knows the service's CA */
     tls_rig_shake(r);
     tls_rig_assert_trouble(&r->server, "its certificate is not right");
     tls_rig_assert_trouble(&r->client,
@@ -193,6 +203,91 @@ static void files_that_are_not_right_are_named(void **state)
     assert_non_null(strstr(msg.text, "cannot read /does/not/exist"));
 }
 
+/* ---- one's own ---- */
+
+static void assert_own_refused(const struct tls_config *config, const char *words)
+{
+    struct errmsg msg = {""};
+    struct tls_context *c;
+
+    assert_int_equal(tls_context_new(config, &c, &msg), ERR_INVALID);
+    if (!strstr(msg.text, words) || !strstr(msg.text, config->cert)) {
+        fail_msg("'%s', '%s' are not in: %s", words, config->cert, msg.text);
+    }
+}
+
+static void own_certificate_that_has_expired_is_refused_with_its_date(void **state)
+{
+    struct tls_rig *r = *state;
+    struct tls_config config = tls_rig_certificate(r, "ca", "ctrun://service", 0);
+
+    config.is_server = true;
+    assert_own_refused(&config, " has expired on 2");
+    config.is_server = false;
+    assert_own_refused(&config, "make a new one (ctrun keygen --ca)");
+}
+
+static void own_certificate_of_another_ca_is_refused(void **state)
+{
+    struct tls_rig *r = *state;
+    struct tls_config config = tls_rig_certificate(r, "ca", "ctrun://service", 1);
+    char ca[sizeof(r->ca)];
+
+    (void)snprintf(ca, sizeof(ca), "%s", r->ca);
+    config = tls_rig_certificate(r, "other", "ctrun://service", 1);
+    config.ca = ca;
+    assert_own_refused(&config, "nobody who knows the CA ");
+}
+
+static void own_certificate_of_another_role_is_refused(void **state)
+{
+    static const struct {
+        const char *uri;
+        unsigned roles;
+        const char *words; /* NULL: it may */
+    } cases[] = {
+        {"ctrun://service", 1U << IDENTITY_SERVICE, NULL},
+        {"ctrun://job/7/agent/n", 1U << IDENTITY_SERVICE,
+         "its URI must be ctrun://service"},
+        {"ctrun://job/7/agent/n", 1U << IDENTITY_AGENT, NULL},
+        {"ctrun://operator/anna", 1U << IDENTITY_AGENT,
+         "is the certificate ctrun://operator/anna: its URI must be ctrun://job/"},
+        {"ctrun://operator/anna", 1U << IDENTITY_AGENT | 1U << IDENTITY_OPERATOR, NULL},
+        {"ctrun://service", 1U << IDENTITY_AGENT | 1U << IDENTITY_OPERATOR,
+         "or ctrun://operator/NAME"},
+    };
+    struct tls_rig *r = *state;
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tls_config config = tls_rig_certificate(r, "ca", cases[i].uri, 1);
+
+        config.roles = cases[i].roles;
+        if (cases[i].words) {
+            assert_own_refused(&config, cases[i].words);
+        } else {
+            tls_rig_make(&r->client, &config);
+            tls_context_free(r->client.context);
+            r->client.context = NULL;
+        }
+    }
+}
+
+static void own_certificate_that_is_not_right_leaves_the_old_one(void **state)
+{
+    struct tls_rig *r = *state;
+    struct tls_config expired;
+    struct errmsg msg = {""};
+
+    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
+    expired = tls_rig_certificate(r, "ca", "ctrun://service", 0);
+    expired.is_server = true;
+    assert_int_equal(tls_context_reload(r->server.context, &expired, &msg),
+                     ERR_INVALID);
+    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
+    tls_rig_shake(r);
+    tls_rig_assert_talk(r);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, tls_rig_setup, tls_rig_teardown)
 
 int main(void)
@@ -209,6 +304,10 @@ int main(void)
         CASE(certificate_does_not_open_where_a_secret_is_asked_for),
         CASE(service_with_both_takes_either),
         CASE(files_that_are_not_right_are_named),
+        CASE(own_certificate_that_has_expired_is_refused_with_its_date),
+        CASE(own_certificate_of_another_ca_is_refused),
+        CASE(own_certificate_of_another_role_is_refused),
+        CASE(own_certificate_that_is_not_right_leaves_the_old_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
