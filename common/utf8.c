@@ -51,6 +51,24 @@ size_t utf8_decode(const uint8_t *s, size_t size, uint32_t *ret_code)
     return n;
 }
 
+bool utf8_is_valid(const char *text)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    size_t size = strlen(text);
+    uint32_t code;
+
+    while (size > 0) {
+        size_t n = utf8_decode(s, size, &code);
+
+        if (n == 0) {
+            return false;
+        }
+        s += n;
+        size -= n;
+    }
+    return true;
+}
+
 int utf8_clean(struct buf *out, const void *data, size_t size)
 {
     const uint8_t *s = data;

@@ -5,9 +5,14 @@
 
 #include "common/buf.h"
 
+#include <stdbool.h>
+
 /* The length of the character at `s`, of which `size` bytes are there; 0: they are
  * none (broken, overlong, a surrogate, above U+10FFFF). *ret_code: which it is. */
 size_t utf8_decode(const uint8_t *s, size_t size, uint32_t *ret_code);
+
+/* Whether all of it is characters. */
+bool utf8_is_valid(const char *text);
 
 /* Appends it with U+FFFD for each byte that belongs to no character, and for NUL.
  * ERR_TOO_LARGE: the buffer's ceiling; it takes at most three times the size. */

@@ -1,5 +1,7 @@
 #include "rendezvous/admission.h"
 
+#include "common/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -71,15 +73,15 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
     return 0;
 }
 
-/* People will see it. */
+/* People will see it, and JSON has it. */
 static bool is_printable(const char *text)
 {
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) {
+    for (const char *c = text; *c; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
             return false;
         }
     }
-    return true;
+    return utf8_is_valid(text);
 }
 
 static int check_limits(const struct msg_hello *hello, struct errmsg *msg)

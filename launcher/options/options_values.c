@@ -2,6 +2,7 @@
 
 #include "common/msg.h"
 #include "common/str.h"
+#include "common/utf8.h"
 
 #include <string.h>
 
@@ -93,6 +94,10 @@ int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *
     if (!str_is_plain(value)) {
         return errmsg_set(msg, ERR_INVALID,
                           "may not have '/' or control characters: it names a folder");
+    }
+    if (!utf8_is_valid(value)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "must be UTF-8: others see it, and ask for the job by it");
     }
     p->has_id = true; /* an empty one stands for a random one, as torchrun has it */
     return 0;

@@ -35,6 +35,15 @@ static void text_is_left_as_it_is(void **state)
     expect(utf8_tame, "Größe 損失 😀", "Größe 損失 😀");
 }
 
+static void text_that_is_all_characters_is_valid(void **state)
+{
+    (void)state;
+    assert_true(utf8_is_valid(""));
+    assert_true(utf8_is_valid("job-7 Größe 損失 😀"));
+    assert_false(utf8_is_valid("\xff\xfe"));
+    assert_false(utf8_is_valid("a\xc3")); /* cut */
+}
+
 static void bytes_that_are_no_text_are_replaced(void **state)
 {
     (void)state;
@@ -98,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_left_as_it_is),
+        cmocka_unit_test(text_that_is_all_characters_is_valid),
         cmocka_unit_test(bytes_that_are_no_text_are_replaced),
         cmocka_unit_test(nothing_wild_reaches_a_terminal),
         cmocka_unit_test(columns_are_those_of_a_terminal),

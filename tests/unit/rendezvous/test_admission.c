@@ -199,6 +199,10 @@ static const struct scene scenes[] = {
      "a hello job=\x7f\n"
      "> a REFUSED 2: the job's name or this host's has characters that cannot be "
      "printed\n"
+     "> a (closed)\n"
+     "a hello job=\xff\xfe\n"
+     "> a REFUSED 2: the job's name or this host's has characters that cannot be "
+     "printed\n"
      "> a (closed)\n"},
 
     {"the_first_node_shapes_the_job_anew_when_all_were_lost", NULL,
