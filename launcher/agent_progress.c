@@ -44,6 +44,9 @@ void progress_take(struct agent *a, uint32_t slot, const struct control *c)
     struct worker *w = &a->workers[slot];
     struct report *r = &w->report;
 
+    if (c->step > INT64_MAX) {
+        return; /* as with a line that is none: JSON's numbers have a sign */
+    }
     r->is_unsent = r->is_unsent || is_new(w, c);
     r->said_ms = MAX(a->now_ms, 1);
     r->tok_s = c->tok_s;

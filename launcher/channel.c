@@ -50,8 +50,8 @@ static bool parse_step(char *rest, struct control *said)
     const char *word = cut_word(&rest);
     uint64_t step;
 
-    if (!word || str_parse_u64(word, &step) < 0) {
-        return false;
+    if (!word || str_parse_u64(word, &step) < 0 || step > INT64_MAX) {
+        return false; /* JSON's numbers have a sign */
     }
     said->step = step;
     (void)snprintf(said->phase, sizeof(said->phase), "%.31s", rest ? rest : "");

@@ -463,7 +463,7 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
         requests_resumed(j, node, &m->u.resumed);
     } else if (m->type == MSG_COMMIT && requests_commit(j, node, &m->u.commit)) {
         forgive(j);
-    } else if (m->type == MSG_PROGRESS) {
+    } else if (m->type == MSG_PROGRESS && m->u.progress.step <= INT64_MAX) {
         job_note_loss(j, &m->u.progress);
         tracking_note(j, node, &m->u.progress);
     } else if (m->type == MSG_INSPECTED) {

@@ -21,6 +21,23 @@ static void progress_is_sent_once_a_second_and_kept_for_the_end(void **state)
     agent_rig_release(&rig);
 }
 
+static void a_step_that_json_would_have_below_zero_is_not_heard(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS, .step = 3};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_rig_expect(&rig, "send progress step=3");
+    progress.step = (uint64_t)INT64_MAX + 1;
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_rig_pass(&rig, 2000);
+    agent_rig_expect(&rig, "");
+    agent_rig_exit(&rig, 0, 1);
+    assert_int_equal(rig.ended.step, 3);
+    agent_rig_release(&rig);
+}
+
 static void the_last_report_of_a_burst_is_sent_as_soon_as_it_is_over(void **state)
 {
     struct control progress = {.type = CONTROL_PROGRESS, .waits_for = 2};
@@ -165,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_is_sent_once_a_second_and_kept_for_the_end),
+        cmocka_unit_test(a_step_that_json_would_have_below_zero_is_not_heard),
         cmocka_unit_test(the_last_report_of_a_burst_is_sent_as_soon_as_it_is_over),
         cmocka_unit_test(the_same_again_is_sent_once_a_second),
         cmocka_unit_test(who_has_been_started_is_told_and_told_again),

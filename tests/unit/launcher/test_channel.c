@@ -75,11 +75,22 @@ static void send_control(const struct rig *rig, const struct control *c)
 static void progress_lines_are_parsed_strictly(void **state)
 {
     static const char *const bad[] = {
-        "",         "step",       "step ",
-        "step x",   "Step 4",     "step -1",
-        "step 1x",  "steps 1",    "step 99999999999999999999",
-        "loss",     "loss ",      "loss x",
-        "loss 1 x", "loss 1 2 3", "losses 1"};
+        "",
+        "step",
+        "step ",
+        "step x",
+        "Step 4",
+        "step -1",
+        "step 1x",
+        "steps 1",
+        "step 99999999999999999999",
+        "step 9223372036854775808", /* JSON has it below zero */
+        "loss",
+        "loss ",
+        "loss x",
+        "loss 1 x",
+        "loss 1 2 3",
+        "losses 1"};
     struct control c = {0};
 
     (void)state;
@@ -87,6 +98,7 @@ static void progress_lines_are_parsed_strictly(void **state)
     assert_int_equal(c.type, CONTROL_PROGRESS);
     assert_int_equal(c.step, 12);
     assert_string_equal(c.phase, "");
+    assert_true(channel_parse_progress("step 9223372036854775807", &c));
     assert_true(channel_parse_progress("step 7 saving the checkpoint", &c));
     assert_string_equal(c.phase, "saving the checkpoint");
     assert_true(channel_parse_progress(

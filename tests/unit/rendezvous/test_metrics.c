@@ -95,6 +95,25 @@ static void a_job_has_its_series_and_its_name_is_escaped(void **state)
     stage_free(st);
 }
 
+static void a_step_that_json_would_have_below_zero_is_not_heard(void **state)
+{
+    struct stage *st = stage_new();
+    struct tally t = {0};
+    char *text;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a enters job=x\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a progress step=7 loss=2.5\n"
+                   "a progress step=-1 loss=9.5\n");
+    text = write_metrics(st, &t);
+    assert_has(text, "\nctrun_job_step{job=\"x\"} 7\n");
+    assert_has(text, "\nctrun_job_loss{job=\"x\"} 2.5\n");
+    mem_free(text);
+    stage_free(st);
+}
+
 static void
 a_loss_that_is_no_number_and_one_that_is_not_known_are_told_apart(void **state)
 {
@@ -312,6 +331,7 @@ int main(void)
         cmocka_unit_test(a_histogram_counts_all_below_its_bounds),
         cmocka_unit_test(a_job_has_its_series_and_its_name_is_escaped),
         cmocka_unit_test(a_job_that_was_cancelled_is_counted_as_such),
+        cmocka_unit_test(a_step_that_json_would_have_below_zero_is_not_heard),
         cmocka_unit_test(
             a_loss_that_is_no_number_and_one_that_is_not_known_are_told_apart),
         cmocka_unit_test(
