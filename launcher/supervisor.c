@@ -209,9 +209,7 @@ void supervisor_end(struct supervisor *s, int exit_code)
     uv_close((uv_handle_t *)&s->keeper_timer, NULL);
     uv_close((uv_handle_t *)&s->prepare, NULL);
     uv_close((uv_handle_t *)&s->timer, NULL);
-    for (unsigned i = 0; i < s->n_signals; i++) {
-        uv_close((uv_handle_t *)&s->signals[i], NULL);
-    }
+    supervisor_close_signals(s);
 }
 
 /* --- the start --- */

@@ -165,6 +165,8 @@ void supervisor_close_logs(struct supervisor *s);
 /* PID 1 has no default actions: what comes before the loop watches would be lost. */
 void supervisor_hold_signals(const struct supervisor *s);
 int supervisor_watch_signals(struct supervisor *s) MUST_CHECK;
+/* Nothing stops us any more, until the process has ended. */
+void supervisor_close_signals(struct supervisor *s);
 
 /* supervisor_timers.c; what is off does nothing */
 bool supervisor_timers_are_on(void); /* by the environment */

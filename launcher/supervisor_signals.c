@@ -71,6 +71,18 @@ void supervisor_hold_signals(const struct supervisor *s)
     }
 }
 
+/* Our other threads take no signals: one that comes now waits, and goes with us. By its
+ * default action it would end us before our folders are removed. */
+void supervisor_close_signals(struct supervisor *s)
+{
+    sigset_t set = stopping(s);
+
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    for (unsigned i = 0; i < s->n_signals; i++) {
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    }
+}
+
 /* What was ignored at the start (nohup) stays ignored. */
 int supervisor_watch_signals(struct supervisor *s)
 {

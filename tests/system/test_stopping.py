@@ -1,5 +1,6 @@
 """How a job is stopped: signals and their time, as PID 1, with a terminal."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -72,6 +73,23 @@ def test_workers_that_take_longer_than_they_may_are_killed(launch_ready, options
     ctrun.signal(signal.SIGTERM)
     assert ctrun.wait() == 128 + signal.SIGTERM
     assert "killed the workers" not in ctrun.err()  # nobody asked again
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=pytest.mark.soak)])
+def test_signals_that_come_until_the_last_moment_leave_nothing(launch, wait_for, tmp_path, count):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    for i in range(count):
+        ready = tmp_path / f"ready-{i}"
+        ctrun = launch(f"touch={ready}", "hang", options=["--standalone"],
+                       env={"TMPDIR": str(temporary)})
+        wait_for(ready.exists)
+        while ctrun.popen.poll() is None:
+            ctrun.signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                ctrun.popen.wait(0.002)
+        assert ctrun.popen.returncode == 128 + signal.SIGTERM, ctrun.err()
+        assert not list(temporary.iterdir())
 
 
 def test_time_to_stop_that_is_none_is_a_mistake(launch):
