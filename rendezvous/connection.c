@@ -195,7 +195,7 @@ void connection_drain(struct connection *c)
     if (c->state == CONN_OPEN) {
         connection_set_choked(c, false);
         c->state = CONN_DRAINING;
-        set_deadline(c, clock_ms() + DRAIN_MS);
+        set_deadline(c, clock_ms() + (c->lingers ? CONNECTION_LINGER_MS : DRAIN_MS));
         connection_mark_dirty(c);
     }
 }

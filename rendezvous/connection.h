@@ -30,7 +30,10 @@
 
 struct connection;
 
-enum { CONNECTION_CHOKED_AT = 256 * 1024 };
+enum {
+    CONNECTION_CHOKED_AT = 256 * 1024,
+    CONNECTION_LINGER_MS = 10 * 60 * 1000, /* an operator's, which reads nothing */
+};
 enum connection_kind { CONN_NEW, CONN_STORE, CONN_AGENT };
 enum connection_state { CONN_OPEN, CONN_DRAINING, CONN_CLOSING };
 
@@ -89,6 +92,7 @@ struct connection {
     bool is_dismissed; /* the owner needs not be told of its end */
     bool is_greeting;  /* its first byte has come */
     bool is_known;     /* connection_know: an agent's hello, a store's dialect */
+    bool lingers;      /* who reads may pause: CONNECTION_LINGER_MS until it has all */
     char peer[MSG_ADDR_MAX];
     struct tcpstore_parser parser;
     struct fairq later;  /* requests put aside, to be taken in turns … */
@@ -191,5 +195,9 @@ int connection_watch(struct connection *c) MUST_CHECK;
 /* For agents. Short keep-alive and user time-outs: a vanished host is noticed within
  * seconds. Little unsent and unread in the kernel: what is urgent does not wait there. */
 void connection_watch_closely(struct connection *c);
+
+/* … but not for operators: a person reads what they print (less), and may pause for
+ * CONNECTION_LINGER_MS. */
+void connection_watch_patiently(struct connection *c);
 
 #endif

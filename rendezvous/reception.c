@@ -122,6 +122,7 @@ static void begin(struct reception *r, struct connection *c,
     service_closed(r->config.service, c->id, service_ms(r));
     connection_set_limits(c, CHOKED_AT, OPERATOR_MAX_OUT);
     connection_set_max_later(c, 0);
+    connection_watch_patiently(c);
     c->is_operator = true;
     if (!door_admits(c, r->config.insecure, &why)) {
         guard_refused(r->config.guard, c, REFUSAL_ROLE, why);
@@ -141,6 +142,7 @@ int reception_message(struct reception *r, struct connection *c, const struct ms
         begin(r, c, &m->u.operator);
     } else {
         connection_set_deadline(c, 0);
+        c->lingers = true;
         rv = operators_message(r->operators, c->id, m, service_ms(r));
     }
     arm(r);

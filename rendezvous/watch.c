@@ -13,8 +13,9 @@ enum {
     CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
     CLOSE_WATCH_PROBES = 3,     /* one second apart */
     CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
-    MAX_UNSENT = 128 * 1024,    /* bytes … */
-    MAX_UNREAD = 512 * 1024,    /* … in the kernel, where nothing overtakes */
+    PATIENT_USER_TIMEOUT = CONNECTION_LINGER_MS, /* its peer's window may be shut */
+    MAX_UNSENT = 128 * 1024,                     /* bytes … */
+    MAX_UNREAD = 512 * 1024, /* … in the kernel, where nothing overtakes */
 };
 
 int connection_watch(struct connection *c)
@@ -29,6 +30,25 @@ int connection_watch(struct connection *c)
         rv = -errno;
     }
     return rv;
+}
+
+void connection_watch_patiently(struct connection *c)
+{
+    int idle = IDLE_S;
+    int timeout = PATIENT_USER_TIMEOUT;
+    uv_os_fd_t fd;
+    int rv = uv_fileno((uv_handle_t *)&c->tcp, &fd);
+
+    if (c->is_local) {
+        return;
+    }
+    if (rv < 0) {
+        connection_fail(c, rv);
+    } else if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) < 0 ||
+               setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout,
+                          sizeof(timeout)) < 0) {
+        connection_fail(c, -errno);
+    }
 }
 
 void connection_watch_closely(struct connection *c)

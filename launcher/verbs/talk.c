@@ -7,6 +7,7 @@
 
 #include "launcher/rdzv/link_conn.h"
 
+#include "common/clock.h"
 #include "common/exit_code.h"
 #include "common/mem.h"
 
@@ -17,7 +18,12 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { ANSWER_MS = 5000, LOOK_MS = 250, MAX_ADDRS = 8 };
+enum {
+    ANSWER_MS = 5000,
+    LOOK_MS = 250,
+    MAX_ADDRS = 8,
+    UNREAD_MS = 60 * 1000, /* nobody is dropped sooner for not reading */
+};
 
 struct talk {
     uv_loop_t loop;
@@ -28,6 +34,7 @@ struct talk {
     struct talk_result *result;
     struct addrinfo *addrs; /* owned */
     const struct addrinfo *next;
+    uint64_t blocked_ms; /* so long the last answer could not be printed */
     bool is_over;
 };
 
@@ -152,7 +159,13 @@ static int on_message(void *arg, const struct msg *m)
         return rv;
     }
     if (m->type == MSG_ANSWER) {
-        return on_answer(t, &m->u.answer);
+        uint64_t begun_ms = clock_ms();
+        int rv = on_answer(t, &m->u.answer); /* waits for who reads what we print */
+
+        t->blocked_ms = clock_ms() - begun_ms;
+        uv_update_time(&t->loop); /* so long, it was not the server that was silent */
+        be_patient(t);
+        return rv;
     }
     if (m->type == MSG_REFUSED) {
         end_with(t, TALK_REFUSED, m->u.refused.text);
@@ -197,6 +210,33 @@ static void say_refused(struct talk *t)
     end_with(t, TALK_REFUSED, text);
 }
 
+/* After WELCOME. Of what acts, nobody knows whether it has come to pass. */
+static void say_broken(struct talk *t)
+{
+    static const char *const acts[] = {"cancel", "drain"};
+    char text[MSG_TEXT_MAX];
+
+    if (t->blocked_ms >= UNREAD_MS) {
+        (void)snprintf(text, sizeof(text),
+                       "the connection has ended: nobody read what is printed here for "
+                       "%llu s, and the rest is lost",
+                       (unsigned long long)(t->blocked_ms / 1000));
+        end_with(t, TALK_BROKEN, text);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(acts); i++) {
+        if (strcmp(t->question->ask.verb, acts[i]) == 0) {
+            end_with(t, TALK_BROKEN,
+                     "the connection ended before the answer: what was asked for may "
+                     "or may not have happened (ctrun events tells)");
+            return;
+        }
+    }
+    end_with(t, TALK_BROKEN,
+             t->question->ask.follow ? "the server has ended"
+                                     : "the connection ended before the answer");
+}
+
 static void on_end(void *arg, int status)
 {
     struct talk *t = arg;
@@ -209,15 +249,14 @@ static void on_end(void *arg, int status)
         t->conn = NULL;
         try_next(t, status);
     } else if (t->result->cluster != 0) {
-        end_with(t, TALK_BROKEN,
-                 t->question->ask.follow ? "the server has ended"
-                                         : "the connection ended before the answer");
+        say_broken(t);
     } else {
         end_with(t, TALK_NOBODY,
                  status == ERR_PROTOCOL || status == ERR_TOO_LARGE
                      ? "what answers there does not speak ctrun's protocol"
-                     : "it closed the connection: is it a rendezvous of ctrun, of this "
-                       "version?");
+                     : "it closed the connection before it said who it is, and nothing "
+                       "was asked of it: it is ending, or no rendezvous of ctrun, of "
+                       "this version");
     }
 }
 

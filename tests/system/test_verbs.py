@@ -6,9 +6,12 @@ import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
+import threading
 
 import pytest
+from agent_client import agent_frame
 
 HOST = socket.gethostname()
 
@@ -274,6 +277,29 @@ def test_who_reads_no_more_ends_what_is_followed(run_jobs, bin_dir, env, ask):
     assert done.returncode == 1 and "stdout does not take all of it" in done.stderr
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("way", ["tcp", "socket"])
+def test_who_pauses_misses_nothing(run_jobs, start, start_server, bin_dir, env, wait_for, tmp_path,
+                                   way, follow):
+    """As `ctrun logs -f train | less` does: for longer than an agent may leave us unread."""
+    done, go = tmp_path / "done", tmp_path / "go"
+    port = start_server(env=env).ports[0]
+    run_jobs("train", "flood=8000000", f"touch={done}", f"wait={go}", nproc=1, options=[
+        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d"])
+    wait_for(done.exists)
+    more = {**env, "CTRUN_ENDPOINT": f"127.0.0.1:{port}"} if way == "tcp" else env
+    verb = f"{bin_dir}/ctrun logs {'-f' if follow else ''} --rank=0 train"
+    reader = start("bash", "-c", f"set -o pipefail; {verb} | (head -c 1000; sleep 17; cat)",
+                   env=more)
+    wait_for(lambda: len(reader.out()) >= 7999000 or reader.popen.poll() is not None)
+    go.touch()
+    assert reader.wait() == 0 and reader.err() == ""
+    lines = reader.out().splitlines()
+    assert len("\n".join(lines)) + 1 >= 8000000
+    assert all(line.startswith(f"rank 0 line {i} ") for i, line in enumerate(lines))
+
+
 def test_mistakes_have_exit_codes_of_their_own(run_jobs, ask, free_port):
     assert "no server of yours" in ask("status", code=94)
     assert "nobody listens there" in ask("ps", f"--endpoint=127.0.0.1:{free_port}", code=94)
@@ -301,6 +327,45 @@ def test_a_stranger_is_told_from_a_server(ask):
         assert "does not speak ctrun's protocol" in ask("status", f"--endpoint=127.0.0.1:{port}",
                                                         code=94)
         os.waitpid(child, 0)
+
+
+WELCOME = agent_frame(2, struct.pack("<QQQBIIQ", 1, 2, 3, 0, 3000, 0, 0))
+
+
+@pytest.fixture
+def dying_server():
+    """dying_server(*answers): the port of a server that says them, and then ends."""
+    threads = []
+
+    def begin(*answers):
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def serve():
+            peer, _ = listener.accept()
+            with listener, peer:
+                for answer in (*answers, b""):
+                    peer.recv(65536)
+                    peer.sendall(answer)
+
+        threads.append(threading.Thread(target=serve))
+        threads[-1].start()
+        return listener.getsockname()[1]
+
+    yield begin
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("verb, answers, wanted", [
+    (("drain", "--all", HOST), [], "before it said who it is, and nothing was asked of it"),
+    (("drain", "--all", HOST), [WELCOME], "may or may not have happened (ctrun events tells)"),
+    (("cancel", "train"), [], "before it said who it is, and nothing was asked of it"),
+    (("ps",), [WELCOME], "the connection ended before the answer"),
+])
+def test_of_a_server_that_ends_in_the_middle_is_said_what_is_known(ask, dying_server, verb, answers,
+                                                                   wanted):
+    trouble = ask(*verb, f"--endpoint=127.0.0.1:{dying_server(*answers)}", code=94)
+    assert wanted in trouble and ("may or may not" in wanted or "may or" not in trouble)
 
 
 def test_a_program_may_have_a_verbs_name(start, bin_dir, env, tmp_path):

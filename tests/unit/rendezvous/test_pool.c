@@ -255,7 +255,29 @@ static void hosts_that_vanish_are_noticed(void **state)
     assert_int_equal(value, 10000);
     assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_KEEPIDLE, &value, &size), 0);
     assert_int_equal(value, 4);
+    connection_watch_patiently(c);
+    assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
+    assert_int_equal(value, CONNECTION_LINGER_MS);
+    assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_KEEPIDLE, &value, &size), 0);
+    assert_int_equal(value, 60);
     assert_int_equal(close(fd), 0);
+}
+
+static void who_may_pause_has_longer_to_read_the_end(void **state)
+{
+    struct rig *r = *state;
+    uint64_t begun_ms = clock_ms();
+    int fds[2];
+    struct connection *quick = admit(r, &fds[0]);
+    struct connection *patient = admit(r, &fds[1]);
+
+    patient->lingers = true;
+    connection_drain(quick);
+    connection_drain(patient);
+    assert_true(quick->deadline_ms < begun_ms + CONNECTION_LINGER_MS / 2);
+    assert_true(patient->deadline_ms >= begun_ms + CONNECTION_LINGER_MS);
+    assert_int_equal(close(fds[0]), 0);
+    assert_int_equal(close(fds[1]), 0);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -268,6 +290,7 @@ int main(void)
         CASE(oldest_that_has_not_said_who_it_is_makes_room),
         CASE(connection_that_is_known_has_no_deadline),
         CASE(hosts_that_vanish_are_noticed),
+        CASE(who_may_pause_has_longer_to_read_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
