@@ -34,7 +34,7 @@ struct talk {
     struct talk_result *result;
     struct addrinfo *addrs; /* owned */
     const struct addrinfo *next;
-    uint64_t blocked_ms; /* so long the last answer could not be printed */
+    uint64_t blocked_ms; /* the longest that an answer could not be printed */
     bool is_over;
 };
 
@@ -162,7 +162,7 @@ static int on_message(void *arg, const struct msg *m)
         uint64_t begun_ms = clock_ms();
         int rv = on_answer(t, &m->u.answer); /* waits for who reads what we print */
 
-        t->blocked_ms = clock_ms() - begun_ms;
+        t->blocked_ms = MAX(t->blocked_ms, clock_ms() - begun_ms);
         uv_update_time(&t->loop); /* so long, it was not the server that was silent */
         be_patient(t);
         return rv;
@@ -218,8 +218,9 @@ static void say_broken(struct talk *t)
 
     if (t->blocked_ms >= UNREAD_MS) {
         (void)snprintf(text, sizeof(text),
-                       "the connection has ended: nobody read what is printed here for "
-                       "%llu s, and the rest is lost",
+                       "the connection has ended, maybe since nobody read what is "
+                       "printed here for %llu s: who reads nothing for minutes is "
+                       "dropped, and the rest is lost",
                        (unsigned long long)(t->blocked_ms / 1000));
         end_with(t, TALK_BROKEN, text);
         return;

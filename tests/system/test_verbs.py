@@ -11,6 +11,7 @@ import subprocess
 import threading
 
 import pytest
+import training
 from agent_client import agent_frame
 
 HOST = socket.gethostname()
@@ -332,20 +333,28 @@ def test_a_stranger_is_told_from_a_server(ask):
 WELCOME = agent_frame(2, struct.pack("<QQQBIIQ", 1, 2, 3, 0, 3000, 0, 0))
 
 
+def answer(body, more):
+    return agent_frame(25, struct.pack("<QBII", 1, more, 0, len(body)) + body)
+
+
 @pytest.fixture
 def dying_server():
-    """dying_server(*answers): the port of a server that says them, and then ends."""
+    """dying_server(*talks): the port of a server that hears something and says the next
+    of a talk's words, and after its last ends it."""
     threads = []
 
-    def begin(*answers):
+    def begin(*talks):
         listener = socket.create_server(("127.0.0.1", 0))
+        listener.settimeout(training.PATIENCE)
 
         def serve():
-            peer, _ = listener.accept()
-            with listener, peer:
-                for answer in (*answers, b""):
-                    peer.recv(65536)
-                    peer.sendall(answer)
+            with listener:
+                for answers in talks:
+                    peer, _ = listener.accept()
+                    with peer:
+                        for words in answers:
+                            peer.recv(65536)
+                            peer.sendall(words)
 
         threads.append(threading.Thread(target=serve))
         threads[-1].start()
@@ -357,15 +366,29 @@ def dying_server():
 
 
 @pytest.mark.parametrize("verb, answers, wanted", [
-    (("drain", "--all", HOST), [], "before it said who it is, and nothing was asked of it"),
-    (("drain", "--all", HOST), [WELCOME], "may or may not have happened (ctrun events tells)"),
-    (("cancel", "train"), [], "before it said who it is, and nothing was asked of it"),
-    (("ps",), [WELCOME], "the connection ended before the answer"),
+    (("drain", "--all", HOST), [b""], "before it said who it is, and nothing was asked of it"),
+    (("drain", "--all", HOST), [WELCOME, b""], "may or may not have happened (ctrun events tells)"),
+    (("cancel", "train"), [b""], "before it said who it is, and nothing was asked of it"),
+    (("ps",), [WELCOME, b""], "the connection ended before the answer"),
 ])
 def test_of_a_server_that_ends_in_the_middle_is_said_what_is_known(ask, dying_server, verb, answers,
                                                                    wanted):
-    trouble = ask(*verb, f"--endpoint=127.0.0.1:{dying_server(*answers)}", code=94)
+    trouble = ask(*verb, f"--endpoint=127.0.0.1:{dying_server(answers)}", code=94)
     assert wanted in trouble and ("may or may not" in wanted or "may or" not in trouble)
+
+
+@pytest.mark.soak
+def test_who_read_nothing_for_minutes_is_told_why_it_ended(start, bin_dir, env, dying_server):
+    line = json.dumps({"generation": 1, "rank": 0, "stream": "stdout", "text": "x" * 1000}) + "\n"
+    body = (line * 200).encode()
+    status = b'{"jobs": [{"id": "train", "state": "running"}]}'
+    port = dying_server([WELCOME, answer(status, more=0)],
+                        [WELCOME, answer(body, more=1)])
+    verb = f"{bin_dir}/ctrun logs -f train --endpoint=127.0.0.1:{port}"
+    reader = start("bash", "-c", f"set -o pipefail; {verb} | (sleep 62; cat)", env=env)
+    assert reader.wait(90) == 94
+    assert "maybe since nobody read what is printed here for 6" in reader.err()
+    assert reader.out().count("x" * 1000) == 200
 
 
 def test_a_program_may_have_a_verbs_name(start, bin_dir, env, tmp_path):
