@@ -116,14 +116,16 @@ enum inspect_what {
     U(32, last_call_ms)                                                   \
     U(8, on_hang) /* enum hang_policy: the job's */
 
-#define MSG_WELCOME_FIELDS(U, I, T, B)                               \
-    U(64, session)                                                   \
-    U(64, cluster)                                                   \
-    U(64, boot)                                                      \
-    U(8, ephemeral)                                                  \
-    U(32, lease_ms)                                                  \
-    T(MSG_ADDR_MAX, peer_addr) /* the address the agent came from */ \
-    U(64, generation) /* the job's highest, as the service knew before this HELLO */
+#define MSG_WELCOME_FIELDS(U, I, T, B)                                               \
+    U(64, session)                                                                   \
+    U(64, cluster)                                                                   \
+    U(64, boot)                                                                      \
+    U(8, ephemeral)                                                                  \
+    U(32, lease_ms)                                                                  \
+    T(MSG_ADDR_MAX, peer_addr) /* the address the agent came from */                 \
+    U(64, generation) /* the job's highest, as the service knew before this HELLO */ \
+    U(64, found) /* transactions that its state had at its start; 0: no state … */ \
+    U(64, kept)  /* … and that are on its disk when this is read */
 
 #define MSG_REFUSED_FIELDS(U, I, T, B) \
     U(32, exit_code)                   \
@@ -139,11 +141,12 @@ enum inspect_what {
 #define MSG_HEARTBEAT_FIELDS(U, I, T, B) \
     U(64, sent_ms) /* agent's monotonic clock, echoed */
 
-#define MSG_PONG_FIELDS(U, I, T, B)                                             \
-    U(64, sent_ms)                                                              \
-    U(64, service_ms) /* the one clock of the job */                            \
-    U(32, n_joined)   /* of the job: nodes that wait for the next generation */ \
-    T(MSG_ID_MAX, also_waiting) /* another job that waits for nodes; "": none */
+#define MSG_PONG_FIELDS(U, I, T, B)                                              \
+    U(64, sent_ms)                                                               \
+    U(64, service_ms) /* the one clock of the job */                             \
+    U(32, n_joined)   /* of the job: nodes that wait for the next generation */  \
+    T(MSG_ID_MAX, also_waiting) /* another job that waits for nodes; "": none */ \
+    U(64, kept)                 /* as in WELCOME */
 
 /* `nodes`: u32 nproc, text addr, u16 port, text host (msg_node) of group rank 0, whose
  * listener may be everybody's; it alone, since it lets those in, gets all of them, in
@@ -254,7 +257,8 @@ enum inspect_what {
     U(64, seq)                                                                      \
     U(8, more)                                                                      \
     U(8, close) /* the request broke the protocol: close the worker's connection */ \
-    B(body)     /* the reply, as on TCPStore's wire; may be empty */
+    B(body)     /* the reply, as on TCPStore's wire; may be empty */                \
+    U(64, kept) /* as in WELCOME */
 
 /* Why a generation ended, or the job: the same on every node. `others`: further failed
  * ranks, one line each. */

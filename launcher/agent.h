@@ -147,8 +147,9 @@ void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms);
 void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms);
 
 /* ERR_PROTOCOL: the shell drops the connection and calls agent_disconnected.
- * STORE_REPLY is the relay's and does not come here. */
+ * STORE_REPLY is the relay's and does not come here, but for what it says is kept. */
 int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms) MUST_CHECK;
+void agent_keeps(struct agent *a, uint64_t kept);
 
 /* The relay's STORE or STORE_CLOSE. Dropped while the service does not know who we are:
  * then relay_resend sends all of it, in order. */

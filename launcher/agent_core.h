@@ -98,6 +98,7 @@ struct agent {
     unsigned strangers; /* ended without WELCOME, while another held our port */
     uint64_t rng;
     uint64_t session, cluster, boot;
+    uint64_t kept; /* transactions of the service's state, the most heard of */
     bool is_ephemeral;
     uint32_t lease_ms;
     uint64_t clock_offset; /* service - ours, from the quickest round trip; may wrap */

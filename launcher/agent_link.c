@@ -314,12 +314,16 @@ void link_tick(struct agent *a, enum agent_timer timer)
 }
 
 /* A durable service is known by its cluster id; its boot counter and the job's highest
- * generation never go back: else its folder was replaced by another, or by an old copy.
+ * generation never go back, nor does the number of its state's transactions: else its
+ * folder was replaced by another, or by an old copy, or its log was cut.
  * Nor does it know our session again without having been started anew: an old copy may
  * have come to the same number. "": it is the one. */
 static void find_objection(const struct agent *a, const struct msg_welcome *w,
                            char *ret, size_t size)
 {
+    /* what the new start has added does not tell it from the right one */
+    uint64_t had = w->boot == a->boot ? w->kept : w->found;
+
     ret[0] = '\0';
     if (a->session == 0 || a->is_ephemeral) {
         return;
@@ -340,6 +344,11 @@ static void find_objection(const struct agent *a, const struct msg_welcome *w,
             "job %s, this node has seen %llu)",
             (unsigned long long)w->generation, a->config.job,
             (unsigned long long)a->generation);
+    } else if (had < a->kept) {
+        (void)snprintf(ret, size,
+                       "an older state of the service answers there (transaction %llu, "
+                       "this node has seen %llu)",
+                       (unsigned long long)had, (unsigned long long)a->kept);
     }
 }
 
@@ -390,6 +399,7 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
     a->session = w->session;
     a->cluster = w->cluster;
     a->boot = w->boot;
+    a->kept = w->kept;
     a->is_ephemeral = w->ephemeral != 0;
     a->lease_ms = w->lease_ms ? w->lease_ms : DEFAULT_LEASE_MS;
     agent_disarm(a, TIMER_HELLO);
@@ -407,6 +417,13 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
     return 0;
 }
 
+void agent_keeps(struct agent *a, uint64_t kept)
+{
+    if (a->link == LINK_UP) {
+        a->kept = MAX(a->kept, kept);
+    }
+}
+
 static int on_pong(struct agent *a, const struct msg_pong *pong)
 {
     uint64_t trip;
@@ -415,6 +432,7 @@ static int on_pong(struct agent *a, const struct msg_pong *pong)
         return ERR_PROTOCOL;
     }
     a->n_joined = pong->n_joined;
+    agent_keeps(a, pong->kept);
     memcpy(a->also_waiting, pong->also_waiting, sizeof(a->also_waiting));
     trip = a->now_ms - pong->sent_ms;
     if (a->clock_sample_ms == 0 || trip <= a->clock_trip_ms ||

@@ -82,6 +82,7 @@ static int on_message(void *arg, const struct msg *m)
     const struct supervisor *s = arg;
 
     if (m->type == MSG_STORE_REPLY) {
+        agent_keeps(s->agent, m->u.store_reply.kept);
         if (s->relay) {
             relay_reply(s->relay, &m->u.store_reply);
         }

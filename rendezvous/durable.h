@@ -32,6 +32,7 @@ struct durable {
     void *arg;
     uint64_t cluster; /* of this state, for good */
     uint64_t boot;    /* larger each time; on the disk once all is loaded */
+    uint64_t found;   /* transactions that it had when it was opened */
     /* To be added to the machine's clock (modulo 2^64): the service's own goes on where
      * it was, also when the machine has started anew. */
     uint64_t clock_offset_ms;
@@ -45,6 +46,9 @@ struct durable {
     /* Copies the record into the transaction that commit will begin. */
     void (*save)(void *arg, const struct record *r);
     bool (*has_saved)(void *arg); /* something that no commit has taken along yet */
+    /* How many transactions are on the disk once all that was saved so far is, at least;
+     * once all is loaded. */
+    uint64_t (*kept)(void *arg);
     /* Begins it, with all that was saved so far, unless there is nothing or another is
      * on its way. True while one is: on_committed follows. */
     bool (*commit)(void *arg);

@@ -50,6 +50,7 @@ static void on_store_reply(void *arg, uint64_t session,
     struct job *j = arg;
     struct msg m = {.type = MSG_STORE_REPLY, .u.store_reply = *reply};
 
+    m.u.store_reply.kept = j->sink.kept ? j->sink.kept(j->sink.arg) : 0;
     j->sink.send(j->sink.arg, session, &m);
 }
 

@@ -86,6 +86,7 @@ struct job_sink {
     void (*send)(void *arg, uint64_t session, const struct msg *m);
     void (*note)(void *arg, const struct job_event *e); /* NULL: nobody wants to know */
     void (*save)(void *arg, const struct record *r);    /* NULL: nothing is kept */
+    uint64_t (*kept)(void *arg);                        /* as in service_sink */
 };
 
 struct job {

@@ -102,6 +102,13 @@ static void on_service_save(void *arg, const struct record *r)
     s->config.durable->save(s->config.durable->arg, r);
 }
 
+static uint64_t on_service_kept(void *arg)
+{
+    const struct server *s = arg;
+
+    return s->config.durable->kept(s->config.durable->arg);
+}
+
 /* No message relies on its place among the replies of the store: those of another
  * generation are ignored, and one ends when the workers that wait for them are gone. */
 static void on_service_send(void *arg, uint64_t conn, const struct msg *m)
@@ -192,6 +199,7 @@ int server_start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     struct service_config config = {
         .cluster = durable ? durable->cluster : seeds[0],
         .boot = durable ? durable->boot : 1,
+        .found = durable ? durable->found : 0,
         .ephemeral = !durable,
         .lease_ms = s->config.lease_ms,
         .store_max_bytes = s->config.store_max_bytes,
@@ -204,6 +212,7 @@ int server_start_service(struct server *s, const uint64_t *seeds, struct errmsg 
                  .note = server_note,
                  .inspected = on_service_inspected,
                  .save = durable ? on_service_save : NULL,
+                 .kept = durable ? on_service_kept : NULL,
                  .refused = on_service_refused},
     };
     int rv = 0;

@@ -126,6 +126,11 @@ static void hear(struct service *s, struct session *session, uint64_t now_ms)
 
 /* --- jobs --- */
 
+uint64_t service_kept(const struct service *s)
+{
+    return s->config.sink.kept ? s->config.sink.kept(s->config.sink.arg) : 0;
+}
+
 /* The job's sink: sessions are what it knows. */
 static void on_job_send(void *arg, uint64_t number, const struct msg *m)
 {
@@ -144,6 +149,11 @@ static void on_job_save(void *arg, const struct record *r)
     s->config.sink.save(s->config.sink.arg, r);
 }
 
+static uint64_t on_job_kept(void *arg)
+{
+    return service_kept(arg);
+}
+
 static void on_job_note(void *arg, const struct job_event *e)
 {
     struct service *s = arg;
@@ -156,7 +166,8 @@ static void on_job_note(void *arg, const struct job_event *e)
 struct entry *service_take_job(struct service *s, const char *id)
 {
     const struct job_sink sink = {s, on_job_send, on_job_note,
-                                  s->config.sink.save ? on_job_save : NULL};
+                                  s->config.sink.save ? on_job_save : NULL,
+                                  s->config.sink.kept ? on_job_kept : NULL};
     struct entry *entry = registry_find(&s->jobs, id);
     struct job *job;
 
@@ -283,6 +294,7 @@ static void on_heartbeat(struct service *s, const struct session *session,
 
     pong->sent_ms = heartbeat->sent_ms;
     pong->service_ms = now_ms;
+    pong->kept = service_kept(s);
     pong->n_joined = (uint32_t)job->count[NODE_JOINED];
     (void)snprintf(pong->also_waiting, sizeof(pong->also_waiting), "%s",
                    other_that_waits(s, job));

@@ -32,6 +32,9 @@ struct service_sink {
     void (*inspected)(void *arg, uint64_t session, const struct msg_inspected *m);
     /* What has changed of the durable state (record.h); NULL: nothing is kept. */
     void (*save)(void *arg, const struct record *r);
+    /* How many transactions are on the disk when what is sent now leaves, at least (a
+     * server that is killed at any time finds as many, or more); NULL: nothing is kept. */
+    uint64_t (*kept)(void *arg);
     /* A hello was not this peer's to say; NULL: nobody counts. */
     void (*refused)(void *arg, uint64_t conn, enum refusal why, const char *text);
 };
@@ -39,6 +42,7 @@ struct service_sink {
 struct service_config {
     uint64_t cluster; /* random identity of this state */
     uint64_t boot;    /* higher at every start with that state */
+    uint64_t found;   /* transactions that it had before this one */
     bool ephemeral;
     uint32_t lease_ms;
     size_t store_max_bytes; /* of all jobs' key spaces together; 0: 1 GiB */

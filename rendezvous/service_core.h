@@ -48,6 +48,7 @@ struct service {
 };
 
 uint64_t service_hash(const struct service *s, uint64_t number);
+uint64_t service_kept(const struct service *s); /* service_sink.kept */
 struct session *service_find_conn(const struct service *s, uint64_t conn);
 struct session *service_find_agent(const struct service *s, const struct entry *entry,
                                    uint64_t agent_id);

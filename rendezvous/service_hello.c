@@ -104,6 +104,8 @@ static void welcome(struct service *s, const struct session *session, uint64_t h
                         .ephemeral = s->config.ephemeral,
                         .lease_ms = s->config.lease_ms,
                         .generation = highest,
+                        .found = s->config.found,
+                        .kept = service_kept(s),
                     }};
 
     memcpy(m.u.welcome.peer_addr, session->peer_addr, sizeof(m.u.welcome.peer_addr));

@@ -41,6 +41,7 @@ struct state {
     struct buf next;
     bool is_writing;         /* on_committed is owed */
     enum durable_space told; /* to the user */
+    uint64_t kept;           /* as the thread has told */
 
     pthread_t thread;
     bool is_running;
@@ -50,6 +51,7 @@ struct state {
     bool has_work, is_written, is_ending;
     bool is_awaited; /* the loop sleeps, and needs no waking */
     enum durable_space space;
+    uint64_t n_kept; /* transactions on the disk */
 };
 
 /* ---- the thread ---- */
@@ -174,6 +176,7 @@ static void tell(struct state *s, bool is_written, enum durable_space space)
     is_changed = space != s->space;
     is_awaited = s->is_awaited;
     s->space = space;
+    s->n_kept = state_db_kept(s->db);
     s->is_written = s->is_written || is_written;
     unlock(s);
     if (is_written && is_awaited) {
@@ -254,6 +257,7 @@ static void listen_to_thread(struct state *s)
     is_written = s->is_written;
     s->is_written = false;
     space = s->space;
+    s->kept = s->n_kept;
     unlock(s);
     if (space != s->told) {
         s->told = space;
@@ -313,6 +317,14 @@ static bool has_saved(void *arg)
     return buf_len(&s->next) > 0;
 }
 
+/* What waits is one more. */
+static uint64_t kept(void *arg)
+{
+    const struct state *s = arg;
+
+    return s->kept + (buf_len(&s->next) > 0);
+}
+
 static bool commit(void *arg)
 {
     struct state *s = arg;
@@ -354,6 +366,7 @@ static int load(void *arg, durable_take take, void *taker, struct errmsg *msg)
         return state_blame(&s->dir, rv, msg);
     }
     s->space = look_at_space(s, SPACE_FINE);
+    s->kept = s->n_kept = state_db_kept(s->db);
     wake_loop(s); /* it tells */
     return start_thread(s, msg);
 }
@@ -455,11 +468,13 @@ int state_open(const struct state_config *config, struct state **ret,
     s->durable = (struct durable){.arg = s,
                                   .cluster = identity->cluster,
                                   .boot = identity->boot,
+                                  .found = identity->found,
                                   .clock_offset_ms = identity->clock_offset_ms,
                                   .load = load,
                                   .use = use,
                                   .save = save,
                                   .has_saved = has_saved,
+                                  .kept = kept,
                                   .commit = commit,
                                   .await = await};
     *ret = s;

@@ -34,6 +34,7 @@ struct state_identity {
     uint64_t cluster;
     uint64_t boot;            /* larger each time */
     uint64_t clock_offset_ms; /* to be added to the machine's clock, modulo 2^64 */
+    uint64_t found;           /* transactions that it had when it was opened */
 };
 
 /* Makes it where there is none; checks it. Then state_db_load, then state_db_begin:
@@ -57,6 +58,9 @@ int state_db_begin(struct state_db *d, struct errmsg *msg) MUST_CHECK;
  * returns 0. `now_ms` is the service's clock. -ENOSPC: nothing of it is. */
 int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
                     struct errmsg *msg) MUST_CHECK;
+
+/* How many transactions are on the disk, of all boots: never fewer, whatever crash. */
+uint64_t state_db_kept(const struct state_db *d);
 
 /* A bounded part of the work that can be done at any time: history that is too old or
  * too much goes, the log is copied into the database if the file system has so much

@@ -239,6 +239,7 @@ static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg
     d->totals.mark_ms = fields[3];
     d->identity.clock_offset_ms = clock_offset(d, fields[4], fields[5]);
     d->totals.n_commits = fields[6];
+    d->identity.found = fields[6];
     d->totals.n_pieces = fields[7];
     return 0;
 }
@@ -356,6 +357,11 @@ int state_db_open(const struct state_db_config *config, struct state_db **ret,
 const struct state_identity *state_db_identity(const struct state_db *d)
 {
     return &d->identity;
+}
+
+uint64_t state_db_kept(const struct state_db *d)
+{
+    return d->totals.n_commits;
 }
 
 /* What came with this version. */

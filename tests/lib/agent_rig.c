@@ -310,7 +310,9 @@ void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemera
                                   .boot = ++rig->boot,
                                   .ephemeral = is_ephemeral,
                                   .lease_ms = 3000,
-                                  .generation = 1000}};
+                                  .generation = 1000,
+                                  .found = 1000,
+                                  .kept = 1000}};
 
     agent_rig_tell(rig, &m);
 }

@@ -277,6 +277,7 @@ void serving_check_decision(struct cluster *c, const struct msg_decision *decisi
 void disk_send(void *arg, uint64_t conn, const struct msg *m);
 void disk_close(void *arg, uint64_t conn);
 void disk_save(void *arg, const struct record *r);
+uint64_t disk_kept(void *arg);
 void disk_take_turn(struct cluster *c); /* after every call into the service */
 void disk_kill(struct cluster *c);
 void disk_release(struct cluster *c);

@@ -90,6 +90,13 @@ void disk_save(void *arg, const struct record *r)
     shelf_save(&c->shelf, r);
 }
 
+uint64_t disk_kept(void *arg)
+{
+    const struct cluster *c = arg;
+
+    return shelf_kept(&c->shelf);
+}
+
 static void release(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_said; i++) {

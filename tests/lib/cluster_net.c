@@ -118,6 +118,7 @@ static void dispatch(struct node *n, const struct msg *m)
         }
         return;
     }
+    agent_keeps(n->agent, m->u.store_reply.kept);
     for (uint32_t i = 0; i < n->cluster->config.nproc; i++) {
         worker_store_reply(&n->workers[i], &m->u.store_reply);
     }

@@ -203,6 +203,8 @@ static struct service_config make_config(struct cluster *c)
         config.sink.send = disk_send;
         config.sink.close = disk_close;
         config.sink.save = disk_save;
+        config.sink.kept = disk_kept;
+        config.found = shelf_found(&c->shelf);
     }
     return config;
 }

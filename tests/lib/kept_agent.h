@@ -20,6 +20,7 @@ struct kept_word {
 struct kept_agent {
     uint64_t conn; /* 0: none */
     uint64_t session, boot, generation;
+    uint64_t kept; /* transactions, the most heard of */
     int32_t group_rank;
     bool is_running, has_resumed;
     bool must_stop, must_join; /* what it will do next */

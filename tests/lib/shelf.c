@@ -152,8 +152,20 @@ static void drop_many(struct shelf *s, const struct record *r)
     s->n = kept;
 }
 
+uint64_t shelf_kept(const struct shelf *s)
+{
+    return s->n_commits + (s->n_turn > 0);
+}
+
+/* A start takes a transaction of its own. */
+uint64_t shelf_found(struct shelf *s)
+{
+    return s->n_commits++;
+}
+
 void shelf_commit(struct shelf *s)
 {
+    s->n_commits += s->n_turn > 0;
     for (size_t i = 0; i < s->n_turn; i++) {
         if (s->turn[i]->r.act == RECORD_PUT) {
             put(s, s->turn[i]);

@@ -16,6 +16,7 @@ struct shelf {
     struct shelf_record **turn; /* owned, as they came */
     size_t n_turn, turn_capacity;
     size_t n_saved, bytes_saved; /* so far, of all turns */
+    uint64_t n_commits;
 };
 
 /* Zeroed: empty. */
@@ -24,6 +25,10 @@ void shelf_release(struct shelf *s);
 /* As service_sink.save has it, with the shelf as `arg`. */
 void shelf_save(void *arg, const struct record *r);
 void shelf_commit(struct shelf *s);
+/* As service_sink.kept has it, too. */
+uint64_t shelf_kept(const struct shelf *s);
+/* The service starts: what it finds. */
+uint64_t shelf_found(struct shelf *s);
 void shelf_lose(struct shelf *s); /* the turn never happened */
 
 /* Gives all that was committed to a fresh service and its history (NULL: none), as

@@ -511,12 +511,20 @@ static void on_save(void *arg, const struct record *r)
     shelf_save(&st->shelf, r);
 }
 
+static uint64_t on_kept(void *arg)
+{
+    const struct stage *st = arg;
+
+    return shelf_kept(&st->shelf);
+}
+
 void stage_start(struct stage *st)
 {
     struct errmsg msg = {""};
 
     st->service = service_new(&(struct service_config){.cluster = STAGE_CLUSTER,
                                                        .boot = ++st->boot,
+                                                       .found = shelf_found(&st->shelf),
                                                        .ephemeral = false,
                                                        .lease_ms = LEASE_MS,
                                                        .seed = 5 + st->boot,
@@ -524,7 +532,8 @@ void stage_start(struct stage *st)
                                                                 .send = on_send,
                                                                 .close = on_close,
                                                                 .note = on_note,
-                                                                .save = on_save}});
+                                                                .save = on_save,
+                                                                .kept = on_kept}});
     history_init(&st->history, &(struct history_config){5, on_save, st});
     if (shelf_restore(&st->shelf, st->service, &st->history, st->now_ms, &msg) < 0) {
         fail_msg("%s", msg.text);

@@ -51,6 +51,47 @@ def test_agents_refuse_an_older_state_and_go_on_with_the_right_one(
     assert "restart" not in agent.err(), agent.err()
 
 
+def test_agents_refuse_a_state_that_lacks_what_was_acknowledged(
+        start_server, start, bin_dir, tmp_path, free_port, wait_for):
+    """A copy that was made while the service ran: its next start is no older than the right one's."""
+    state, old, counts = tmp_path / "state", tmp_path / "old", tmp_path / "counts"
+    counts.mkdir()
+
+    def serve():
+        return start_server(f"--listen=127.0.0.1:{free_port}", f"--state-dir={state}",
+                            "--state-reserve-mib=1").process
+
+    def kill(process):
+        process.signal(signal.SIGKILL)
+        process.wait()
+
+    def goes_on():
+        before = count(counts / "0")
+        wait_for(lambda: count(counts / "0") > before + 2)
+
+    service = serve()
+    agent = start(bin_dir / "ctrun", "--nnodes=1", "--nproc-per-node=1", "--rdzv-id=kept",
+                  f"--rdzv-endpoint=127.0.0.1:{free_port}", "--max-restarts=0",
+                  bin_dir / "fake-counter", counts, 1000)
+    goes_on()
+    shutil.copytree(state, old)
+    goes_on()
+    kill(service)
+    state.rename(tmp_path / "right")
+    shutil.copytree(old, state)
+    service = serve()
+    wait_for(lambda: "is refused: an older state of the service answers there (transaction "
+             in agent.err())
+    kill(service)
+    shutil.rmtree(state)
+    (tmp_path / "right").rename(state)
+    serve()
+    goes_on()  # with every number that it had: the worker notices when one repeats
+    (counts / "stop").touch()
+    assert agent.wait() == 0, agent.err()
+    assert "restart" not in agent.err(), agent.err()
+
+
 def test_agent_never_serves_in_the_place_of_the_service_that_knows_its_job(
         start_server, start, bin_dir, tmp_path, free_port, wait_for):
     endpoint = f"127.0.0.1:{free_port}"

@@ -9,7 +9,7 @@
 enum {
     GENERATION = 3,
     LARGE = 200 * 1024,
-    HEAD = 31, /* a STORE_REPLY without a body */
+    HEAD = 39, /* a STORE_REPLY without a body */
     CLIENTS = 1000,
     CLIENT_COST = 250,
 };

@@ -171,6 +171,24 @@ static void a_foreign_or_older_durable_service_is_refused(void **state)
          "the rendezvous at there:1 is refused: an older state of the service answers "
          "there (generation 0 of job job, this node has seen 1); start it with the state "
          "that it had"},
+        {{.session = 7,
+          .cluster = 5,
+          .boot = 9,
+          .generation = 1,
+          .found = 999,
+          .kept = 1009},
+         "the rendezvous at there:1 is refused: an older state of the service answers "
+         "there (transaction 999, this node has seen 1000); start it with the state that it "
+         "had"},
+        {{.session = 8,
+          .cluster = 5,
+          .boot = 6,
+          .generation = 1,
+          .found = 1000,
+          .kept = 999},
+         "the rendezvous at there:1 is refused: an older state of the service answers "
+         "there (transaction 999, this node has seen 1000); start it with the state that it "
+         "had"},
     };
     WITH_RIG(2, true);
 
@@ -188,6 +206,36 @@ static void a_foreign_or_older_durable_service_is_refused(void **state)
         agent_rig_pass(&rig, 1000);           /* … and is tried a little later */
         come_to_welcome(&rig);
         agent_rig_welcome(&rig, 7, false);
+    }
+    assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+static void a_state_without_what_was_heard_to_be_kept_is_refused(void **state)
+{
+    struct msg pong = {.type = MSG_PONG, .u.pong = {.kept = 1001}};
+    struct msg m = {.type = MSG_WELCOME,
+                    .u.welcome = {.session = 7, .cluster = 5, .boot = 9}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    m.u.welcome.generation = 1;
+    for (uint64_t kept = 1001; kept <= 1002; kept++) {
+        agent_rig_tell(&rig, &pong);
+        agent_keeps(rig.agent, kept); /* a reply of the store */
+        m.u.welcome.found = kept - 1;
+        m.u.welcome.kept = kept + 1; /* it has gone on */
+        come_to_welcome(&rig);
+        agent_rig_tell(&rig, &m);
+        assert_int_equal(rig.agent->link, LINK_DOWN);
+        agent_rig_pass(&rig, 1000);
+        m.u.welcome.found = kept;
+        m.u.welcome.kept = kept;
+        m.u.welcome.boot++;
+        come_to_welcome(&rig);
+        agent_rig_tell(&rig, &m);
+        assert_int_equal(rig.agent->link, LINK_UP);
+        m.u.welcome.boot++;
     }
     assert_int_equal(rig.agent->state, AGENT_RUNNING);
     agent_rig_release(&rig);
@@ -287,6 +335,8 @@ static void a_durable_service_may_restart_while_the_workers_run(void **state)
                                       .cluster = 5,
                                       .boot = boot,
                                       .generation = 1,
+                                      .found = 1000,
+                                      .kept = 1000,
                                       .lease_ms = 3000}};
 
         come_to_welcome(&rig);
@@ -587,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_service_may_have_any_clock),
         cmocka_unit_test(a_report_of_an_end_that_no_process_has_breaks_the_protocol),
         cmocka_unit_test(a_foreign_or_older_durable_service_is_refused),
+        cmocka_unit_test(a_state_without_what_was_heard_to_be_kept_is_refused),
         cmocka_unit_test(
             what_keeps_a_job_from_its_service_is_said_once_for_each_reason),
         cmocka_unit_test(

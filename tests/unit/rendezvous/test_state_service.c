@@ -36,6 +36,7 @@ struct heard {
     uint64_t conn;
     enum msg_type type;
     uint64_t a, b, c; /* as the message has them */
+    uint64_t found, kept;
 };
 
 struct ack {
@@ -91,6 +92,13 @@ static void on_save(void *arg, const struct record *r)
     state_batch_add(&w->batch, r);
 }
 
+static uint64_t on_kept(void *arg)
+{
+    const struct world *w = arg;
+
+    return state_db_kept(w->db) + (buf_len(&w->batch) > 0);
+}
+
 static void on_close(void *arg, uint64_t conn)
 {
     struct world *w = arg;
@@ -116,6 +124,8 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     if (m->type == MSG_WELCOME) {
         h.a = m->u.welcome.session;
         h.b = m->u.welcome.boot;
+        h.found = m->u.welcome.found;
+        h.kept = m->u.welcome.kept;
     } else if (m->type == MSG_ROUND) {
         h.a = m->u.round.generation;
         h.b = m->u.round.group_rank;
@@ -129,8 +139,11 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
         CHECK(w, !m->u.store_reply.close);
         h.a = m->u.store_reply.seq;
         h.b = number_in(m->u.store_reply.body);
+        h.kept = m->u.store_reply.kept;
+        CHECK(w, h.kept == state_db_kept(w->db) + (buf_len(&w->batch) > 0));
     } else {
         CHECK(w, m->type == MSG_REPORT || m->type == MSG_PONG);
+        h.kept = m->type == MSG_PONG ? m->u.pong.kept : 0;
     }
     CHECK(w, w->n_heard < MAX_HEARD);
     w->heard[w->n_heard++] = h;
@@ -180,9 +193,14 @@ static void start(struct world *w)
     w->service = service_new(&(struct service_config){
         .cluster = identity->cluster,
         .boot = identity->boot,
+        .found = identity->found,
         .lease_ms = 3000,
         .seed = identity->boot,
-        .sink = {.arg = w, .send = on_send, .close = on_close, .save = on_save},
+        .sink = {.arg = w,
+                 .send = on_send,
+                 .close = on_close,
+                 .save = on_save,
+                 .kept = on_kept},
     });
     if (state_db_load(w->db, on_record, w, &msg) < 0 ||
         state_db_begin(w->db, &msg) < 0 ||
@@ -235,6 +253,7 @@ static void hear_answer(struct world *w, struct kept_agent *node, const struct h
     node->asked.type = 0;
 }
 
+/* What it was told is on the disk was there after each crash. */
 static void hear(struct world *w, struct kept_agent *node, const struct heard *h)
 {
     if (h->type == MSG_WELCOME) {
@@ -244,6 +263,7 @@ static void hear(struct world *w, struct kept_agent *node, const struct heard *h
             node->asked.type = 0;
             node->must_join = true;
         }
+        CHECK(w, (h->b == node->boot ? h->kept : h->found) >= node->kept);
         node->session = h->a;
         node->boot = h->b;
     } else if (h->type == MSG_ROUND) {
@@ -253,6 +273,7 @@ static void hear(struct world *w, struct kept_agent *node, const struct heard *h
     } else if (h->type == MSG_DECISION || h->type == MSG_STORE_REPLY) {
         hear_answer(w, node, h);
     }
+    node->kept = MAX(node->kept, h->kept);
 }
 
 static void acknowledge(struct world *w)

@@ -64,6 +64,12 @@ static bool has_saved(void *arg)
     return r->n_saved > 0;
 }
 
+/* As if it were the first. */
+static uint64_t kept(void *arg)
+{
+    return has_saved(arg);
+}
+
 static bool commit(void *arg)
 {
     struct rig *r = arg;
@@ -118,6 +124,7 @@ static struct rig *rig_new(void)
                                   .use = use,
                                   .save = save,
                                   .has_saved = has_saved,
+                                  .kept = kept,
                                   .commit = commit,
                                   .await = await};
     assert_int_equal(uv_loop_init(&r->loop), 0);
