@@ -44,7 +44,9 @@ int state_blame(const struct state_dir *dir, int err, struct errmsg *msg)
 
 int state_blame_torn(const struct state_dir *dir, struct errmsg *msg)
 {
-    (void)errmsg_set(msg, ERR_CORRUPT, "it is empty or gone, and its log is not");
+    (void)errmsg_set(msg, ERR_CORRUPT,
+                     "it is empty or gone, and its state.db-wal or "
+                     "state.db-base is not");
     return state_blame(dir, ERR_CORRUPT, msg);
 }
 

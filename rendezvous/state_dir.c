@@ -289,7 +289,8 @@ void state_dir_drop_empty_log(const struct state_dir *d)
 
 bool state_dir_is_torn(const struct state_dir *d)
 {
-    return is_empty(d, "state.db") && !is_empty(d, "state.db-wal");
+    return is_empty(d, "state.db") &&
+           !(is_empty(d, "state.db-wal") && is_empty(d, "state.db-base"));
 }
 
 int state_dir_free(const struct state_dir *d, uint64_t *ret)

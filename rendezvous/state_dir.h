@@ -46,8 +46,8 @@ bool state_dir_is_new(const struct state_dir *d);
 bool state_dir_has_log(const struct state_dir *d);
 void state_dir_drop_empty_log(const struct state_dir *d);
 
-/* There is a write-ahead log, and no database that it belongs to: SQLite would begin anew
- * and throw it away. */
+/* There is a write-ahead log, or a word of where one begins, and no database that it
+ * belongs to: SQLite would begin anew, and throw the log away. */
 bool state_dir_is_torn(const struct state_dir *d);
 
 /* Bytes of its file system that we may write. -ESTALE: the files of the folder were

@@ -207,6 +207,12 @@ def make_torn(folder):
     (folder / "state.db").unlink()
 
 
+def make_bare(folder):
+    (folder / "state.db").unlink()
+    (folder / "state.db-wal").unlink(missing_ok=True)
+    assert (folder / "state.db-base").exists()
+
+
 def make_pipe(folder):
     (folder / "lock").unlink()
     os.mkfifo(folder / "lock")
@@ -234,7 +240,8 @@ def kept(start_server, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("spoil", [make_open, make_garbage, make_torn, make_pipe, make_damaged])
+@pytest.mark.parametrize("spoil", [make_open, make_garbage, make_torn, make_bare, make_pipe,
+                                   make_damaged])
 def test_check_config_says_of_a_state_what_a_start_would(bin_dir, kept, spoil):
     spoil(kept)
     before = contents(kept)

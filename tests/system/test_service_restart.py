@@ -177,6 +177,21 @@ def test_log_without_its_database_is_refused_with_95(service, start, bin_dir, wa
     assert (service.folder / "state.db-wal").read_bytes() == log
 
 
+def test_word_of_a_log_alone_is_refused_with_95(service, start, bin_dir):
+    service.kill()
+    for name in ("state.db", "state.db-wal"):
+        (service.folder / name).unlink()
+    word = (service.folder / "state.db-base").read_bytes()
+    again = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                  f"--state-dir={service.folder}")
+    assert again.wait() == 95, again.err()
+    assert "empty or gone, and its state.db-wal or state.db-base is not" in again.err()
+    assert not (service.folder / "state.db").exists()
+    (service.folder / "state.db-base").rename(service.folder / "kept")
+    service.begin()  # anew
+    assert (service.folder / "kept").read_bytes() == word
+
+
 @pytest.mark.parametrize("way", ["emptied", "gone"])
 def test_database_without_its_log_is_refused_with_95(service, start, bin_dir, way):
     service.kill()
