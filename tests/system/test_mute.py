@@ -83,11 +83,13 @@ def test_log_folder_that_does_not_answer_holds_up_neither(
 
 
 NAME_SERVER = """
-import os, signal, socket
+import os, pathlib, signal, socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("127.0.0.1", 53))
-if os.fork() == 0:
+pid = os.fork()
+if pid == 0:
     signal.pause()
+pathlib.Path(sys.argv[1]).write_text(str(pid))
 """
 
 
@@ -97,11 +99,14 @@ def test_name_server_that_does_not_answer_holds_up_no_stop(start, bin_dir, tmp_p
     (tmp_path / "conf").write_text("nameserver 127.0.0.1\n")
     (tmp_path / "server.py").write_text(NAME_SERVER)
     script = (f"ip link set lo up && mount --bind {tmp_path}/conf /etc/resolv.conf && "
-              f'{sys.executable} {tmp_path}/server.py && exec "$@"')
+              f'{sys.executable} {tmp_path}/server.py {tmp_path}/pid && exec "$@"')
     ctrun = start("unshare", "-n", "-m", "sh", "-c", script, "sh", bin_dir / "ctrun",
                   "--nnodes=2", "--rdzv-endpoint=node.example.org:29400", "/bin/true")
     wait_for(lambda: "(looking up the name node.example.org)" in ctrun.err())
-    began = time.monotonic()
-    ctrun.signal(signal.SIGTERM)
-    assert ctrun.wait() == 128 + signal.SIGTERM, ctrun.err()
-    assert time.monotonic() - began < 2
+    try:
+        began = time.monotonic()
+        ctrun.signal(signal.SIGTERM)
+        assert ctrun.wait() == 128 + signal.SIGTERM, ctrun.err()
+        assert time.monotonic() - began < 2
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
