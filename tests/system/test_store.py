@@ -246,7 +246,7 @@ def test_it_says_once_that_it_keeps_everything_in_memory(start_server, wait_for)
 def test_a_taken_port_names_who_has_it(start_server, bin_dir):
     server = start_server()
     result = run(bin_dir, f"--listen=127.0.0.1:{server.port}")
-    assert result.returncode == 2
+    assert result.returncode == 1
     assert f"pid {server.process.pid} (ctrun-rendezvous)" in result.stderr
     assert str(server.port) in result.stderr and result.stderr.count("\n") == 1
 
