@@ -302,6 +302,14 @@ void agent_rig_tell(struct agent_rig *rig, const struct msg *m)
     assert_int_equal(agent_message(rig->agent, m, rig->now_ms), 0);
 }
 
+void agent_rig_reconnect(struct agent_rig *rig)
+{
+    agent_disconnected(rig->agent, LOSS_CLOSED, rig->now_ms);
+    agent_rig_pass(rig, 1000);
+    agent_connected(rig->agent, "", rig->now_ms);
+    agent_rig_skip(rig);
+}
+
 void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemeral)
 {
     struct msg m = {.type = MSG_WELCOME,

@@ -50,6 +50,9 @@ void agent_rig_skip(struct agent_rig *rig); /* forgets the trace */
 /* Lets time pass, timers included. */
 void agent_rig_pass(struct agent_rig *rig, uint64_t ms);
 
+/* Its connection ends, and there is another; WELCOME is awaited. */
+void agent_rig_reconnect(struct agent_rig *rig);
+
 /* What the service says. */
 void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemeral);
 void agent_rig_round(struct agent_rig *rig, uint64_t generation, uint32_t group_rank,
