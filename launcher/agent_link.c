@@ -2,8 +2,9 @@
  *
  * Happy path: connect → HELLO → WELCOME → (agent.c) → heartbeats and messages.
  * Failures: no connection, or it ends → reconnect after a back-off of at most a second
- * (ten, while one side refuses the other), for as long as TIMER_PATIENCE allows; an ephemeral server's end → EVENT_GONE; no
- * WELCOME in time → reconnect; a stranger on our own port → exit 2. */
+ * (ten, while one side refuses the other), for as long as TIMER_PATIENCE allows; an
+ * ephemeral server's end → EVENT_GONE; no WELCOME in time → reconnect; a stranger on our
+ * own port → exit 2. */
 
 #include "launcher/agent_core.h"
 
