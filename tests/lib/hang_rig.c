@@ -180,6 +180,13 @@ void hang_rig_pass(struct hang_rig *r, uint64_t ms)
     }
 }
 
+void hang_rig_until(struct hang_rig *r, uint32_t rank, enum deed deed)
+{
+    while (r->rank[rank].deed != deed) {
+        hang_rig_turn(r);
+    }
+}
+
 void hang_rig_close(struct hang_rig *r)
 {
     progress_release(&r->p);

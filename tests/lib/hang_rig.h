@@ -57,6 +57,7 @@ void hang_rig_close(struct hang_rig *r);
 
 void hang_rig_turn(struct hang_rig *r);
 void hang_rig_pass(struct hang_rig *r, uint64_t ms);
+void hang_rig_until(struct hang_rig *r, uint32_t rank, enum deed deed);
 
 /* One verdict, on that rank, within that time. */
 void hang_rig_expect_found(const struct hang_rig *r, uint32_t rank, uint64_t since_ms,

@@ -39,9 +39,7 @@ static void a_spinning_rank_is_found_by_who_waits_for_it(void **state)
         r.seed = seed;
         r.tells_waits = seed % 2 == 0;
         hang_rig_pass(&r, 20000 + 10 * seed);
-        while (r.rank[victim].deed != COMPUTES) { /* outside a collective */
-            hang_rig_pass(&r, HANG_RIG_TURN_MS);
-        }
+        hang_rig_until(&r, victim, COMPUTES); /* outside a collective */
         since_ms = r.now_ms;
         r.rank[victim].is_spinning = true;
         hang_rig_pass(&r, 20000);
@@ -114,9 +112,7 @@ static void ranks_that_wait_for_each_other_are_told_of_without_blame(void **stat
     (void)state;
     hang_rig_open(&r, 2, 50, 150);
     hang_rig_pass(&r, 20000);
-    while (r.rank[1].deed != WAITS) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 1, WAITS);
     r.rank[1].is_spinning = true; /* inside the collective */
     hang_rig_pass(&r, 20000);
     assert_int_equal(r.n_verdicts, 1);
@@ -165,9 +161,7 @@ static void the_guilty_one_is_left_alone_while_a_debugger_is_attached(void **sta
     (void)state;
     hang_rig_open(&r, 3, 50, 150);
     hang_rig_pass(&r, 20000);
-    while (r.rank[1].deed != COMPUTES) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 1, COMPUTES);
     r.rank[1].is_spinning = r.rank[1].is_attached = true;
     hang_rig_pass(&r, 60000);
     assert_int_equal(r.n_verdicts, 1);
@@ -205,9 +199,7 @@ static void a_rank_whose_output_nobody_reads_is_told_of(void **state)
     (void)state;
     hang_rig_open(&r, 2, 50, 150);
     hang_rig_pass(&r, 20000);
-    while (r.rank[1].deed != COMPUTES) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 1, COMPUTES);
     r.rank[1].is_unread = true;
     hang_rig_pass(&r, 60000);
     assert_int_equal(r.n_verdicts, 1);
@@ -226,9 +218,7 @@ static void agents_are_asked_again_after_news_that_a_slow_line_has_held_up(void 
     hang_rig_open(&r, 2, 50, 150);
     r.tells_news = true;
     hang_rig_pass(&r, 20000);
-    while (r.rank[1].deed != COMPUTES) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 1, COMPUTES);
     r.rank[1].is_spinning = true;
     while (r.n_asked == 0) {
         hang_rig_pass(&r, HANG_RIG_TURN_MS);

@@ -88,9 +88,7 @@ static void who_saves_for_minutes_is_not_waited_for_in_vain(void **state)
     (void)state;
     hang_rig_open(&r, 3, 50, 150);
     hang_rig_pass(&r, 20000);
-    while (r.rank[0].deed != COMPUTES) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 0, COMPUTES);
     r.rank[0].deed = SAVES;
     r.rank[0].until_ms = r.now_ms + 300000;
     hang_rig_pass(&r, 320000);
@@ -107,9 +105,7 @@ static void who_is_stopped_while_it_saves_is_found(void **state)
     (void)state;
     hang_rig_open(&r, 3, 50, 150);
     hang_rig_pass(&r, 20000);
-    while (r.rank[0].deed != COMPUTES) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 0, COMPUTES);
     r.rank[0].deed = SAVES;
     r.rank[0].until_ms = r.now_ms + 300000;
     hang_rig_pass(&r, 1000);
@@ -129,9 +125,7 @@ static void who_waits_for_a_device_gets_half_a_minute(void **state)
     hang_rig_open(&r, 3, 50, 150);
     for (int i = 0; i < 20; i++) {
         hang_rig_pass(&r, 20000);
-        while (r.rank[2].deed != COMPUTES) {
-            hang_rig_pass(&r, HANG_RIG_TURN_MS);
-        }
+        hang_rig_until(&r, 2, COMPUTES);
         r.rank[2].is_reading = true;
         hang_rig_pass(&r, 1300 * (uint64_t)(i + 1));
         r.rank[2].is_reading = false;
@@ -139,9 +133,7 @@ static void who_waits_for_a_device_gets_half_a_minute(void **state)
     assert_int_equal(r.n_verdicts, 0);
     assert_true(r.n_asked > 20);
     hang_rig_pass(&r, 20000);
-    while (r.rank[2].deed != COMPUTES) {
-        hang_rig_pass(&r, HANG_RIG_TURN_MS);
-    }
+    hang_rig_until(&r, 2, COMPUTES);
     since_ms = r.now_ms;
     r.rank[2].is_reading = true;
     hang_rig_pass(&r, 60000);
@@ -254,9 +246,7 @@ static void an_answer_that_comes_late_blames_nobody(void **state)
         hang_rig_open(&r, 2, 600, 900);
         r.tells_news = true;
         hang_rig_pass(&r, 20000);
-        while (r.rank[1].deed != COMPUTES) {
-            hang_rig_pass(&r, HANG_RIG_TURN_MS);
-        }
+        hang_rig_until(&r, 1, COMPUTES);
         r.rank[1].is_stopped = true;
         r.answer_takes_ms = UINT32_MAX;
         hang_rig_pass(&r, asleep_ms);
