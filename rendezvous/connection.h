@@ -193,8 +193,10 @@ int connection_take(struct connection *c, const uint8_t *data, size_t size) MUST
 int connection_watch(struct connection *c) MUST_CHECK;
 
 /* For agents. Short keep-alive and user time-outs: a vanished host is noticed within
- * seconds. Little unsent and unread in the kernel: what is urgent does not wait there. */
-void connection_watch_closely(struct connection *c);
+ * seconds, or two leases, where those are long: that packets are lost ends no connection
+ * before its agent's lease. Little unsent and unread in the kernel: what is urgent does
+ * not wait there. */
+void connection_watch_closely(struct connection *c, uint32_t lease_ms);
 
 /* … but not for operators: a person reads what they print (less), and may pause for
  * CONNECTION_LINGER_MS. */

@@ -108,7 +108,7 @@ static int begin_agent(struct server *s, struct connection *c)
     c->kind = CONN_AGENT;
     connection_set_limits(c, LIMIT_AGENT_CHOKED_AT, LIMIT_AGENT_OUT);
     connection_set_max_later(c, LIMIT_AGENT_LATER);
-    connection_watch_closely(c);
+    connection_watch_closely(c, s->config.lease_ms);
     service_opened(s->service, c->id, c->peer, server_now(s));
     service_identify(s->service, c->id, who);
     return MSG_MAGIC_SIZE;

@@ -39,6 +39,8 @@ int link_conn_adopt(const struct link_conn_config *config, int fd,
                     struct link_conn **ret) MUST_CHECK;
 bool link_conn_is_open(const struct link_conn *c);
 void link_conn_send(struct link_conn *c, const struct msg *m); /* once it is open */
+/* Packets may be lost for as long as that lease: that ends no connection sooner. */
+void link_conn_bear_silence(struct link_conn *c, uint32_t lease_ms);
 /* The end of a sentence about the service, after ERR_REFUSED. */
 const char *link_conn_trouble(const struct link_conn *c);
 void link_conn_local_addr(const struct link_conn *c, char *ret, size_t size);

@@ -224,6 +224,16 @@ def test_partition_in_one_direction_that_ends_in_time_evicts_nobody(
     end_well(agents)
 
 
+def test_no_kernel_gives_a_connection_up_within_the_lease(service, pair, network):
+    server = service("--lease-ms=60000")
+    agents = pair()
+    network.lose(100)
+    hear(server, agents, 18)
+    network.heal()
+    hear(server, agents, 1)
+    end_well(agents)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("percent, lease_ms, s", [(5, 3000, 120), (30, 60000, 180)])
 def test_lost_packets_evict_nobody(service, pair, network, percent, lease_ms, s):

@@ -250,11 +250,14 @@ static void hosts_that_vanish_are_noticed(void **state)
     assert_int_equal(value, 1);
     assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
     assert_int_equal(value, 120000);
-    connection_watch_closely(c);
+    connection_watch_closely(c, 3000);
     assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
     assert_int_equal(value, 10000);
     assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_KEEPIDLE, &value, &size), 0);
     assert_int_equal(value, 4);
+    connection_watch_closely(c, 60000);
+    assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
+    assert_int_equal(value, 120000); /* its lease is judged before */
     connection_watch_patiently(c);
     assert_int_equal(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &size), 0);
     assert_int_equal(value, CONNECTION_LINGER_MS);
