@@ -8,11 +8,16 @@
 
 enum { max_bytes = RECORD_LOOSE_MAX };
 
+/* Sizes of texts are those of the agents' protocol: a state may hold texts as long. */
+_Static_assert(MSG_ID_MAX >= 256 && MSG_ADDR_MAX >= 64 && MSG_ROLE_MAX >= 128 &&
+                   MSG_HASH_MAX >= 40 && MSG_TEXT_MAX >= 1024 && MSG_TAIL_MAX >= 8192,
+               "a shorter text needs another version of the records that have it");
+
 /* One encoder and one decoder per value, made from its field table. */
-#define CODEC(NAME, name)                                                    \
+#define CODEC(NAME, name, version)                                           \
     int record_put_##name(const struct record_##name *from, struct buf *out) \
     {                                                                        \
-        int rv = wire_put_u8(out, RECORD_VERSION);                           \
+        int rv = wire_put_u8(out, version);                                  \
                                                                              \
         RECORD_##NAME##_FIELDS(WIRE_PUT_U, WIRE_PUT_I, WIRE_PUT_T,           \
                                WIRE_PUT_B) return rv;                        \
@@ -23,7 +28,7 @@ enum { max_bytes = RECORD_LOOSE_MAX };
         struct wire_reader *r = &reader;                                     \
                                                                              \
         wire_reader_init(r, value.data, value.size);                         \
-        if (wire_get_u8(r) != RECORD_VERSION) {                              \
+        if (wire_get_u8(r) != (version)) {                                   \
             return r->bad ? ERR_CORRUPT : ERR_UNSUPPORTED;                   \
         }                                                                    \
         RECORD_##NAME##_FIELDS(WIRE_GET_U, WIRE_GET_I, WIRE_GET_T,           \

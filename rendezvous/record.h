@@ -20,13 +20,13 @@
  *   CAUSE     id   0           -                        the first cause, crash loops
  *   MEMBERS   id   0           -                        who was in its generations
  *   FLAPPERS  id   0           -                        who was lost how often
- *   REPORT    id   0           -                        the last MSG_REPORT
+ *   REPORT    id   0           -                        why the last generation ended
  *   CURVE     id   0           number u64               its loss, by steps: history
  *   PACE      id   g           -                        how long a step takes in it
  *
  * Values of KEY and QUEUE are the bytes themselves; COMMIT's is text; those of EVENT are
  * made and read by who keeps history; all others are little-endian fields in the order of
- * their schema (record_fields.h), behind a u8 schema version. Integers of keys are
+ * their schema (record_fields.h), behind its u8 version. Integers of keys are
  * big-endian, so that names in the order of memcmp are in that of their numbers.
  *
  * Everything that a turn of the loop saves is one transaction: after a crash all of it

@@ -5,8 +5,11 @@
  * and read: bounded, and whatever a damaged file holds is refused. Only the form is
  * checked here; what the numbers mean, by those who take them (restoring.c).
  *
- * Fields as in common/msg.h: U(bits, name), I(name), T(size, name), B(name). A change
- * of a table is another RECORD_VERSION. */
+ * Fields as in common/msg.h: U(bits, name), I(name), T(size, name), B(name); also a
+ * number that stands for something (a job's state, a policy) is kept as it is. A state
+ * lives for months: none of this follows the agents' protocol when that changes. A change
+ * of a table raises its version in the map below and STATE_SCHEMA, and record_renew.h
+ * learns to make the new form of the old one. */
 
 #include "rendezvous/record.h"
 
@@ -15,7 +18,6 @@
 #include "common/identity.h"
 
 enum {
-    RECORD_VERSION = 1,
     RECORD_VALUE_MAX = 1 << 20, /* of a value with a schema, but for CLIENT's body */
     RECORD_LOOSE_MAX = 1 << 30, /* … and that */
     RECORD_NODE_NAME_MAX = MSG_ID_MAX + MSG_ADDR_MAX,
@@ -96,7 +98,7 @@ enum {
     U(32, max_world)                          \
     T(MSG_ROLE_MAX, role)
 
-/* `outcomes`: a list of OUTCOMEs; `first`: a frame of MSG_RANK_ENDED. */
+/* `outcomes`: a list of OUTCOMEs; `first`: a RANK, "" without has_rank. */
 #define RECORD_CAUSE_FIELDS(U, I, T, B) \
     U(8, has_rank)                      \
     U(8, is_hang)                       \
@@ -111,6 +113,26 @@ enum {
     B(outcomes)
 
 /* `firsts`: a list of FIRSTs. */
+/* The end of a rank, as RANK_ENDED told it. */
+#define RECORD_RANK_FIELDS(U, I, T, B) \
+    U(64, generation)                  \
+    U(32, rank)                        \
+    U(32, local_rank)                  \
+    U(32, pid)                         \
+    I(exit_code)                       \
+    I(signal)                          \
+    U(8, stopped)                      \
+    U(8, engine)                       \
+    U(64, step)                        \
+    U(64, ended_ms)                    \
+    U(64, wall_ms)                     \
+    T(MSG_TEXT_MAX, program)           \
+    T(MSG_TEXT_MAX, log_path)          \
+    T(MSG_TAIL_MAX, message)           \
+    T(MSG_TAIL_MAX, tail)              \
+    T(MSG_TEXT_MAX, error)             \
+    T(MSG_TEXT_MAX, error_file)
+
 #define RECORD_OUTCOME_FIELDS(U, I, T, B) \
     I(code)                               \
     I(signal)                             \
@@ -155,10 +177,36 @@ enum {
     U(8, op)                             \
     B(body)
 
-/* `report`: a frame of MSG_REPORT. */
+/* The last that the nodes were told of why a generation, or the job, ended. */
 #define RECORD_REPORT_FIELDS(U, I, T, B)                               \
     U(64, n_arrivals) /* nodes that had come by then: they heard it */ \
-    B(report)
+    RECORD_TOLD_FIELDS(U, I, T, B)
+
+/* … as REPORT told it. */
+#define RECORD_TOLD_FIELDS(U, I, T, B) \
+    U(64, generation)                  \
+    U(8, final)                        \
+    U(32, failures)                    \
+    U(32, max_restarts)                \
+    U(32, exit_code)                   \
+    I(rank)                            \
+    U(32, local_rank)                  \
+    U(32, pid)                         \
+    I(code)                            \
+    I(signal)                          \
+    U(64, wall_ms)                     \
+    T(MSG_ID_MAX, host)                \
+    T(MSG_TEXT_MAX, program)           \
+    T(MSG_TEXT_MAX, log_path)          \
+    T(MSG_TEXT_MAX, text)              \
+    T(MSG_TAIL_MAX, message)           \
+    T(MSG_TAIL_MAX, tail)              \
+    T(MSG_TAIL_MAX, others)            \
+    T(MSG_TEXT_MAX, error)             \
+    T(MSG_TEXT_MAX, error_file)        \
+    U(32, commit_run)                  \
+    U(64, commit_step)                 \
+    T(MSG_HASH_MAX, commit_hash)
 
 /* Of a step, as the judge of hangs has it (progress.h). */
 #define RECORD_PACE_FIELDS(U, I, T, B) \
@@ -175,20 +223,22 @@ enum {
     T(IDENTITY_OWNER_MAX, owner)                                \
     B(points)
 
+/* Each with its version. */
 #define RECORD_FIELDS_MAP(X) \
-    X(JOB, job)              \
-    X(NODE, node)            \
-    X(CAUSE, cause)          \
-    X(OUTCOME, outcome)      \
-    X(FIRST, first)          \
-    X(MEMBERS, members)      \
-    X(FLAPPERS, flappers)    \
-    X(FLAPPER, flapper)      \
-    X(FINISHED, finished)    \
-    X(CLIENT, client)        \
-    X(REPORT, report)        \
-    X(PACE, pace)            \
-    X(CURVE, curve)
+    X(JOB, job, 1)           \
+    X(NODE, node, 1)         \
+    X(CAUSE, cause, 2)       \
+    X(RANK, rank, 1)         \
+    X(OUTCOME, outcome, 1)   \
+    X(FIRST, first, 1)       \
+    X(MEMBERS, members, 1)   \
+    X(FLAPPERS, flappers, 1) \
+    X(FLAPPER, flapper, 1)   \
+    X(FINISHED, finished, 1) \
+    X(CLIENT, client, 1)     \
+    X(REPORT, report, 2)     \
+    X(PACE, pace, 1)         \
+    X(CURVE, curve, 1)
 
 /* What a CLIENT's record says of the request `seq`. */
 enum client_state {
@@ -202,7 +252,8 @@ enum client_state {
 #define RECORD_I(field)       int32_t field;
 #define RECORD_T(size, field) char field[size];
 #define RECORD_B(field)       struct bytes field;
-#define RECORD_DECLARE(NAME, name)                                                    \
+#define RECORD_DECLARE(NAME, name, version)                                           \
+    enum { RECORD_##NAME##_VERSION = (version) };                                     \
     struct record_##name {                                                            \
         RECORD_##NAME##_FIELDS(RECORD_U, RECORD_I, RECORD_T, RECORD_B)                \
     };                                                                                \
@@ -216,7 +267,7 @@ RECORD_FIELDS_MAP(RECORD_DECLARE)
 #undef RECORD_B
 
 /* record_put_…: appended to `out`; ERR_TOO_LARGE at its ceiling. record_get_…: bytes
- * point into `value`; ERR_UNSUPPORTED for another RECORD_VERSION, ERR_CORRUPT. */
+ * point into `value`; ERR_UNSUPPORTED for another version, ERR_CORRUPT. */
 
 /* Lists: takes the first value off; false when there is none, or it is cut short (then
  * the list is not empty). */

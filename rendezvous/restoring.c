@@ -1,7 +1,7 @@
 #include "rendezvous/restoring.h"
 
 #include "rendezvous/admission.h"
-#include "rendezvous/record_fields.h"
+#include "rendezvous/record_msg.h"
 
 #include "common/mem.h"
 #include "common/table.h"
@@ -202,19 +202,18 @@ static int restore_end(struct job *j, const struct record *r)
     return others_restore(&j->cause.others, (uint32_t)rank, r->value.data[0]);
 }
 
-static int restore_first(struct cause *c, struct bytes frame)
+static int restore_first(struct cause *c, struct bytes value)
 {
-    struct msg *m = mem_zalloc(sizeof(*m));
-    int n = msg_decode(frame.data, frame.size, m);
-    int rv = ERR_CORRUPT;
+    struct record_rank *f = mem_alloc(sizeof(*f));
+    int rv = record_get_rank(value, f);
 
-    if (n > 0 && (size_t)n == frame.size && m->type == MSG_RANK_ENDED &&
-        m->u.rank_ended.rank < MSG_MAX_WORLD &&
-        msg_is_end(m->u.rank_ended.exit_code, m->u.rank_ended.signal)) {
-        c->first = m->u.rank_ended;
-        rv = 0;
+    if (rv == 0 && (f->rank >= MSG_MAX_WORLD || !msg_is_end(f->exit_code, f->signal))) {
+        rv = ERR_CORRUPT;
     }
-    mem_free(m);
+    if (rv == 0) {
+        record_to_rank_ended(f, &c->first);
+    }
+    mem_free(f);
     return rv;
 }
 
@@ -321,33 +320,25 @@ static int restore_flappers(struct job *j, const struct record *r)
     return rv < 0 || f.flappers.size == 0 ? rv : ERR_CORRUPT;
 }
 
-static bool is_sane_report(const struct msg_report *m)
+static bool is_sane_report(const struct record_report *f)
 {
-    return m->rank >= -1 && m->rank < MSG_MAX_WORLD && msg_is_end(m->code, m->signal);
+    return f->rank >= -1 && f->rank < MSG_MAX_WORLD && msg_is_end(f->code, f->signal);
 }
 
-/* One that another version of the protocol has written cannot be read: then nobody is
- * told it again. */
 static int restore_report(struct job *j, const struct record *r)
 {
-    struct record_report f;
-    struct msg *m;
-    int rv = record_get_report(r->value, &f);
-    int n;
+    struct record_report *f = mem_alloc(sizeof(*f));
+    int rv = record_get_report(r->value, f);
 
-    if (rv < 0) {
-        return rv;
+    if (rv == 0 && !is_sane_report(f)) {
+        rv = ERR_CORRUPT;
     }
-    m = mem_zalloc(sizeof(*m));
-    n = msg_decode(f.report.data, f.report.size, m);
-    if (n > 0 && (size_t)n == f.report.size && m->type == MSG_REPORT) {
-        rv = is_sane_report(&m->u.report) ? 0 : ERR_CORRUPT;
-        if (rv == 0) {
-            j->report = mem_dup(&m->u.report, sizeof(*j->report));
-            j->report_arrivals = f.n_arrivals;
-        }
+    if (rv == 0) {
+        j->report = mem_alloc(sizeof(*j->report));
+        record_to_report(f, j->report);
+        j->report_arrivals = f->n_arrivals;
     }
-    mem_free(m);
+    mem_free(f);
     return rv;
 }
 

@@ -1,7 +1,7 @@
 #include "rendezvous/saving.h"
 
 #include "rendezvous/job.h"
-#include "rendezvous/record_fields.h"
+#include "rendezvous/record_msg.h"
 
 #include "common/mem.h"
 #include "common/table.h"
@@ -312,10 +312,20 @@ static int put_outcome(const struct outcome *out, struct buf *list)
     return rv;
 }
 
+static int put_rank(const struct msg_rank_ended *end, struct buf *out)
+{
+    struct record_rank *rank = mem_alloc(sizeof(*rank));
+    int rv;
+
+    record_of_rank_ended(end, rank);
+    rv = record_put_rank(rank, out);
+    mem_free(rank);
+    return rv;
+}
+
 static void save_cause(struct job *j, struct buf *value)
 {
     struct cause *c = &j->cause;
-    struct msg *first;
     struct record_cause cause = {.has_rank = c->has_rank,
                                  .is_hang = c->is_hang,
                                  .hung_rank = c->hung_rank,
@@ -325,34 +335,30 @@ static void save_cause(struct job *j, struct buf *value)
                                  .loop_signal = c->loop_signal,
                                  .loop_step = c->loop_step};
     struct buf outcomes;
-    struct buf frame;
+    struct buf first;
     int rv = 0;
 
     if (!c->has_changed) {
         return;
     }
     c->has_changed = false;
-    first = mem_zalloc(sizeof(*first));
-    first->type = MSG_RANK_ENDED;
-    first->u.rank_ended = c->first;
     memcpy(cause.host, c->host, sizeof(cause.host));
     buf_init(&outcomes, RECORD_VALUE_MAX);
-    buf_init(&frame, RECORD_VALUE_MAX);
+    buf_init(&first, RECORD_VALUE_MAX);
     for (size_t i = 0; i < c->others.n_outcomes && rv == 0; i++) {
         rv = put_outcome(&c->others.outcome[i], &outcomes);
     }
     if (rv == 0 && c->has_rank) {
-        rv = msg_encode(first, &frame);
+        rv = put_rank(&c->first, &first);
     }
-    cause.first = record_bytes(&frame);
+    cause.first = record_bytes(&first);
     cause.outcomes = record_bytes(&outcomes);
     buf_clear(value);
     rv = rv < 0 ? rv : record_put_cause(&cause, value);
     check(rv);
     save(j, (struct record){.kind = RECORD_CAUSE, .value = record_bytes(value)});
     buf_release(&outcomes);
-    buf_release(&frame);
-    mem_free(first);
+    buf_release(&first);
 }
 
 void saving_end_of_rank(struct job *j, uint32_t rank)
@@ -386,10 +392,8 @@ void saving_commit(struct job *j, const struct msg_commit *commit)
 
 void saving_report(struct job *j, const struct msg *m)
 {
-    struct record_report report;
-    struct buf frame;
+    struct record_report *report;
     struct buf value;
-    int rv;
 
     if (!j->sink.save) {
         return;
@@ -397,16 +401,14 @@ void saving_report(struct job *j, const struct msg *m)
     mem_free(j->report);
     j->report = mem_dup(&m->u.report, sizeof(*j->report));
     j->report_arrivals = j->n_arrivals;
-    report.n_arrivals = j->n_arrivals;
-    buf_init(&frame, RECORD_VALUE_MAX);
+    report = mem_alloc(sizeof(*report));
+    record_of_report(j->report, report);
+    report->n_arrivals = j->n_arrivals;
     buf_init(&value, RECORD_VALUE_MAX);
-    rv = msg_encode(m, &frame);
-    report.report = record_bytes(&frame);
-    rv = rv < 0 ? rv : record_put_report(&report, &value);
-    check(rv);
+    check(record_put_report(report, &value));
     save(j, (struct record){.kind = RECORD_REPORT, .value = record_bytes(&value)});
-    buf_release(&frame);
     buf_release(&value);
+    mem_free(report);
 }
 
 /* Seldom: the judge of hangs needs to know about how long a step takes, no more. */

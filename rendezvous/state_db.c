@@ -6,7 +6,6 @@
 #include "rendezvous/state_db.h"
 
 #include "rendezvous/state_base.h"
-#include "rendezvous/state_batch.h"
 #include "rendezvous/state_internal.h"
 
 #include "common/mem.h"
@@ -81,6 +80,11 @@ int state_db_query(const struct state_db *d, const char *sql, int64_t *ret,
     return state_db_result(d, rc, sql, msg);
 }
 
+bool state_db_lacks_new(const struct state_db *d)
+{
+    return d->schema == STATE_OLDEST;
+}
+
 /* ---- statements ---- */
 
 sqlite3_stmt *state_db_statement(const struct state_db *d, enum record_kind kind,
@@ -137,7 +141,7 @@ int state_db_prepare(struct state_db *d, struct errmsg *msg)
     for (int kind = RECORD_JOB; kind < STATE_FIRST_NEW && rv == 0; kind++) {
         rv = prepare_kind(d, (enum record_kind)kind, msg);
     }
-    return rv < 0 || d->is_old ? rv : state_db_prepare_new(d, msg);
+    return rv < 0 || state_db_lacks_new(d) ? rv : state_db_prepare_new(d, msg);
 }
 
 int state_db_prepare_new(struct state_db *d, struct errmsg *msg)
@@ -171,6 +175,7 @@ void state_db_close(struct state_db *d)
     rc = sqlite3_close(d->db); /* NULL allowed */
     ASSERT(rc == SQLITE_OK);   /* no statement is left */
     state_pending_release(&d->pending);
+    buf_release(&d->renewed);
     mem_free((char *)(uintptr_t)d->config.path);
     mem_free((char *)(uintptr_t)d->config.vfs);
     mem_free(d);
@@ -226,19 +231,6 @@ int state_db_end(struct state_db *d, struct errmsg *msg)
     return rv == 0 ? write_base(d, msg) : rv;
 }
 
-static int apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
-                     struct errmsg *msg)
-{
-    struct record r;
-    int rv = 0;
-
-    while (rv == 0 && state_batch_next(&batch, &r) == 1) {
-        rv = state_db_apply(d, &r, now_ms, msg);
-    }
-    ASSERT(rv < 0 || batch.size == 0); /* it is our own */
-    return rv;
-}
-
 /* Where a batch goes: into the journal; into the tables, past what the journal has; or
  * there behind it. */
 enum way { WAY_JOURNAL, WAY_PAST, WAY_BEHIND };
@@ -264,7 +256,7 @@ static int write_batch(struct state_db *d, enum way way, struct bytes batch,
     if (way == WAY_BEHIND) {
         rv = state_journal_settle(d, msg); /* it was before */
     }
-    return rv == 0 ? apply_all(d, batch, now_ms, msg) : rv;
+    return rv == 0 ? state_db_apply_all(d, batch, now_ms, msg) : rv;
 }
 
 /* SQLite may have rolled back by itself: it does so when the disk is full. */

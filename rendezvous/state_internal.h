@@ -27,7 +27,8 @@ struct state_db {
     struct state_totals totals;
     struct state_pending pending; /* as the journal has it */
     int wal_pages;                /* of the log, since it was last copied */
-    bool is_old;                  /* of STATE_OLDEST, until state_db_begin */
+    int schema;                   /* its own, until state_db_begin */
+    struct buf renewed;           /* a batch: what that writes anew of an older one */
     uint64_t n_copied; /* of the commits: that the database's own file has … */
     uint64_t n_base;   /* … and as state_base.h has it; UINT64_MAX: nobody knows */
     sqlite3_stmt *begin, *commit, *rollback, *mark, *free_pages, *piece; /* owned … */
@@ -40,6 +41,9 @@ enum { STATE_MARK_AHEAD_MS = 60000, STATE_PAGE_SIZE = 4096 };
  * was being done. */
 int state_db_result(const struct state_db *d, int rc, const char *doing,
                     struct errmsg *msg);
+
+/* True of one of STATE_OLDEST. */
+bool state_db_lacks_new(const struct state_db *d);
 
 /* Runs a statement that gives no rows. */
 int state_db_run(const struct state_db *d, sqlite3_stmt *s, const char *doing,
@@ -70,6 +74,10 @@ sqlite3_stmt *state_db_statement(const struct state_db *d, enum record_kind kind
 /* Puts the record's row, or drops rows. */
 int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
                    struct errmsg *msg) MUST_CHECK;
+
+/* … of a batch of our own. */
+int state_db_apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
+                       struct errmsg *msg) MUST_CHECK;
 
 /* Runs a statement that removes rows, and says of each: sum, bytes of history. */
 int state_db_drop_rows(struct state_db *d, enum record_kind kind, sqlite3_stmt *s,

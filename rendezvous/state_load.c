@@ -2,6 +2,8 @@
  * some and between them. */
 
 #include "rendezvous/record_fields.h"
+#include "rendezvous/record_renew.h"
+#include "rendezvous/state_batch.h"
 #include "rendezvous/state_internal.h"
 
 #include "common/mem.h"
@@ -96,24 +98,48 @@ static int take_in_order(struct loading *l, const struct record *row,
     return rv == 0 && order != 0 ? l->take(l->arg, row, msg) : rv;
 }
 
+/* One that an older schema has written is given as this one has it, which
+ * state_db_begin writes. */
+static int renew(struct state_db *d, struct record *r, struct buf *value,
+                 struct errmsg *msg)
+{
+    int rv;
+
+    buf_clear(value);
+    rv = d->schema <= STATE_OF_FRAMES ? record_renew(r, value) : 0;
+    if (rv < 0) {
+        return errmsg_set(msg, rv, "a row of %s (job %.80s) is none of schema %d",
+                          state_table(r->kind)->name, r->job, d->schema);
+    }
+    if (rv == 1) {
+        r->value = record_bytes(value);
+        state_batch_add(&d->renewed, r);
+    }
+    return 0;
+}
+
 static int load_kind(struct state_db *d, enum record_kind kind, struct loading *l,
                      struct errmsg *msg)
 {
     sqlite3_stmt *s = state_db_statement(d, kind, STATE_ALL);
     struct record r;
     struct buf key;
+    struct buf value;
     int rc = sqlite3_step(s);
     int rv = 0;
 
     buf_init(&key, SIZE_MAX);
+    buf_init(&value, SIZE_MAX);
     while (rc == SQLITE_ROW && rv == 0) {
         rv = take_row(d, kind, &key, &l->sum, &r, msg);
+        rv = rv == 0 ? renew(d, &r, &value, msg) : rv;
         rv = rv == 0 ? take_in_order(l, &r, msg) : rv;
         if (rv == 0) {
             rc = sqlite3_step(s);
         }
     }
     buf_release(&key);
+    buf_release(&value);
     (void)sqlite3_reset(s); /* repeats the step's error */
     rv = rv < 0 ? rv : state_db_result(d, rc, "reading the rows", msg);
     while (rv == 0 && is_left(l, kind)) {
@@ -130,8 +156,11 @@ int state_db_load(struct state_db *d,
     struct loading l = {take, arg, pending, d->totals.journal};
     int rv = 0;
 
+    buf_clear(&d->renewed);
     for (int kind = RECORD_JOB;
-         kind < (d->is_old ? STATE_FIRST_NEW : RECORD_KIND_COUNT) && rv == 0; kind++) {
+         kind < (state_db_lacks_new(d) ? STATE_FIRST_NEW : RECORD_KIND_COUNT) &&
+         rv == 0;
+         kind++) {
         rv = load_kind(d, (enum record_kind)kind, &l, msg);
     }
     if (rv == 0 && l.sum != d->totals.sum) {

@@ -126,8 +126,8 @@ static int check_origin(struct state_db *d, bool *ret_is_new, struct errmsg *msg
         return errmsg_set(msg, ERR_UNSUPPORTED,
                           "it is a database of another program's");
     }
-    d->is_old = version == STATE_OLDEST;
-    if (version != STATE_SCHEMA && !d->is_old) {
+    d->schema = (int)version;
+    if (version < STATE_OLDEST || version > STATE_SCHEMA) {
         return errmsg_set(msg, ERR_UNSUPPORTED,
                           "it was written by %s ctrun-rendezvous (its schema is %lld, "
                           "this program's %d)",
@@ -223,7 +223,7 @@ static uint64_t clock_offset(const struct state_db *d, uint64_t old_name,
 
 static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg)
 {
-    int n = d->is_old ? STATE_OLD_IDENTITY_FIELDS : STATE_IDENTITY_FIELDS;
+    int n = state_db_lacks_new(d) ? STATE_OLD_IDENTITY_FIELDS : STATE_IDENTITY_FIELDS;
     uint64_t fields[STATE_IDENTITY_FIELDS] = {0};
 
     for (int i = 0; i < n; i++) {
@@ -249,7 +249,8 @@ static int check_base(const struct state_db *d, struct errmsg *msg)
 {
     struct state_base base;
 
-    if (!d->is_old && state_base_read(d->config.vfs, d->config.path, &base) &&
+    if (!state_db_lacks_new(d) &&
+        state_base_read(d->config.vfs, d->config.path, &base) &&
         base.cluster == d->identity.cluster && base.commit == d->totals.n_commits) {
         return errmsg_set(msg, ERR_CORRUPT,
                           "its log state.db-wal is gone or was emptied: put that "
@@ -262,11 +263,12 @@ static int check_base(const struct state_db *d, struct errmsg *msg)
 static int read_identity(struct state_db *d, struct errmsg *msg)
 {
     sqlite3_stmt *s = NULL;
-    const char *sql = d->is_old ? "select cluster, boot, sum, clock_ms, clock_name, "
-                                  "clock_offset_ms, own_sum from identity"
-                                : "select cluster, boot, sum, clock_ms, clock_name, "
-                                  "clock_offset_ms, commits, pieces, own_sum from "
-                                  "identity";
+    const char *sql = state_db_lacks_new(d)
+                          ? "select cluster, boot, sum, clock_ms, clock_name, "
+                            "clock_offset_ms, own_sum from identity"
+                          : "select cluster, boot, sum, clock_ms, clock_name, "
+                            "clock_offset_ms, commits, pieces, own_sum from "
+                            "identity";
     int rc = sqlite3_prepare_v2(d->db, sql, -1, &s, NULL);
     int rv;
 
@@ -327,7 +329,7 @@ static int open_all(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? read_identity(d, msg) : rv;
     rv = rv == 0 ? check_base(d, msg) : rv;
     rv = rv == 0 ? state_db_prepare(d, msg) : rv;
-    rv = rv == 0 && !d->is_old ? state_journal_read(d, msg) : rv;
+    rv = rv == 0 && !state_db_lacks_new(d) ? state_journal_read(d, msg) : rv;
     if (rv == 0) { /* in place of SQLite's, which copies in the middle of a commit */
         (void)sqlite3_wal_hook(d->db, on_log_grown, d); /* the last hook's argument */
     }
@@ -342,6 +344,8 @@ int state_db_open(const struct state_db_config *config, struct state_db **ret,
 
     d->config = *config;
     d->n_base = UINT64_MAX;
+    d->schema = STATE_SCHEMA;
+    buf_init(&d->renewed, SIZE_MAX);
     d->config.path = mem_strdup(config->path);
     d->config.vfs = config->vfs ? mem_strdup(config->vfs) : NULL;
     state_pending_init(&d->pending, config->seed);
@@ -364,7 +368,7 @@ uint64_t state_db_kept(const struct state_db *d)
     return d->totals.n_commits;
 }
 
-/* What came with this version. */
+/* What came with schema 2. */
 static int add_new(struct state_db *d, struct errmsg *msg)
 {
     char sql[STATE_SQL_MAX];
@@ -382,22 +386,37 @@ static int add_new(struct state_db *d, struct errmsg *msg)
         state_sql((enum record_kind)kind, STATE_CREATE, sql);
         rv = state_db_query(d, sql, NULL, msg);
     }
+    return rv == 0 ? state_db_prepare_new(d, msg) : rv;
+}
+
+/* What an older schema lacks, and its values as this one has them. */
+static int write_anew(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
+{
+    const struct bytes renewed = {buf_bytes(&d->renewed), buf_len(&d->renewed)};
+    char sql[STATE_SQL_MAX];
+    int rv = state_db_lacks_new(d) ? add_new(d, msg) : 0;
+
+    rv = rv == 0 ? state_db_apply_all(d, renewed, now_ms, msg) : rv;
     (void)snprintf(sql, sizeof(sql), "pragma user_version = %d", STATE_SCHEMA);
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
-    return rv == 0 ? state_db_prepare_new(d, msg) : rv;
+    return rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
 }
 
 /* Its own transaction, that is in the database's file before another follows: a log of
  * another version's database would be nobody's. */
 static int upgrade(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
 {
+    const struct state_totals before = d->totals;
     int rv = state_db_run(d, d->begin, "beginning", msg);
 
-    rv = rv == 0 ? add_new(d, msg) : rv;
-    rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
+    rv = rv == 0 ? write_anew(d, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_run(d, d->commit, "committing", msg) : rv;
-    d->is_old = rv < 0;
-    return rv == 0 ? state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg) : rv;
+    if (rv < 0) {
+        return state_db_roll_back(d, &before, rv);
+    }
+    d->schema = STATE_SCHEMA;
+    buf_release(&d->renewed);
+    return state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
 }
 
 /* The log is emptied first: what an unfinished transaction has left in it must not be
@@ -409,7 +428,7 @@ int state_db_begin(struct state_db *d, struct errmsg *msg)
     int rv;
 
     rv = state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
-    rv = rv == 0 && d->is_old ? upgrade(d, now_ms, msg) : rv;
+    rv = rv == 0 && d->schema < STATE_SCHEMA ? upgrade(d, now_ms, msg) : rv;
     before = d->totals;
     rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;

@@ -1,6 +1,7 @@
 /* Records as rows: put, found again by what they are about, dropped. The sum of all rows
  * and what the history takes are kept with them. */
 
+#include "rendezvous/state_batch.h"
 #include "rendezvous/state_internal.h"
 
 static int bind_bytes(sqlite3_stmt *s, int at, struct bytes b)
@@ -162,4 +163,17 @@ int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
         return drop_many(d, r, msg);
     }
     UNREACHABLE();
+}
+
+int state_db_apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
+                       struct errmsg *msg)
+{
+    struct record r;
+    int rv = 0;
+
+    while (rv == 0 && state_batch_next(&batch, &r) == 1) {
+        rv = state_db_apply(d, &r, now_ms, msg);
+    }
+    ASSERT(rv < 0 || batch.size == 0);
+    return rv;
 }

@@ -10,7 +10,8 @@
 #include "common/buf.h"
 
 enum {
-    STATE_SCHEMA = 2,               /* PRAGMA user_version; any change raises it */
+    STATE_SCHEMA = 3,               /* PRAGMA user_version; any change raises it */
+    STATE_OF_FRAMES = 2,            /* up to here values are renewed (record_renew.h) */
     STATE_OLDEST = 1,               /* that is taken over: without the kinds from … */
     STATE_FIRST_NEW = RECORD_CURVE, /* … here on, identity.commits and the journal */
     STATE_APPLICATION = 0x6374726e, /* PRAGMA application_id: "ctrn" */

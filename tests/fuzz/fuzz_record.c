@@ -45,7 +45,7 @@ static uint8_t take(struct input *in)
 
 /* --- values --- */
 
-#define CHECK_VALUE(NAME, name)                                         \
+#define CHECK_VALUE(NAME, name, version)                                       \
     static void check_##name(struct bytes value)                        \
     {                                                                   \
         static struct record_##name v;                                  \
@@ -65,7 +65,7 @@ RECORD_FIELDS_MAP(CHECK_VALUE)
 
 static void check_values(struct bytes value)
 {
-#define CALL_CHECK(NAME, name) check_##name(value);
+#define CALL_CHECK(NAME, name, version) check_##name(value);
     RECORD_FIELDS_MAP(CALL_CHECK)
 #undef CALL_CHECK
 }

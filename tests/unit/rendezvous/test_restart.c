@@ -365,7 +365,7 @@ static void records_come_in_order(void **state)
 
 static void another_versions_records_are_refused(void **state)
 {
-    static const uint8_t value[] = {RECORD_VERSION + 1, 0, 0};
+    static const uint8_t value[] = {RECORD_JOB_VERSION + 1, 0, 0};
     struct crowd crowd = {0};
     struct errmsg msg;
 

@@ -103,17 +103,25 @@ static void way_to_fail(void *outcome)
     ((struct record_outcome *)outcome)->signal = 1000;
 }
 
-/* As a version had it whose REPORT did not end with the last commit. */
-static void last_fields(void *report)
+/* A rank's end, of its first cause. */
+static void first_rank(void *rank)
 {
-    static uint8_t frame[MSG_MAX_FRAME];
-    struct bytes *b = &((struct record_report *)report)->report;
-    size_t size = b->size - 4 - 8 - 4; /* run, step, the hash's size */
+    ((struct record_rank *)rank)->rank = MSG_MAX_WORLD;
+}
 
-    memcpy(frame, b->data, size);
-    frame[0] = (uint8_t)(size - 4); /* of the length, which is little-endian … */
-    frame[1] = (uint8_t)((size - 4) >> 8); /* … and small */
-    *b = (struct bytes){frame, size};
+static void first_signal(void *rank)
+{
+    ((struct record_rank *)rank)->signal = 1000;
+}
+
+static void reported_rank(void *report)
+{
+    ((struct record_report *)report)->rank = MSG_MAX_WORLD;
+}
+
+static void reported_signal(void *report)
+{
+    ((struct record_report *)report)->signal = 1000;
 }
 
 static void exit_code_of_the_past(void *finished)
@@ -156,6 +164,17 @@ static void change_outcome(struct record_cause *c, change_fn *change, struct buf
     buf_release(&value);
 }
 
+/* Its first cause. */
+static void change_rank(struct record_cause *c, change_fn *change, struct buf *value)
+{
+    struct record_rank rank;
+
+    assert_int_equal(record_get_rank(c->first, &rank), 0);
+    change(&rank);
+    assert_int_equal(record_put_rank(&rank, value), 0);
+    c->first = record_bytes(value);
+}
+
 static void change_record(const struct record *r, change_fn *change, struct buf *out)
 {
     union any_record fields;
@@ -174,6 +193,8 @@ static void change_record(const struct record *r, change_fn *change, struct buf 
         assert_int_equal(record_get_cause(r->value, &fields.cause), 0);
         if (change == way_to_fail) {
             change_outcome(&fields.cause, change, &list);
+        } else if (change == first_rank || change == first_signal) {
+            change_rank(&fields.cause, change, &list);
         } else {
             change(&fields);
         }
@@ -233,6 +254,7 @@ static void what_cannot_be_is_refused(void **unused)
         {RECORD_NODE, no_group_rank},   {RECORD_NODE, arrival},
         {RECORD_NODE, workers},         {RECORD_CAUSE, hung_rank},
         {RECORD_CAUSE, loop_rank},      {RECORD_CAUSE, way_to_fail},
+        {RECORD_CAUSE, first_rank},     {RECORD_CAUSE, first_signal},
     };
     struct stage *st = stage_new();
 
@@ -285,8 +307,7 @@ static void end_of_a_job_that_cannot_be_is_refused(void **unused)
     stage_free(st);
 }
 
-/* A service of a new version goes on with the state of the one before. */
-static void report_of_another_version_is_left_out(void **unused)
+static void report_that_cannot_be_is_refused(void **unused)
 {
     struct stage *st = stage_new();
 
@@ -296,7 +317,11 @@ static void report_of_another_version_is_left_out(void **unused)
     stage_play(st, forming);
     shelf_commit(&st->shelf);
     assert_int_equal(shelf_count(&st->shelf, RECORD_REPORT), 1);
-    assert_int_equal(restore_changed(&st->shelf, RECORD_REPORT, last_fields), 0);
+    assert_int_equal(restore_changed(&st->shelf, RECORD_REPORT, NULL), 0);
+    assert_int_equal(restore_changed(&st->shelf, RECORD_REPORT, reported_rank),
+                     ERR_CORRUPT);
+    assert_int_equal(restore_changed(&st->shelf, RECORD_REPORT, reported_signal),
+                     ERR_CORRUPT);
     stage_free(st);
 }
 
@@ -329,7 +354,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(rank_of_no_member_is_checked_too),
         cmocka_unit_test(end_of_a_job_that_cannot_be_is_refused),
-        cmocka_unit_test(report_of_another_version_is_left_out),
+        cmocka_unit_test(report_that_cannot_be_is_refused),
         cmocka_unit_test(what_would_be_refused_is_not_let_in),
     };
 
