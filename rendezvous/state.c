@@ -396,6 +396,7 @@ static int open_db(struct state *s, struct errmsg *msg)
         .clock_name = clock_name(),
         .history_ms = s->config.history_ms,
         .history_bytes = s->config.history_bytes,
+        .reserve_bytes = s->config.reserve_bytes,
     };
     int rv;
 

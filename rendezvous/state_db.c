@@ -237,9 +237,10 @@ enum way { WAY_JOURNAL, WAY_PAST, WAY_BEHIND };
 
 /* Settling writes a page for each name, at worst: what has nothing to do with it is not
  * to need as much room. */
-static enum way way_of(const struct state_db *d, struct bytes batch)
+static enum way way_of(struct state_db *d, struct bytes batch, size_t *ret_n)
 {
-    if (state_journal_has_room(d, batch) && state_pending_may_wait(batch)) {
+    if (state_pending_may_wait(batch, ret_n) &&
+        state_journal_has_room(d, batch, *ret_n)) {
         return WAY_JOURNAL;
     }
     return state_pending_may_pass(batch) ? WAY_PAST : WAY_BEHIND;
@@ -275,7 +276,8 @@ int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
                     struct errmsg *msg)
 {
     const struct state_totals before = d->totals;
-    enum way way = way_of(d, batch);
+    size_t n;
+    enum way way = way_of(d, batch, &n);
     int rv = state_db_run(d, d->begin, "beginning", msg);
 
     rv = rv == 0 ? write_batch(d, way, batch, now_ms, msg) : rv;
@@ -285,7 +287,7 @@ int state_db_commit(struct state_db *d, struct bytes batch, uint64_t now_ms,
         return state_db_roll_back(d, &before, rv);
     }
     if (way == WAY_JOURNAL) {
-        state_pending_add(&d->pending, batch);
+        state_pending_add(&d->pending, batch, n);
     } else if (way == WAY_BEHIND) {
         state_pending_clear(&d->pending);
     }

@@ -27,6 +27,7 @@ struct state_db_config {
     uint64_t seed;       /* random: the cluster's number, where it is made */
     uint64_t history_ms;    /* what is older goes … */
     uint64_t history_bytes; /* … and the oldest where there is more */
+    uint64_t reserve_bytes; /* given up on a full disk; 0: there is always space */
     bool only_looks;        /* no database is made or begun */
 };
 

@@ -87,7 +87,8 @@ int state_db_drop_rows(struct state_db *d, enum record_kind kind, sqlite3_stmt *
  * place. Written while a transaction is open. */
 int state_journal_create(const struct state_db *d, struct errmsg *msg) MUST_CHECK;
 int state_journal_read(struct state_db *d, struct errmsg *msg) MUST_CHECK;
-bool state_journal_has_room(const struct state_db *d, struct bytes batch);
+/* `n`: its records. */
+bool state_journal_has_room(struct state_db *d, struct bytes batch, size_t n);
 bool state_journal_is_long(const struct state_db *d);
 int state_journal_write(struct state_db *d, struct bytes batch,
                         struct errmsg *msg) MUST_CHECK;

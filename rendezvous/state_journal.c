@@ -19,9 +19,13 @@ enum {
     PIECE_ROOM = PIECE_SIZE - PIECE_HEAD,
     BATCH_MAX = 65536, /* what is larger would be written twice: it is not */
     PIECES_MAX = 512,  /* 2 MiB */
-    PIECES_LONG = 384, /* it is time to settle: so there is room for the next batches */
-    NAMES_LONG = 4096, /* … nor may that take long */
+    NAMES_MAX = 4096,  /* settling must not take long, either */
 };
+
+/* Of the reserve, in pages. Settling writes one for each name where they are far apart,
+ * two more where there is no place for it, and what the pieces carry: on a full disk the
+ * reserve is all that there is for that. */
+enum { NAMES_PART = 4, PIECES_PART = 8 };
 
 int state_journal_create(const struct state_db *d, struct errmsg *msg)
 {
@@ -35,16 +39,30 @@ static size_t pieces_of(struct bytes batch)
     return (batch.size + PIECE_ROOM - 1) / PIECE_ROOM;
 }
 
-bool state_journal_has_room(const struct state_db *d, struct bytes batch)
+static size_t at_most(const struct state_db *d, size_t n, uint64_t part)
 {
-    return batch.size <= BATCH_MAX &&
-           d->totals.n_pieces + pieces_of(batch) <= PIECES_MAX;
+    uint64_t pages = d->config.reserve_bytes / STATE_PAGE_SIZE;
+
+    return pages > 0 ? MIN(n, MAX(pages / part, 1)) : n;
 }
 
+bool state_journal_has_room(struct state_db *d, struct bytes batch, size_t n)
+{
+    size_t names = at_most(d, NAMES_MAX, NAMES_PART);
+    size_t pieces = at_most(d, PIECES_MAX, PIECES_PART);
+
+    return batch.size <= BATCH_MAX && n <= names &&
+           d->totals.n_pieces + pieces_of(batch) <= pieces &&
+           state_pending_are_few(&d->pending, names - n);
+}
+
+/* It is time to settle: so there is room for the next batches. */
 bool state_journal_is_long(const struct state_db *d)
 {
-    return d->totals.n_pieces >= PIECES_LONG ||
-           state_pending_count(&d->pending) >= NAMES_LONG;
+    size_t names = state_pending_count(&d->pending);
+
+    return 4 * d->totals.n_pieces >= 3 * at_most(d, PIECES_MAX, PIECES_PART) ||
+           4 * names >= 3 * at_most(d, NAMES_MAX, NAMES_PART);
 }
 
 static uint64_t sum_of(uint64_t number, const uint8_t *data, size_t size)
@@ -152,6 +170,7 @@ int state_journal_read(struct state_db *d, struct errmsg *msg)
     sqlite3_stmt *s = NULL;
     struct buf batches;
     struct bytes all;
+    size_t n = 0;
     int rc = sqlite3_prepare_v2(d->db, "select id, piece from journal order by id", -1,
                                 &s, NULL);
     int rv = state_db_result(d, rc, "reading the journal", msg);
@@ -160,10 +179,10 @@ int state_journal_read(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? read_pieces(d, s, &batches, msg) : rv;
     all = (struct bytes){buf_bytes(&batches), buf_len(&batches)};
     if (rv == 0) {
-        rv = state_pending_may_wait(all) ? 0 : ERR_CORRUPT;
+        rv = state_pending_may_wait(all, &n) ? 0 : ERR_CORRUPT;
     }
     if (rv == 0) {
-        state_pending_add(&d->pending, all);
+        state_pending_add(&d->pending, all, n);
     }
     if (rv == ERR_CORRUPT) {
         (void)errmsg_set(msg, rv, "its journal is not what was written");

@@ -39,6 +39,7 @@ void state_pending_clear(struct state_pending *p)
     p->n_batches = 0;
     p->job = NULL;
     buf_clear(&p->fresh);
+    p->n_fresh = 0;
 }
 
 void state_pending_release(struct state_pending *p)
@@ -69,11 +70,12 @@ static bool may_pass(const struct record *r)
     return is_single(r) && !is_of_waiting_kind(r);
 }
 
-static bool are_all(struct bytes batch, bool (*are)(const struct record *r))
+static bool are_all(struct bytes batch, bool (*are)(const struct record *r),
+                    size_t *ret_n)
 {
     struct record r;
 
-    while (state_batch_next(&batch, &r) == 1) {
+    for (*ret_n = 0; state_batch_next(&batch, &r) == 1; (*ret_n)++) {
         if (!are(&r)) {
             return false;
         }
@@ -81,14 +83,16 @@ static bool are_all(struct bytes batch, bool (*are)(const struct record *r))
     return batch.size == 0;
 }
 
-bool state_pending_may_wait(struct bytes batch)
+bool state_pending_may_wait(struct bytes batch, size_t *ret_n)
 {
-    return are_all(batch, may_wait);
+    return are_all(batch, may_wait, ret_n);
 }
 
 bool state_pending_may_pass(struct bytes batch)
 {
-    return are_all(batch, may_pass);
+    size_t n;
+
+    return are_all(batch, may_pass, &n);
 }
 
 static struct row *find(const struct state_pending *p, const struct record *r,
@@ -138,6 +142,7 @@ static struct bytes keep(struct state_pending *p)
     }
     p->batches[p->n_batches++] = p->fresh.data;
     buf_init(&p->fresh, SIZE_MAX);
+    p->n_fresh = 0;
     return kept;
 }
 
@@ -152,11 +157,12 @@ static void digest(struct state_pending *p)
     ASSERT(batch.size == 0); /* they may wait */
 }
 
-void state_pending_add(struct state_pending *p, struct bytes batch)
+void state_pending_add(struct state_pending *p, struct bytes batch, size_t n)
 {
     int rv = buf_append(&p->fresh, batch.data, batch.size);
 
     ASSERT(rv == 0); /* it has no ceiling */
+    p->n_fresh += n;
     if (buf_len(&p->fresh) >= DIGEST_AT) {
         digest(p);
     }
@@ -165,6 +171,14 @@ void state_pending_add(struct state_pending *p, struct bytes batch)
 size_t state_pending_count(const struct state_pending *p)
 {
     return p->rows.count;
+}
+
+bool state_pending_are_few(struct state_pending *p, size_t many)
+{
+    if (p->rows.count + p->n_fresh > many && p->n_fresh > 0) {
+        digest(p);
+    }
+    return p->rows.count + p->n_fresh <= many;
 }
 
 static int compare(const void *a, const void *b)

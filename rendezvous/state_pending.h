@@ -12,7 +12,8 @@
 #include "common/table.h"
 
 struct state_pending {
-    struct buf fresh;  /* batches that nobody has looked into yet */
+    struct buf fresh;  /* batches that nobody has looked into yet … */
+    size_t n_fresh;    /* … with so many records */
     struct table rows; /* the last record of each name of all before */
     uint64_t seed;     /* of the table */
     const char *job;   /* of the last record, NULL: none … */
@@ -26,18 +27,22 @@ void state_pending_init(struct state_pending *p, uint64_t seed);
 void state_pending_release(struct state_pending *p);
 
 /* True if all records of the batch may wait: put or dropped alone, of keys, queues and
- * clients. */
-bool state_pending_may_wait(struct bytes batch);
+ * clients. `*ret_n`: how many there are. */
+bool state_pending_may_wait(struct bytes batch, size_t *ret_n);
 
 /* True if none of them is of what waits, nor drops any of it: they may go into the tables
  * before it. */
 bool state_pending_may_pass(struct bytes batch);
 
-/* Takes a copy of a batch that may wait. */
-void state_pending_add(struct state_pending *p, struct bytes batch);
+/* Takes a copy of a batch that may wait, of `n` records. */
+void state_pending_add(struct state_pending *p, struct bytes batch, size_t n);
 
 /* How many names there are, at least: those of the last batches may not be known yet. */
 size_t state_pending_count(const struct state_pending *p);
+
+/* Whether there are no more than so many, and looks into those batches where that
+ * matters. */
+bool state_pending_are_few(struct state_pending *p, size_t many);
 
 /* The last record of each, PUT or DROP, in the order of record_compare, and NULL. The
  * caller frees the array; the records live until state_pending_clear. */

@@ -17,14 +17,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct state_pending pending;
     struct bytes batch = {data, size};
+    size_t n;
 
     state_pending_init(&pending, 1);
-    if (state_pending_may_wait(batch)) {
+    if (state_pending_may_wait(batch, &n)) {
         const struct record **sorted;
         struct record r;
         struct buf copy;
 
-        state_pending_add(&pending, batch);
+        state_pending_add(&pending, batch, n);
+        ASSERT(state_pending_are_few(&pending, n));
         sorted = state_pending_sorted(&pending);
         for (size_t i = 1; sorted[0] && sorted[i]; i++) {
             ASSERT(record_compare(sorted[i - 1], sorted[i]) < 0);

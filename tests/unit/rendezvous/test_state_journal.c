@@ -15,11 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EVENTS = 40, KEYS = 300, VALUE = 400 };
+enum { EVENTS = 40, KEYS = 300, VALUE = 400, RESERVE = 1 << 20 };
 
 struct rig {
     struct simdisk *disk;
     struct state_db *db;
+    uint64_t reserve;
     uint64_t n_keys, n_events; /* kept, as it was found at the start */
 };
 
@@ -41,7 +42,8 @@ static void start(struct rig *r)
                                                      .clock_ms = 1000,
                                                      .clock_name = 1,
                                                      .history_ms = 100000,
-                                                     .history_bytes = 1000000},
+                                                     .history_bytes = 1000000,
+                                                     .reserve_bytes = r->reserve},
                            &r->db, &msg);
 
     r->n_keys = 0;
@@ -212,6 +214,67 @@ static void event_is_written_where_there_is_no_room_to_settle(void **unused)
     rig_free(r);
 }
 
+/* A generation goes, and the store's keys of it. */
+static int drop_generation(struct rig *r, uint64_t generation)
+{
+    struct errmsg msg = {""};
+    struct buf batch;
+    int rv;
+
+    buf_init(&batch, SIZE_MAX);
+    state_batch_add(&batch, &(struct record){.act = RECORD_DROP_GENERATION,
+                                             .kind = RECORD_KEY,
+                                             .job = "job",
+                                             .generation = generation});
+    rv = state_db_commit(r->db, (struct bytes){buf_bytes(&batch), buf_len(&batch)},
+                         1000, &msg);
+    buf_release(&batch);
+    return rv;
+}
+
+/* Whatever the disk was filled by, and how much waits: each name on a page of its own. */
+static void what_waits_can_be_settled_in_the_reserve(void **unused)
+{
+    static const unsigned counts[] = {50, 100, 130, 200, 600, 1500};
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
+        struct rig *r = rig_new();
+
+        for (unsigned key = 0; key < 50 * KEYS; key += KEYS) {
+            assert_int_equal(commit(r, RECORD_KEY, key, KEYS), 0);
+        }
+        r->reserve = RESERVE;
+        restart(r);
+        for (unsigned n = 0; n < counts[i]; n++) {
+            assert_int_equal(commit(r, RECORD_KEY, 10 * n, 1), 0);
+        }
+        fill_disk_but(r, RESERVE);
+        assert_int_equal(drop_generation(r, 2), 0);
+        simdisk_set_limit(r->disk, 0);
+        restart(r);
+        assert_int_equal(r->n_keys, 50 * KEYS);
+        rig_free(r);
+    }
+}
+
+/* They are counted by their names: so much does not wait, but to be written over. */
+static void small_reserve_lets_the_same_names_wait(void **unused)
+{
+    struct rig *r = rig_new();
+    unsigned n_long = 0;
+
+    (void)unused;
+    r->reserve = RESERVE;
+    restart(r);
+    for (unsigned i = 0; i < 14; i++) { /* of two pages each */
+        assert_int_equal(commit(r, RECORD_KEY, 0, 15), 0);
+        n_long += state_db_is_untidy(r->db);
+    }
+    assert_in_range(n_long, 1, 4); /* it is as many pages as may be, no sooner */
+    rig_free(r);
+}
+
 static void journal_that_grows_long_is_settled_in_time_or_by_the_next(void **unused)
 {
     (void)unused;
@@ -275,6 +338,8 @@ int main(void)
         cmocka_unit_test(sync_that_fails_is_no_full_disk_whatever_it_says),
         cmocka_unit_test(transaction_that_did_not_fit_is_done_once_there_is_space),
         cmocka_unit_test(event_is_written_where_there_is_no_room_to_settle),
+        cmocka_unit_test(what_waits_can_be_settled_in_the_reserve),
+        cmocka_unit_test(small_reserve_lets_the_same_names_wait),
         cmocka_unit_test(tidying_that_did_not_fit_has_changed_nothing),
     };
 

@@ -50,8 +50,10 @@ static struct bytes batch_of(const struct rig *r)
 
 static void add(struct rig *r)
 {
-    assert_true(state_pending_may_wait(batch_of(r)));
-    state_pending_add(&r->pending, batch_of(r));
+    size_t n;
+
+    assert_true(state_pending_may_wait(batch_of(r), &n));
+    state_pending_add(&r->pending, batch_of(r), n);
     buf_clear(&r->batch); /* it has a copy */
 }
 
@@ -132,6 +134,24 @@ static void names_are_counted_before_anybody_wants_them(void **unused)
     rig_release(&r);
 }
 
+static void names_are_few_however_often_they_are_written(void **unused)
+{
+    struct rig r = rig_new();
+
+    (void)unused;
+    for (unsigned i = 0; i < 100; i++) {
+        save(&r, RECORD_PUT, "job", 1, "a", "one");
+        save(&r, RECORD_PUT, "job", 1, "b", "two");
+        add(&r);
+        assert_true(state_pending_are_few(&r.pending, 2));
+    }
+    save(&r, RECORD_PUT, "job", 1, "c", "three");
+    add(&r);
+    assert_false(state_pending_are_few(&r.pending, 2));
+    assert_true(state_pending_are_few(&r.pending, 3));
+    rig_release(&r);
+}
+
 static void what_is_more_than_a_key_or_a_client_does_not_wait(void **unused)
 {
     static const struct record others[] = {
@@ -144,11 +164,12 @@ static void what_is_more_than_a_key_or_a_client_does_not_wait(void **unused)
     (void)unused;
     for (size_t i = 0; i < ARRAY_LEN(others); i++) {
         struct rig r = rig_new();
+        size_t n;
 
         save(&r, RECORD_PUT, "job", 1, "a", "one");
-        assert_true(state_pending_may_wait(batch_of(&r)));
+        assert_true(state_pending_may_wait(batch_of(&r), &n));
         state_batch_add(&r.batch, &others[i]);
-        assert_false(state_pending_may_wait(batch_of(&r)));
+        assert_false(state_pending_may_wait(batch_of(&r), &n));
         rig_release(&r);
     }
 }
@@ -182,13 +203,14 @@ static void bytes_that_are_no_batch_are_refused_wherever_they_end(void **unused)
 {
     struct rig r = rig_new();
     struct record record;
+    size_t n;
 
     (void)unused;
     save(&r, RECORD_PUT, "job", 1, "a", "one");
     for (size_t size = 1; size < buf_len(&r.batch); size++) {
         struct bytes part = {buf_bytes(&r.batch), size};
 
-        assert_false(state_pending_may_wait(part));
+        assert_false(state_pending_may_wait(part, &n));
         assert_int_equal(state_batch_next(&part, &record), ERR_CORRUPT);
         assert_int_equal(part.size, size);
     }
@@ -197,7 +219,8 @@ static void bytes_that_are_no_batch_are_refused_wherever_they_end(void **unused)
         struct bytes other = {copy, buf_len(&r.batch)};
 
         copy[i] = 0xff;
-        assert_false(state_pending_may_wait((struct bytes){copy, 18})); /* its head */
+        assert_false(
+            state_pending_may_wait((struct bytes){copy, 18}, &n)); /* its head */
         assert_int_equal(state_batch_next(&other, &record), ERR_CORRUPT);
         mem_free(copy);
     }
@@ -209,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_record_of_each_name_counts_in_their_order),
         cmocka_unit_test(names_are_counted_before_anybody_wants_them),
+        cmocka_unit_test(names_are_few_however_often_they_are_written),
         cmocka_unit_test(what_is_more_than_a_key_or_a_client_does_not_wait),
         cmocka_unit_test(what_neither_waits_nor_drops_what_waits_may_pass_it),
         cmocka_unit_test(bytes_that_are_no_batch_are_refused_wherever_they_end),
