@@ -296,7 +296,8 @@ enum inspect_what {
     U(16, version) /* as in HELLO, first, alike */ \
     T(MSG_ID_MAX, who)
 
-/* What an operator wants: `verb` status, ps, events, logs, cancel, drain, history. */
+/* What an operator wants: `verb` status, ps, events, logs, cancel, drain, history …
+ * (rendezvous/operator.h). */
 #define MSG_ASK_FIELDS(U, I, T, B)                                        \
     U(64, request)                                                        \
     T(32, verb)                                                           \

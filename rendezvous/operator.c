@@ -392,11 +392,18 @@ static void on_logs(struct operators *o, struct asker *op, const struct msg_ask 
     }
 }
 
+static size_t max_drained(const char *verb)
+{
+    return strcmp(verb, "drainable") == 0   ? 0
+           : strcmp(verb, "drain_one") == 0 ? 1
+                                            : SIZE_MAX;
+}
+
 static void on_steering(struct operators *o, struct asker *op,
                         const struct msg_ask *ask, uint64_t now_ms)
 {
-    bool is_trial = strcmp(ask->verb, "drainable") == 0;
-    const struct steering by = {o->config.service, op->who, op->key, is_trial};
+    const struct steering by = {o->config.service, op->who, op->key,
+                                max_drained(ask->verb)};
     struct errmsg msg = {""};
     json_t *done = NULL;
     int rv;
@@ -435,7 +442,7 @@ static void on_ask(struct operators *o, struct asker *op, const struct msg_ask *
                    uint64_t now_ms)
 {
     static const char *const views[] = {"status", "ps", "history"};
-    static const char *const acts[] = {"cancel", "drain", "drainable"};
+    static const char *const acts[] = {"cancel", "drain", "drain_one", "drainable"};
 
     op->request = ask->request;
     op->follows = ask->follow != 0;

@@ -10,7 +10,8 @@
  *   logs                one object a line of a rank's: {"rank", "stream", "text"};
  *                       `follow`: until the job's end
  *   cancel drain        one object that says what was done
- *   drainable           … what drain would do
+ *   drain_one           … or, where several nodes are meant, says which: nothing is done
+ *   drainable           which nodes drain means: nothing is done
  *
  * An exit code other than 0 comes with a text for people instead. Operators hold no
  * lease, and nothing waits for them: there are few of them, and what one does not read

@@ -107,73 +107,114 @@ static json_t *describe(const struct job *j, const struct job_node *node)
                      node->ranked_in == j->generation ? node->group_rank : -1);
 }
 
-static bool is_meant(const struct job *j, const struct job_node *node, const char *name,
-                     int64_t group_rank)
+struct meant {
+    struct job *job;
+    struct job_node *node;
+};
+
+/* Those who are meant by a name, or by a group rank (-1: by none). */
+struct aim {
+    const char *name;
+    int64_t group_rank;
+    struct meant *meant; /* owned; a job's stand together */
+    size_t n;
+};
+
+static bool is_meant(const struct job *j, const struct job_node *node,
+                     const struct aim *aim)
 {
-    bool has_its_rank = group_rank >= 0 && node->group_rank == group_rank &&
+    bool has_its_rank = aim->group_rank >= 0 && node->group_rank == aim->group_rank &&
                         node->ranked_in == j->generation && node->state != NODE_LEFT;
 
-    return !node->is_leaving && (strcmp(node->hello.host, name) == 0 || has_its_rank);
+    return !node->is_leaving &&
+           (strcmp(node->hello.host, aim->name) == 0 || has_its_rank);
 }
 
-static void drain_in(const struct steering *by, struct job *j, const char *name,
-                     int64_t group_rank, json_t *list)
+static void aim_in(struct aim *aim, struct job *j)
 {
-    for (size_t i = 0; i < j->n_nodes && !job_is_over(j); i++) {
-        struct job_node *node = j->node[i];
-
-        if (!is_meant(j, node, name, group_rank)) {
-            continue;
-        }
-        (void)json_array_append_new(list, describe(j, node));
-        if (!by->is_trial) {
-            send_home(j, node, by->who);
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        if (is_meant(j, j->node[i], aim)) {
+            aim->meant = mem_grow(aim->meant, aim->n + 1, sizeof(*aim->meant));
+            aim->meant[aim->n++] = (struct meant){j, j->node[i]};
         }
     }
-    saving_end_of_event(j);
 }
 
 /* On a host's name, in all jobs. */
-static void drain_everywhere(const struct steering *by, const char *node, json_t *list)
+static void aim_everywhere(struct aim *aim, const struct steering *by)
 {
     const struct registry *r = service_jobs(by->service);
     struct entry **sorted = registry_sorted(r);
 
     for (size_t i = 0; i < r->n; i++) {
         if (is_live(by, sorted[i]->job)) {
-            drain_in(by, sorted[i]->job, node, -1, list);
+            aim_in(aim, sorted[i]->job);
         }
     }
     mem_free(sorted);
 }
 
+static int take_aim(struct aim *aim, const struct steering *by, const char *job,
+                    struct errmsg *msg)
+{
+    struct job *j = NULL;
+    bool is_number =
+        str_parse_i64(aim->name, &aim->group_rank) == 0 && aim->group_rank >= 0;
+
+    if (job[0] != '\0' || is_number) {
+        int rv = find_job(by, job, &j, msg);
+
+        if (rv < 0) {
+            return rv;
+        }
+        aim_in(aim, j);
+    } else {
+        aim_everywhere(aim, by);
+    }
+    if (aim->n == 0) {
+        return errmsg_set(msg, ERR_MISSING,
+                          "no job here has a node %s that is not leaving (ctrun status "
+                          "JOB lists its nodes)",
+                          aim->name);
+    }
+    return 0;
+}
+
+static json_t *list_meant(const struct aim *aim)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < aim->n; i++) {
+        (void)json_array_append_new(list,
+                                    describe(aim->meant[i].job, aim->meant[i].node));
+    }
+    return list;
+}
+
+static void send_all_home(const struct aim *aim, const char *who)
+{
+    for (size_t i = 0; i < aim->n; i++) {
+        struct job *j = aim->meant[i].job;
+
+        send_home(j, aim->meant[i].node, who);
+        if (i + 1 == aim->n || aim->meant[i + 1].job != j) {
+            saving_end_of_event(j);
+        }
+    }
+}
+
 int steering_drain(const struct steering *by, const char *job, const char *node,
                    json_t **ret, struct errmsg *msg)
 {
-    json_t *list = json_array();
-    int64_t group_rank = -1;
-    struct job *j = NULL;
-    bool is_number = str_parse_i64(node, &group_rank) == 0 && group_rank >= 0;
-    int rv = 0;
+    struct aim aim = {.name = node, .group_rank = -1};
+    int rv = take_aim(&aim, by, job, msg);
 
-    if (job[0] != '\0' || is_number) {
-        rv = find_job(by, job, &j, msg);
-    }
-    if (rv == 0 && j) {
-        drain_in(by, j, node, group_rank, list);
+    if (rv == 0 && aim.n <= by->max_drained) {
+        *ret = json_pack("{s:o}", "nodes", list_meant(&aim));
+        send_all_home(&aim, by->who);
     } else if (rv == 0) {
-        drain_everywhere(by, node, list);
+        *ret = json_pack("{s:o}", "meant", list_meant(&aim));
     }
-    if (rv == 0 && json_array_size(list) == 0) {
-        rv = errmsg_set(msg, ERR_MISSING,
-                        "no job here has a node %s that is not leaving (ctrun status "
-                        "JOB lists its nodes)",
-                        node);
-    }
-    if (rv < 0) {
-        json_decref(list);
-        return rv;
-    }
-    *ret = json_pack("{s:o}", "nodes", list);
-    return 0;
+    mem_free(aim.meant);
+    return rv;
 }

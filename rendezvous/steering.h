@@ -6,7 +6,7 @@
 #include "common/err.h"
 
 #include <jansson.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct identity;
@@ -17,7 +17,7 @@ struct steering {
     struct service *service;
     const char *who;            /* for people */
     const struct identity *key; /* that was shown; NULL: none was asked for */
-    bool is_trial;              /* nothing is done: what would be? */
+    size_t max_drained;         /* where more nodes are meant, none is sent home */
 };
 
 /* The job ends on all nodes: their workers are told to leave (ctrun-worker saves), then
@@ -29,7 +29,8 @@ int steering_cancel(const struct steering *by, const char *job, uint64_t now_ms,
 
 /* The agents of that node leave, as after SIGTERM, and end with 0; the rest goes on.
  * `node`: a host's name, in the one job or (`job` "") in all of them; or a group rank, of
- * the one job. 0: *ret is {"nodes": [{"job", "host", "group_rank"}]}. Errors as above. */
+ * the one job. 0: *ret is {"nodes": [{"job", "host", "group_rank"}]}, or {"meant": …} of
+ * more than may be, and nothing was done. Errors as above. */
 int steering_drain(const struct steering *by, const char *job, const char *node,
                    json_t **ret, struct errmsg *msg) MUST_CHECK;
 

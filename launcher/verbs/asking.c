@@ -24,6 +24,13 @@ static bool on_body(void *arg, struct bytes body)
     return !g->is_too_large;
 }
 
+static const char *verb_of(const struct verb_options *o)
+{
+    return o->is_trial                        ? "drainable"
+           : o->kind == VERB_DRAIN && !o->all ? "drain_one"
+                                              : verb_table[o->kind].name;
+}
+
 struct msg_ask asking_question(const struct verb_options *o)
 {
     struct msg_ask ask = {.request = 1,
@@ -31,8 +38,7 @@ struct msg_ask asking_question(const struct verb_options *o)
                           .follow = o->follow,
                           .after = o->kind == VERB_LOGS ? o->last : o->after};
 
-    (void)snprintf(ask.verb, sizeof(ask.verb), "%s",
-                   o->is_trial ? "drainable" : verb_table[o->kind].name);
+    (void)snprintf(ask.verb, sizeof(ask.verb), "%s", verb_of(o));
     memcpy(ask.job, o->job, sizeof(ask.job));
     memcpy(ask.arg, o->node, sizeof(ask.arg));
     return ask;
@@ -260,21 +266,8 @@ static int search(struct inquiry *q, struct search *s)
     return asking_judge(&asked);
 }
 
-int asking_again(struct inquiry *q)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < q->places.n; i++) {
-        if (connect_again(&q->places.place[i]) == 0) {
-            q->places.place[n++] = q->places.place[i];
-        }
-    }
-    q->places.n = n;
-    return n > 0 ? 0 : EXIT_RENDEZVOUS; /* it was told */
-}
-
 /* The others' sockets are used up, too. */
-static int keep(struct inquiry *q, const struct place *place)
+int asking_keep(struct inquiry *q, const struct place *place)
 {
     q->places.place[0] = *place;
     q->places.n = 1;
@@ -293,7 +286,7 @@ int asking_find(struct inquiry *q)
         return exit_code;
     }
     memcpy(q->options.job, s.job, sizeof(s.job));
-    return keep(q, s.place);
+    return asking_keep(q, s.place);
 }
 
 int asking_find_server(struct inquiry *q)
@@ -306,5 +299,5 @@ int asking_find_server(struct inquiry *q)
                   "");
         exit_code = EXIT_MISTAKE;
     }
-    return exit_code == 0 ? keep(q, s.server) : exit_code;
+    return exit_code == 0 ? asking_keep(q, s.server) : exit_code;
 }

@@ -1,5 +1,6 @@
-/* cancel and drain. Where `drain` is not told that all are meant, it is asked first which
- * nodes that would be: a host's name may stand for several, of several jobs and servers. */
+/* cancel and drain. What is done the server decides at once: without --all none of
+ * several nodes is drained. Where there may be several servers they are asked first who
+ * has the node, since none of them knows of the others'. */
 
 #include "launcher/verbs/verbs_core.h"
 
@@ -11,19 +12,26 @@
 
 enum { MAX_LINE = 4 * 1024 * 1024, MAX_NAMED = 6 };
 
-static void take_done(void *arg, const struct place *place, json_t *root)
+/* What they answered. */
+struct deeds {
+    json_t *done;              /* owned: jobs, or nodes */
+    json_t *meant;             /* owned: nodes that were not drained */
+    const struct place *place; /* borrowed; of the last that answered */
+};
+
+static void take(void *arg, const struct place *place, json_t *root)
 {
-    const json_t *nodes = json_object_get(root, "nodes");
-    json_t *list = arg;
+    json_t *meant = json_object_get(root, "meant");
+    json_t *nodes = json_object_get(root, "nodes");
+    struct deeds *deeds = arg;
 
-    (void)place;
-    if (!nodes) {
-        (void)json_array_append(list, root);
-    }
-    for (size_t i = 0; i < json_array_size(nodes); i++) {
-        json_t *node = json_array_get(nodes, i);
-
-        (void)json_array_append(list, node);
+    deeds->place = place;
+    if (meant) {
+        (void)json_array_extend(deeds->meant, meant);
+    } else if (nodes) {
+        (void)json_array_extend(deeds->done, nodes);
+    } else {
+        (void)json_array_append(deeds->done, root);
     }
     json_decref(root);
 }
@@ -50,15 +58,6 @@ static bool print_done(const struct verb_options *o, json_t *list)
     return is_put;
 }
 
-/* Asks all of them; an exit code other than 0: it was told. */
-static int ask(struct inquiry *q, json_t *list)
-{
-    struct asked asked;
-
-    asking_all(q, take_done, list, &asked);
-    return asking_judge(&asked);
-}
-
 static int refuse_several(const char *name, const json_t *list)
 {
     size_t n = json_array_size(list);
@@ -80,40 +79,54 @@ static int refuse_several(const char *name, const json_t *list)
     return EXIT_MISTAKE;
 }
 
-/* 0: one node is meant; else an exit code: it was told. */
-static int find_one(struct inquiry *q)
+/* Asks all of them: more than so many nodes are not to be meant. An exit code other than
+ * 0: it was told. */
+static int ask(struct inquiry *q, struct deeds *deeds, size_t max_meant)
 {
-    json_t *list = json_array();
+    struct asked asked;
+    int exit_code;
+
+    asking_all(q, take, deeds, &asked);
+    exit_code = asking_judge(&asked);
+    if (exit_code == 0 && json_array_size(deeds->meant) > max_meant) {
+        exit_code = refuse_several(q->options.node, deeds->meant);
+    }
+    return exit_code;
+}
+
+/* Leaves of the places the one that has the node. */
+static int find_server(struct inquiry *q)
+{
+    struct deeds deeds = {.done = json_array(), .meant = json_array()};
     int exit_code;
 
     q->options.is_trial = true;
-    exit_code = ask(q, list);
+    exit_code = ask(q, &deeds, 1);
     q->options.is_trial = false;
-    if (exit_code == 0 && json_array_size(list) > 1) {
-        exit_code = refuse_several(q->options.node, list);
-    }
-    json_decref(list);
-    return exit_code == 0 ? asking_again(q) : exit_code;
+    json_decref(deeds.done);
+    json_decref(deeds.meant);
+    return exit_code == 0 ? asking_keep(q, deeds.place) : exit_code;
 }
 
 /* A node is drained wherever it is; a job is one server's. */
 int steer_run(struct inquiry *q)
 {
-    json_t *list = json_array();
+    struct deeds deeds = {.done = json_array(), .meant = json_array()};
+    bool is_drain = q->options.kind == VERB_DRAIN;
     int exit_code = 0;
 
-    if (q->options.kind == VERB_CANCEL || q->options.job[0] != '\0') {
+    if (!is_drain || q->options.job[0] != '\0') {
         exit_code = asking_find(q);
-    }
-    if (exit_code == 0 && q->options.kind == VERB_DRAIN && !q->options.all) {
-        exit_code = find_one(q);
+    } else if (!q->options.all && q->places.n > 1) {
+        exit_code = find_server(q);
     }
     if (exit_code == 0) {
-        exit_code = ask(q, list);
+        exit_code = ask(q, &deeds, 0); /* else it was not done */
     }
-    if (exit_code == 0 && !print_done(&q->options, list)) {
+    if (exit_code == 0 && !print_done(&q->options, deeds.done)) {
         exit_code = EXIT_VERB_FAILED;
     }
-    json_decref(list);
+    json_decref(deeds.done);
+    json_decref(deeds.meant);
     return exit_code;
 }

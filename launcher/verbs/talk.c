@@ -213,7 +213,7 @@ static void say_refused(struct talk *t)
 /* After WELCOME. Of what acts, nobody knows whether it has come to pass. */
 static void say_broken(struct talk *t)
 {
-    static const char *const acts[] = {"cancel", "drain"};
+    static const char *const acts[] = {"cancel", "drain", "drain_one"};
     char text[MSG_TEXT_MAX];
 
     if (t->blocked_ms >= UNREAD_MS) {

@@ -31,7 +31,7 @@ struct verb_options {
     bool follow;
     bool last;      /* logs: the last lines only */
     bool all;       /* drain: all nodes of that name */
-    bool is_trial;  /* … nobody is sent home yet: who would be? */
+    bool is_trial;  /* … nobody is sent home: who is meant? */
     int32_t rank;   /* -1: all */
     uint64_t after; /* events */
     struct keys_files keys;

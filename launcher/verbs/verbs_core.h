@@ -47,8 +47,8 @@ int asking_find(struct inquiry *q) MUST_CHECK;
 /* The same, of the only server that there is, for all its jobs. */
 int asking_find_server(struct inquiry *q) MUST_CHECK;
 
-/* To ask the same servers another question: their sockets are used up. */
-int asking_again(struct inquiry *q) MUST_CHECK;
+/* Leaves that one of the places, to be asked again. */
+int asking_keep(struct inquiry *q, const struct place *place) MUST_CHECK;
 
 /* The exit code where no server had anything to say, 0: some had; told on stderr. */
 int asking_judge(const struct asked *asked);

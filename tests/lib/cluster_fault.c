@@ -174,7 +174,7 @@ static void inject(struct cluster *c, enum cluster_fault fault, struct node *n)
         ask_something(c);
         break;
     case FAULT_DRAIN:
-        operator_comes(c, "drain");
+        operator_comes(c, "drain_one");
         break;
     case FAULT_FULL:
         fill_disk(c);

@@ -139,6 +139,18 @@ static void check_log_line(struct sim_operator *op, const json_t *line)
     op->log_line[rank] = number;
 }
 
+/* One node goes, or several are named. */
+static void check_drain(struct sim_operator *op, const json_t *root)
+{
+    size_t n_gone = json_array_size(json_object_get(root, "nodes"));
+    size_t n_meant = json_array_size(json_object_get(root, "meant"));
+
+    if (!(n_gone == 1 && n_meant == 0) && !(n_gone == 0 && n_meant > 1)) {
+        cluster_violate(op->cluster, "drain: %zu nodes go, %zu are meant", n_gone,
+                        n_meant);
+    }
+}
+
 static void check_line(struct sim_operator *op, const char *text, size_t size)
 {
     json_t *json = json_loadb(text, size, 0, NULL);
@@ -156,6 +168,8 @@ static void check_line(struct sim_operator *op, const char *text, size_t size)
         check_event(op, json, text, size);
     } else if (strcmp(op->verb, "logs") == 0) {
         check_log_line(op, json);
+    } else if (strcmp(op->verb, "drain_one") == 0) {
+        check_drain(op, json);
     }
     json_decref(json);
 }
@@ -280,7 +294,7 @@ static void on_enough(void *arg, uint64_t tag)
 /* While it does what it was told, now and then. */
 static void doom_server(struct cluster *c, const struct sim_operator *op)
 {
-    bool is_act = strcmp(op->verb, "drain") == 0 || strcmp(op->verb, "cancel") == 0;
+    bool is_act = strcmp(op->verb, "drain_one") == 0 || strcmp(op->verb, "cancel") == 0;
 
     if (is_act && c->config.is_durable && (c->config.faults & FAULT_SERVER) &&
         c->sim.now_ms < c->config.faults_until_ms &&
@@ -338,7 +352,7 @@ static void choose_words(struct cluster *c, struct msg_ask *ask)
     ask->request = 1 + sim_random(&c->sim, 1000);
     ask->rank = -1;
     (void)snprintf(ask->job, sizeof(ask->job), "%s", has_job ? "job" : "");
-    if (strcmp(ask->verb, "drain") == 0) {
+    if (strcmp(ask->verb, "drain_one") == 0) {
         bool is_host = !has_job || sim_chance(&c->sim, 30);
 
         (void)snprintf(ask->arg, sizeof(ask->arg), "%s%u", is_host ? "host" : "",

@@ -127,7 +127,8 @@ void stage_restart(struct stage *st, const char *line)
 
 void stage_operate(struct stage *st, const char *verb, const char *words)
 {
-    const struct steering by = {.service = st->service, .who = "op"};
+    const struct steering by = {
+        .service = st->service, .who = "op", .max_drained = SIZE_MAX};
     struct errmsg msg = {""};
     json_t *answer = NULL;
     char node[16] = "";

@@ -367,6 +367,7 @@ def dying_server():
 
 @pytest.mark.parametrize("verb, answers, wanted", [
     (("drain", "--all", HOST), [b""], "before it said who it is, and nothing was asked of it"),
+    (("drain", HOST), [WELCOME, b""], "may or may not have happened (ctrun events tells)"),
     (("drain", "--all", HOST), [WELCOME, b""], "may or may not have happened (ctrun events tells)"),
     (("cancel", "train"), [b""], "before it said who it is, and nothing was asked of it"),
     (("ps",), [WELCOME, b""], "the connection ended before the answer"),
@@ -375,6 +376,17 @@ def test_of_a_server_that_ends_in_the_middle_is_said_what_is_known(ask, dying_se
                                                                    wanted):
     trouble = ask(*verb, f"--endpoint=127.0.0.1:{dying_server(answers)}", code=94)
     assert wanted in trouble and ("may or may not" in wanted or "may or" not in trouble)
+
+
+def test_which_node_is_drained_the_server_decides_with_the_deed(ask, dying_server):
+    """It is asked once: between two questions another node of the host might come."""
+    nodes = [{"job": job, "host": HOST, "group_rank": 0} for job in ("one", "two")]
+    several, gone = (json.dumps(a).encode() for a in ({"meant": nodes}, {"nodes": nodes[:1]}))
+    port = dying_server([WELCOME, answer(several, more=0)])
+    said = ask("drain", HOST, f"--endpoint=127.0.0.1:{port}", code=2)
+    assert all(f"node 0 ({HOST}) of job {job}" in said for job in ("one", "two"))
+    port = dying_server([WELCOME, answer(gone, more=0)])
+    assert ask("drain", HOST, f"--endpoint=127.0.0.1:{port}").count("was told to leave") == 1
 
 
 @pytest.mark.soak

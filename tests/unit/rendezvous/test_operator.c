@@ -153,9 +153,9 @@ static void node_is_drained_by_name_or_group_rank(void **state)
     assert_int_equal(operator_rig.n_drained, 2);
 }
 
-static json_t *who_would_be_drained(const char *node)
+static json_t *ask_about_node(const char *verb, const char *job, const char *node)
 {
-    struct msg m = make_ask("drainable", "");
+    struct msg m = make_ask(verb, job);
 
     (void)snprintf(m.u.ask.arg, sizeof(m.u.ask.arg), "%s", node);
     return json_of(ask_with(open_as(NULL), m));
@@ -168,16 +168,50 @@ static void who_would_be_drained_is_told_and_stays(void **state)
 
     (void)state;
     agent_says_hello(3, "beta", "other", 1);
-    json = who_would_be_drained("beta");
-    assert_int_equal(json_array_size(json_object_get(json, "nodes")), 2);
-    node = json_array_get(json_object_get(json, "nodes"), 1);
+    json = ask_about_node("drainable", "", "beta");
+    assert_int_equal(json_array_size(json_object_get(json, "meant")), 2);
+    node = json_array_get(json_object_get(json, "meant"), 1);
     assert_string_equal(json_string_value(json_object_get(node, "job")), "train");
     assert_int_equal(json_integer_value(json_object_get(node, "group_rank")), 1);
-    node = json_array_get(json_object_get(json, "nodes"), 0);
+    node = json_array_get(json_object_get(json, "meant"), 0);
     assert_int_equal(json_integer_value(json_object_get(node, "group_rank")), -1);
     json_decref(json);
-    json_decref(who_would_be_drained("beta")); /* still */
+    json = ask_about_node("drainable", "", "alpha"); /* one alone stays, too */
+    assert_int_equal(json_array_size(json_object_get(json, "meant")), 1);
+    json_decref(json);
     assert_int_equal(operator_rig.n_drained, 0);
+}
+
+/* Who asks for one may have been told of one: another has come since. */
+static void
+of_several_that_are_meant_none_is_drained_where_one_is_asked_for(void **state)
+{
+    json_t *json;
+
+    (void)state;
+    agent_says_hello(3, "beta", "other", 1);
+    json = ask_about_node("drain_one", "", "beta");
+    assert_int_equal(json_array_size(json_object_get(json, "meant")), 2);
+    assert_null(json_object_get(json, "nodes"));
+    json_decref(json);
+    assert_int_equal(operator_rig.n_drained, 0);
+    json = ask_about_node("drain_one", "other", "beta");
+    assert_int_equal(json_array_size(json_object_get(json, "nodes")), 1);
+    assert_null(json_object_get(json, "meant"));
+    json_decref(json);
+    assert_int_equal(operator_rig.n_drained, 1);
+}
+
+static void all_nodes_of_a_host_are_drained_where_that_is_asked_for(void **state)
+{
+    json_t *json;
+
+    (void)state;
+    agent_says_hello(3, "beta", "other", 1);
+    json = ask_about_node("drain", "", "beta");
+    assert_int_equal(json_array_size(json_object_get(json, "nodes")), 2);
+    json_decref(json);
+    assert_int_equal(operator_rig.n_drained, 2);
 }
 
 static void followed_events_end_with_the_job(void **state)
@@ -298,6 +332,8 @@ int main(void)
         CASE(job_that_is_done_in_spite_of_it_is_done),
         CASE(node_is_drained_by_name_or_group_rank),
         CASE(who_would_be_drained_is_told_and_stays),
+        CASE(of_several_that_are_meant_none_is_drained_where_one_is_asked_for),
+        CASE(all_nodes_of_a_host_are_drained_where_that_is_asked_for),
         CASE(followed_events_end_with_the_job),
         CASE(followed_events_end_when_all_nodes_were_told_to_leave),
         CASE(followed_events_wait_for_who_is_behind),
