@@ -108,7 +108,22 @@ void show_ranks(const json_t *root, const struct show_style *style, struct buf *
     }
 }
 
-void show_history(const json_t *root, const struct show_style *style, struct buf *out)
+/* Of a job that no server knows there is no answer. */
+static void put_no_history(const char *job, struct buf *out)
+{
+    if (job[0] == '\0') {
+        value_put(out, "no job has ended\n");
+        return;
+    }
+    value_put(out, "job ");
+    table_write_text(out, job, TABLE_PLAIN, false);
+    value_put(out, " has not ended yet: ctrun status ");
+    table_write_text(out, job, TABLE_PLAIN, false);
+    value_put(out, " shows how it is\n");
+}
+
+void show_history(const json_t *root, const char *job, const struct show_style *style,
+                  struct buf *out)
 {
     static const struct column columns[] = {
         {{"JOB", TABLE_LEFT, false, 12}, value_as_text, "id"},
@@ -126,7 +141,7 @@ void show_history(const json_t *root, const struct show_style *style, struct buf
     const json_t *list = json_object_get(root, "jobs");
 
     if (json_array_size(list) == 0) {
-        value_put(out, "no job has ended\n");
+        put_no_history(job, out);
     } else {
         show_list(list, columns, ARRAY_LEN(columns), style, out);
     }

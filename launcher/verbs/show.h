@@ -24,8 +24,9 @@ void show_jobs(const json_t *root, const struct show_style *style, struct buf *o
 void show_job(const json_t *job, const struct show_style *style, struct buf *out);
 /* {"ranks": […]} */
 void show_ranks(const json_t *root, const struct show_style *style, struct buf *out);
-/* {"jobs": […]} that have ended */
-void show_history(const json_t *root, const struct show_style *style, struct buf *out);
+/* {"jobs": […]} that have ended; `job`: of it alone, which is there, ""; of all */
+void show_history(const json_t *root, const char *job, const struct show_style *style,
+                  struct buf *out);
 
 /* One event; one line of a log, or (to *ret_is_note) what is to be said about it. */
 void show_event(const json_t *event, const struct show_style *style, struct buf *out);

@@ -51,7 +51,7 @@ static bool print_view(const struct verb_options *o, const json_t *root)
     if (o->kind == VERB_PS) {
         show_ranks(root, &style, &text);
     } else if (o->kind == VERB_HISTORY) {
-        show_history(root, &style, &text);
+        show_history(root, o->job, &style, &text);
     } else if (o->job[0] != '\0' && json_array_size(jobs) == 1) {
         show_job(json_array_get(jobs, 0), &style, &text);
     } else {

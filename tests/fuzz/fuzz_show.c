@@ -35,7 +35,7 @@ static void show_all(const json_t *json, const struct show_style *style)
     show_jobs(json, style, &out);
     show_job(json, style, &out);
     show_ranks(json, style, &out);
-    show_history(json, style, &out);
+    show_history(json, "", style, &out);
     show_event(json, style, &out);
     show_log_line(json, style, &out, &is_note);
     show_done(json, true, &out);

@@ -311,6 +311,8 @@ def test_mistakes_have_exit_codes_of_their_own(run_jobs, ask, free_port):
     run_jobs("train", "hang")
     for verb in ("status", "ps", "events", "logs", "cancel", "history"):
         assert "no job other" in ask(verb, "other", code=3)
+    assert ask("history") == "no job has ended\n"
+    assert ask("history", "train").startswith("job train has not ended yet: ctrun status train ")
     assert "usage: ctrun logs [options] [JOB]" in ask("logs", "--help")
 
 

@@ -111,11 +111,31 @@ static void a_hang_is_shown_in_place_of_what_was_before(void **state)
     json_decref(root);
 }
 
+static void of_a_job_that_runs_is_not_said_that_none_has_ended(void **state)
+{
+    const struct show_style style = {0};
+    json_t *root = parse("{\"jobs\": []}");
+    struct buf out;
+
+    (void)state;
+    buf_init(&out, MAX_OUT);
+    show_history(root, "", &style, &out);
+    show_history(root, "train", &style, &out);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    assert_string_equal((const char *)buf_bytes(&out),
+                        "no job has ended\n"
+                        "job train has not ended yet: ctrun status train shows how it "
+                        "is\n");
+    buf_release(&out);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_job_is_a_row_below_the_titles),
         cmocka_unit_test(a_hang_is_shown_in_place_of_what_was_before),
+        cmocka_unit_test(of_a_job_that_runs_is_not_said_that_none_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
