@@ -1,5 +1,7 @@
 #include "common/log.h"
 
+#include "common/utf8.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -100,23 +102,17 @@ static void put_line(const char *line, size_t size)
     }
 }
 
-/* A control character above ASCII, U+0080 to U+009f: U+009b begins what U+001b [ does. */
-static bool is_upper_control(const char *at)
-{
-    return (unsigned char)at[0] == 0xc2 && ((unsigned char)at[1] & 0xe0) == 0x80;
-}
-
-/* What a peer has said may be in it: one line, and nothing that a terminal obeys. The
- * byte behind it is there. */
+/* What a peer has said may be in it: one line, and nothing that a terminal obeys. */
 static void clean(char *line, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
-        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f) {
-            line[i] = '?';
-        } else if (is_upper_control(line + i)) {
-            line[i++] = '?';
-            line[i] = '?';
+    for (size_t i = 0; i < size;) {
+        uint32_t code = ' ';
+        size_t n = MAX(utf8_decode((uint8_t *)line + i, size - i, &code), (size_t)1);
+
+        if (utf8_is_wild(code)) {
+            memset(line + i, '?', n);
         }
+        i += n;
     }
 }
 

@@ -3,8 +3,8 @@
 
 /* One line per event on stderr: a sentence, then key=value pairs. Log once, at the
  * place that decides what to do about it; library modules log at most at debug. Where
- * stderr is systemd's journal (JOURNAL_STREAM names it) a line begins with <N>. Control
- * characters become '?'. Thread-safe: a line is one write(2). */
+ * stderr is systemd's journal (JOURNAL_STREAM names it) a line begins with <N>. What a
+ * terminal obeys (utf8.h) becomes '?'. Thread-safe: a line is one write(2). */
 
 #include "common/check.h"
 

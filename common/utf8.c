@@ -51,7 +51,34 @@ size_t utf8_decode(const uint8_t *s, size_t size, uint32_t *ret_code)
     return n;
 }
 
-bool utf8_is_valid(const char *text)
+/* Control characters; what Unicode 14 has as Bidi_Control (PropList.txt), as separators
+ * of lines and paragraphs (Zl, Zp), and further format characters that are none of a
+ * text's own: deprecated ones, annotations, tags. */
+bool utf8_is_wild(uint32_t code)
+{
+    static const struct range wild[] = {
+        {0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200e, 0x200f},
+        {0x2028, 0x202e}, {0x2066, 0x206f}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
+    };
+
+    return is_in(wild, ARRAY_LEN(wild), code);
+}
+
+/* The rest of Default_Ignorable_Code_Point (DerivedCoreProperties.txt), but for variation
+ * selectors, which change how a character looks. */
+static bool is_unseen(uint32_t code)
+{
+    static const struct range unseen[] = {
+        {0xad, 0xad},       {0x34f, 0x34f},   {0x115f, 0x1160}, {0x17b4, 0x17b5},
+        {0x180e, 0x180e},   {0x200b, 0x200d}, {0x2060, 0x2065}, {0x3164, 0x3164},
+        {0xfeff, 0xfeff},   {0xffa0, 0xffa0}, {0xfff0, 0xfff8}, {0x1bca0, 0x1bca3},
+        {0x1d173, 0x1d17a},
+    };
+
+    return is_in(unseen, ARRAY_LEN(unseen), code);
+}
+
+bool utf8_is_name(const char *text)
 {
     const uint8_t *s = (const uint8_t *)text;
     size_t size = strlen(text);
@@ -60,7 +87,7 @@ bool utf8_is_valid(const char *text)
     while (size > 0) {
         size_t n = utf8_decode(s, size, &code);
 
-        if (n == 0) {
+        if (n == 0 || utf8_is_wild(code) || is_unseen(code)) {
             return false;
         }
         s += n;
@@ -85,17 +112,6 @@ int utf8_clean(struct buf *out, const void *data, size_t size)
     return rv;
 }
 
-/* Marks that turn the direction of what follows, and separators of lines. */
-static bool is_wild(uint32_t code)
-{
-    static const struct range wild[] = {
-        {0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200e, 0x200f},
-        {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfff9, 0xfffb}, {0xe0000, 0xe0fff},
-    };
-
-    return is_in(wild, ARRAY_LEN(wild), code);
-}
-
 int utf8_tame(struct buf *out, const void *data, size_t size)
 {
     const uint8_t *s = data;
@@ -109,7 +125,7 @@ int utf8_tame(struct buf *out, const void *data, size_t size)
             rv = buf_append(out, replacement, sizeof(replacement) - 1);
         } else if (code == '\t' || code == '\n') {
             rv = buf_append(out, " ", 1);
-        } else if (is_wild(code)) {
+        } else if (utf8_is_wild(code)) {
             rv = buf_append(out, "?", 1);
         } else {
             rv = buf_append(out, s + i, n);

@@ -4,6 +4,7 @@
 
 #include "common/buf.h"
 #include "common/mem.h"
+#include "common/utf8.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -35,29 +36,40 @@ static void put_rule(struct buf *out, char c)
     put(out, line, sizeof(line));
 }
 
-/* A worker's words on somebody's terminal: control characters but tabs are shown as
- * \xNN, C1 controls (U+0080 … U+009F) too. Line ends become line ends with `indent`
- * behind them; with NULL they are no better than the others. */
+/* The character at `s`; returns its length. */
+static size_t put_character(struct buf *out, const char *s, size_t size)
+{
+    uint32_t code = ' ';
+    size_t n = MAX(utf8_decode((const uint8_t *)s, size, &code), (size_t)1);
+    char escaped[16];
+
+    if (code == '\t' || !utf8_is_wild(code)) {
+        put(out, s, n);
+    } else {
+        (void)snprintf(escaped, sizeof(escaped), code <= 0xff ? "\\x%02x" : "\\u%04x",
+                       code);
+        put_text(out, escaped);
+    }
+    return n;
+}
+
+/* A worker's words on somebody's terminal: what it would obey, but tabs, is shown as
+ * \xNN or \uNNNN. Line ends become line ends with `indent` behind them; with NULL they
+ * are no better than the others. */
 static void put_escaped(struct buf *out, const char *text, const char *indent)
 {
-    const unsigned char *p = (const unsigned char *)text;
+    const char *end = text + strlen(text);
 
-    for (; *p != '\0'; p++) {
-        char code[8];
-        bool is_c1 = p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0;
-
-        if (indent && *p == '\n' && p[1] == '\0') {
-            return; /* the caller ends the last line */
-        }
-        if (indent && *p == '\n') {
+    while (text < end) {
+        if (indent && *text == '\n') {
+            text++;
+            if (text == end) {
+                return; /* the caller ends the last line */
+            }
             put_text(out, "\n");
             put_text(out, indent);
-        } else if (is_c1 || (*p < ' ' && *p != '\t') || *p == 0x7f) {
-            p += is_c1;
-            (void)snprintf(code, sizeof(code), "\\x%02x", *p);
-            put_text(out, code);
         } else {
-            put(out, (const char *)p, 1);
+            text += put_character(out, text, (size_t)(end - text));
         }
     }
 }

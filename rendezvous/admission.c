@@ -73,25 +73,15 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
     return 0;
 }
 
-/* People will see it, and JSON has it. */
-static bool is_printable(const char *text)
-{
-    for (const char *c = text; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            return false;
-        }
-    }
-    return utf8_is_valid(text);
-}
-
 static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
 {
     char nodes[32];
 
-    if (!is_printable(hello->job) || !is_printable(hello->host)) {
-        return errmsg_set(msg, ERR_REFUSED,
-                          "the job's name or this host's has characters that cannot be "
-                          "printed");
+    if (!utf8_is_name(hello->job) || !utf8_is_name(hello->host)) {
+        return errmsg_set(
+            msg, ERR_REFUSED,
+            "the job's name or this host's is not UTF-8, or has characters that cannot "
+            "be seen or turn the text's direction");
     }
     if (hello->min_nodes == 0 || hello->min_nodes > hello->max_nodes ||
         hello->max_nodes > MSG_MAX_NODES || hello->nproc == 0 ||

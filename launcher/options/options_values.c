@@ -95,9 +95,10 @@ int launch_on_rdzv_id(void *target, const struct option_spec *spec, const char *
         return errmsg_set(msg, ERR_INVALID,
                           "may not have '/' or control characters: it names a folder");
     }
-    if (!utf8_is_valid(value)) {
+    if (!utf8_is_name(value)) {
         return errmsg_set(msg, ERR_INVALID,
-                          "must be UTF-8: others see it, and ask for the job by it");
+                          "must be UTF-8, without what cannot be seen or turns the "
+                          "text's direction: others see it, and ask for the job by it");
     }
     p->has_id = true; /* an empty one stands for a random one, as torchrun has it */
     return 0;
@@ -176,10 +177,10 @@ int launch_on_role(void *target, const struct option_spec *spec, const char *val
     struct parse *p = target;
 
     (void)spec;
-    for (const char *c = value; *c != '\0'; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f) {
-            return errmsg_set(msg, ERR_INVALID, "may not have control characters");
-        }
+    if (!utf8_is_name(value)) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "must be UTF-8, without control characters and what cannot "
+                          "be seen or turns the text's direction: others see it");
     }
     if (!str_format(p->o.role, sizeof(p->o.role), "%s", value)) {
         return errmsg_set(msg, ERR_INVALID, "is too long: at most %zu bytes",

@@ -11,6 +11,7 @@
 #include "common/options.h"
 #include "common/str.h"
 #include "common/tls_ca.h"
+#include "common/utf8.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -348,10 +349,10 @@ static int check(const struct keygen_options *o, int n_operands, char *const *ar
                           "what there is",
                           argv[0]);
     }
-    if (!str_is_plain(o->job)) {
+    if (!str_is_plain(o->job) || !utf8_is_name(o->job)) {
         return errmsg_set(msg, ERR_INVALID,
-                          "--job may not have '/' or control characters: no job has "
-                          "such an id (--rdzv-id)");
+                          "--job may not have '/', control characters, or what cannot "
+                          "be seen: no job has such an id (--rdzv-id)");
     }
     if (o->ca[0] == '\0' && (o->job[0] != '\0' || o->node[0] != '\0' || o->days > 0)) {
         return errmsg_set(msg, ERR_INVALID,

@@ -122,11 +122,12 @@ def test_operators_secret_is_used_as_is_said_and_no_node_is_told_to_show_it(keyg
     assert "does not allow it: show a secret of jobs (not an operator's)" in node.stderr
 
 
-def test_certificate_for_an_id_that_no_job_has_is_refused(bin_dir, tmp_path):
-    done = subprocess.run([bin_dir / "ctrun", "keygen", "--ca", tmp_path / "ca", "--job", "a/b"],
+@pytest.mark.parametrize("job", ["a/b", "\u202eb"])
+def test_certificate_for_an_id_that_no_job_has_is_refused(bin_dir, tmp_path, job):
+    done = subprocess.run([bin_dir / "ctrun", "keygen", "--ca", tmp_path / "ca", "--job", job],
                           capture_output=True, text=True)
     assert done.returncode == 2
-    assert "--job may not have '/' or control characters" in done.stderr
+    assert "--job may not have '/', control characters, or what cannot" in done.stderr
     assert not (tmp_path / "ca").exists()
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 
 import pytest
+from agent_client import MAGIC, operator_asks
 from browser import Browser
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -232,6 +233,19 @@ def test_what_others_have_named_is_text(status, start_job, browser):
     assert page.eval("window.bad") is None
     assert any("Content Security Policy" in said for said in browser.said)
     browser.said.clear()
+
+
+def test_what_others_say_turns_no_direction_on_the_page(status, start_job, browser, wait_for):
+    job = start_job("sleep 600")
+    job_in(status, wait_for, "running")
+    with socket.create_connection(("127.0.0.1", status.server.port), 10) as operator:
+        operator.sendall(MAGIC + operator_asks("tr\u202emain", "cancel", "j7"))
+        while operator.recv(4096):
+            pass
+    assert job.wait() == 143, job.err()
+    page = browser.open(status.url)
+    page.until("/tr.main/.test((document.getElementById('events') || {}).textContent)")
+    assert "cancelled by tr?main" in page.eval("document.getElementById('events').textContent")
 
 
 def test_the_page_fits_a_phone_and_knows_the_dark(status, start_job, browser):

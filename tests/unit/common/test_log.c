@@ -87,6 +87,9 @@ static void what_a_terminal_would_obey_is_not_in_a_line(void **state)
              "\xc2\x9b"
              "2J\xc2\xa0\xc2");
     assert_string_equal(seen, "name: said by=\"??2J\xc2\xa0\xc2\" rank=3\n");
+    n_seen = 0;
+    log_info("said", "by=\"%s\"", "\u202egnp\u2028x\u2067");
+    assert_string_equal(seen, "name: said by=\"???gnp???x???\" rank=3\n");
 }
 
 /* Runs log_setup, and a line of each level, with stderr in a file that JOURNAL_STREAM

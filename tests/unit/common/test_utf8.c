@@ -35,13 +35,21 @@ static void text_is_left_as_it_is(void **state)
     expect(utf8_tame, "Größe 損失 😀", "Größe 損失 😀");
 }
 
-static void text_that_is_all_characters_is_valid(void **state)
+static void name_is_what_people_can_see_of_it(void **state)
 {
+    static const char *const others[] = {
+        "\xff\xfe",      "a\xc3" /* cut */, "a\nb",      "\x7f",       "\xc2\x85",
+        "\u202egnp.exe", "a\u2066b",        "a\u200f",   "\u061c",     "a\u2028b",
+        "a\u2029b",      "a\u200bb",        "\ufeffjob", "a\u00adb",   "\u2060",
+        "\u3164",        "a\u206a",         "\ufff9",    "\U000e0041",
+    };
+
     (void)state;
-    assert_true(utf8_is_valid(""));
-    assert_true(utf8_is_valid("job-7 Größe 損失 😀"));
-    assert_false(utf8_is_valid("\xff\xfe"));
-    assert_false(utf8_is_valid("a\xc3")); /* cut */
+    assert_true(utf8_is_name(""));
+    assert_true(utf8_is_name("job-7 Größe 損失 😀 ❤\ufe0f مثال שלום"));
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        assert_false(utf8_is_name(others[i]));
+    }
 }
 
 static void bytes_that_are_no_text_are_replaced(void **state)
@@ -75,6 +83,8 @@ static void nothing_wild_reaches_a_terminal(void **state)
            "\xe2\x80\xae"
            "evil",
            "?evil"); /* right to left */
+    expect(utf8_tame, "a\u061c\u200e\u2066\u2069\u2028\u2029", "a??????");
+    expect(utf8_tame, "👨\u200d👩 می\u200cخواهم", "👨\u200d👩 می\u200cخواهم");
     expect(utf8_tame, "\x9b", "\xef\xbf\xbd");
     expect_bytes(utf8_tame, "a\0b", 3, "a?b");
 }
@@ -107,7 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_left_as_it_is),
-        cmocka_unit_test(text_that_is_all_characters_is_valid),
+        cmocka_unit_test(name_is_what_people_can_see_of_it),
         cmocka_unit_test(bytes_that_are_no_text_are_replaced),
         cmocka_unit_test(nothing_wild_reaches_a_terminal),
         cmocka_unit_test(columns_are_those_of_a_terminal),

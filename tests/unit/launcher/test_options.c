@@ -147,8 +147,12 @@ static void mistakes_are_one_line_with_cause_and_remedy(void **state)
     REFUSE("--standalone takes no value, but got '1'", "--standalone=1", "a");
     REFUSE("--rdzv-id: may not have '/' or control characters: it names a folder",
            "--rdzv-id=a/b", "a");
-    REFUSE("--rdzv-id: must be UTF-8: others see it, and ask for the job by it",
+    REFUSE("--rdzv-id: must be UTF-8, without what cannot be seen or turns the text's "
+           "direction: others see it, and ask for the job by it",
            "--rdzv-id=\xff\xfe", "a");
+    REFUSE("--rdzv-id: must be UTF-8, without what cannot be seen or turns the text's "
+           "direction: others see it, and ask for the job by it",
+           "--rdzv-id=\u202eniart", "a");
     REFUSE("--rdzv-endpoint expects HOST[:PORT], a port from 0 to 65535, not "
            "'node0:http'",
            "--rdzv-endpoint=node0:http", "a");

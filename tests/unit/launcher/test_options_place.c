@@ -21,8 +21,14 @@ static void a_role_is_any_printable_text_and_default_without(void **state)
     assert_string_equal(o.role, "");
     ACCEPT(&o, option, "train.py");
     assert_int_equal(strlen(o.role), 127);
-    REFUSE("--role: may not have control characters", "--role=a\nb", "train.py");
-    REFUSE("--role: may not have control characters", "--role=\x7f", "train.py");
+    REFUSE(
+        "--role: must be UTF-8, without control characters and what cannot be seen or "
+        "turns the text's direction: others see it",
+        "--role=a\nb", "train.py");
+    REFUSE(
+        "--role: must be UTF-8, without control characters and what cannot be seen or "
+        "turns the text's direction: others see it",
+        "--role=\u2066", "train.py");
     REFUSE("--role: is too long: at most 127 bytes",
            "--role=________________________________________________________________"
            "________________________________________________________________",

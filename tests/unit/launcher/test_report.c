@@ -320,6 +320,18 @@ static void control_characters_of_workers_and_hosts_are_escaped(void **state)
     mem_free(text);
 }
 
+static void marks_of_direction_are_escaped(void **state)
+{
+    struct msg_report r = sample();
+    char *text;
+
+    (void)state;
+    (void)snprintf(r.text, sizeof(r.text), "\u202etxe\u2069 caf\xc3\xa9 \xff");
+    text = report_format(&r, "2023-11-14_22:13:20");
+    assert_non_null(strstr(text, "\n\\u202etxe\\u2069 caf\xc3\xa9 \xff\n"));
+    mem_free(text);
+}
+
 static void words_for_the_log_are_one_line(void **state)
 {
     char *text = report_escape("a\tb\n\033[31mc\xc2\x9b\x7f\xc3\xa4");
@@ -363,6 +375,7 @@ int main(void)
         cmocka_unit_test(restarts_are_those_that_took_place),
         cmocka_unit_test(job_without_a_guilty_rank_says_why_and_no_more),
         cmocka_unit_test(control_characters_of_workers_and_hosts_are_escaped),
+        cmocka_unit_test(marks_of_direction_are_escaped),
         cmocka_unit_test(words_for_the_log_are_one_line),
         cmocka_unit_test(largest_report_fits),
     };

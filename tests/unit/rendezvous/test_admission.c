@@ -191,18 +191,26 @@ static const struct scene scenes[] = {
      "> a REFUSED 2: job job: no generation has such a number\n"
      "> a (closed)\n"},
 
-    {"names_that_cannot_be_printed_are_refused", NULL,
+    {"names_that_people_cannot_see_as_they_are_are_refused", NULL,
      "a hello host=\x1b[31m\n"
-     "> a REFUSED 2: the job's name or this host's has characters that cannot be "
-     "printed\n"
+     "> a REFUSED 2: the job's name or this host's is not UTF-8, or has characters "
+     "that cannot be seen or turn the text's direction\n"
      "> a (closed)\n"
      "a hello job=\x7f\n"
-     "> a REFUSED 2: the job's name or this host's has characters that cannot be "
-     "printed\n"
+     "> a REFUSED 2: the job's name or this host's is not UTF-8, or has characters "
+     "that cannot be seen or turn the text's direction\n"
+     "> a (closed)\n"
+     "a hello host=\u202ea\n"
+     "> a REFUSED 2: the job's name or this host's is not UTF-8, or has characters "
+     "that cannot be seen or turn the text's direction\n"
+     "> a (closed)\n"
+     "a hello job=job\u200b\n"
+     "> a REFUSED 2: the job's name or this host's is not UTF-8, or has characters "
+     "that cannot be seen or turn the text's direction\n"
      "> a (closed)\n"
      "a hello job=\xff\xfe\n"
-     "> a REFUSED 2: the job's name or this host's has characters that cannot be "
-     "printed\n"
+     "> a REFUSED 2: the job's name or this host's is not UTF-8, or has characters "
+     "that cannot be seen or turn the text's direction\n"
      "> a (closed)\n"},
 
     {"the_first_node_shapes_the_job_anew_when_all_were_lost", NULL,
