@@ -51,7 +51,8 @@ void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
     a->config.actions.say(a->config.actions.arg, level, text);
 }
 
-void agent_explain(struct agent *a, const char *text)
+/* Once for a generation that ends without a report: why. */
+static void explain(struct agent *a, const char *text)
 {
     agent_say(a, LOG_LEVEL_WARN, "generation %llu ends here: %s%s%s",
               (unsigned long long)a->generation, text,
@@ -191,7 +192,7 @@ static void on_welcomed(struct agent *a, const void *detail)
 static void explain_lost(struct agent *a, const void *detail)
 {
     if (a->why[0] != '\0') {
-        agent_explain(a, detail);
+        explain(a, detail);
     }
 }
 
@@ -231,7 +232,7 @@ static void start_round(struct agent *a, const void *detail)
     const struct msg_round *round = detail;
 
     if (a->why[0] != '\0') {
-        agent_explain(a, "");
+        explain(a, "");
     }
     if (workers_start(a, round) < 0) {
         return;
@@ -280,7 +281,7 @@ static void on_failed(struct agent *a, const void *detail)
 static void abandon(struct agent *a, const void *detail)
 {
     if (!a->is_over) {
-        agent_explain(a, detail);
+        explain(a, detail);
         a->is_over = true;
         a->config.actions.relay_close(a->config.actions.arg);
     }
@@ -289,7 +290,7 @@ static void abandon(struct agent *a, const void *detail)
 
 static void abandon_waiting(struct agent *a, const void *detail)
 {
-    agent_explain(a, detail);
+    explain(a, detail);
     a->is_over = true;
     a->config.actions.relay_close(a->config.actions.arg);
     join_or_reconnect(a);

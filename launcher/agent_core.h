@@ -144,8 +144,6 @@ void agent_say(struct agent *a, enum log_level level, const char *fmt, ...)
     PRINTF_LIKE(3, 4);
 /* Tells the workers to go, each in its way. */
 void agent_stop(struct agent *a, enum stop_mode mode, int signal);
-/* Once for a generation that ends without a report: why. */
-void agent_explain(struct agent *a, const char *text);
 void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms);
 void agent_disarm(struct agent *a, enum agent_timer timer);
 

@@ -394,11 +394,6 @@ int server_listen(struct server *s, const char *addr, int port, int *ret_port,
     return 0;
 }
 
-const struct refusals *server_refusals(const struct server *s)
-{
-    return &s->guard.refusals;
-}
-
 void server_receive_operators(struct server *s, uint64_t delay_ms)
 {
     reception_open_door(s->reception, delay_ms);

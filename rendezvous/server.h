@@ -13,7 +13,6 @@
 #include <stdint.h>
 
 struct durable;
-struct refusals;
 struct server;
 struct tls_context;
 struct uv_loop_s;
@@ -47,9 +46,6 @@ int server_new(const struct server_config *config, struct server **ret,
  * fall-back); port 0 picks one. -EADDRINUSE: listener_name_holder says more. */
 int server_listen(struct server *s, const char *addr, int port, int *ret_port,
                   struct errmsg *msg) MUST_CHECK;
-
-/* Who was not let in (refusals.h). */
-const struct refusals *server_refusals(const struct server *s);
 
 /* Makes a Unix socket where `ctrun status` and the like find this server
  * (common/sockdir.h), once so much time has passed; it is gone at the end. Without one

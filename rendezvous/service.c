@@ -485,11 +485,6 @@ size_t service_sessions(const struct service *s)
     return s->numbers.count - s->n_away;
 }
 
-size_t service_away(const struct service *s)
-{
-    return s->n_away;
-}
-
 void service_set_store(struct service *s, size_t store_max_bytes, size_t job_max_bytes)
 {
     s->budget.max = store_max_bytes;

@@ -112,8 +112,6 @@ size_t service_store_used(const struct service *s);
 
 /* Connections that have said hello. */
 size_t service_sessions(const struct service *s);
-/* Nodes that are known from before the start, and not back yet. */
-size_t service_away(const struct service *s);
 
 /* As in the configuration, neither 0; the second for jobs that begin from now on. */
 void service_set_store(struct service *s, size_t store_max_bytes, size_t job_max_bytes);

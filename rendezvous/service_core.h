@@ -37,7 +37,7 @@ struct service {
     struct store_budget budget;          /* of the jobs' key spaces */
     struct table conns, numbers, agents; /* of sessions, owned */
     struct session_list here, away;
-    size_t n_away;
+    size_t n_away; /* known from before the start, and not back yet */
     struct registry jobs;
     struct finished finished; /* jobs that are over and gone */
     bool is_last;             /* it ends: service_finish */

@@ -106,7 +106,10 @@ static size_t console_chunk(const char *data, size_t size)
     return end ? (size_t)(end - data) + 1 : size;
 }
 
-size_t writer_file_share(const char *data, size_t size, uint64_t room, bool is_empty,
+/* How much of the data still goes into a file that has `room` bytes left, so that a line
+ * is in one file, and no file is larger than its bound. 0: a new file first; not for an
+ * empty one. */
+static size_t file_share(const char *data, size_t size, uint64_t room, bool is_empty,
                          bool is_mid_line)
 {
     const char *end;
@@ -131,9 +134,9 @@ static size_t next_chunk(const struct writer_file *file, const char *data, size_
     if (file->max_size == 0) {
         return size;
     }
-    return writer_file_share(
-        data, size, file->max_size > file->size ? file->max_size - file->size : 0,
-        file->size == 0, file->is_mid_line);
+    return file_share(data, size,
+                      file->max_size > file->size ? file->max_size - file->size : 0,
+                      file->size == 0, file->is_mid_line);
 }
 
 void writer_file_append(struct writer_file *file, const char *data, size_t size,

@@ -30,10 +30,4 @@ void writer_file_append(struct writer_file *file, const char *data, size_t size,
 /* And frees it. */
 void writer_file_close(struct writer_file *file);
 
-/* PURE. How much of the data still goes into a file that has `room` bytes left, so that
- * a line is in one file, and no file is larger than its bound. 0: a new file first; not
- * for an empty one. */
-size_t writer_file_share(const char *data, size_t size, uint64_t room, bool is_empty,
-                         bool is_mid_line);
-
 #endif

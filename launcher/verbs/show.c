@@ -20,8 +20,7 @@ static void put_cell(struct text_table *t, const struct column *c, struct value 
 
     v->key = c->key;
     text = c->format(v);
-    table_put_coloured(t, text,
-                       c->format == value_as_state ? value_colour(text) : TABLE_PLAIN);
+    table_put(t, text, c->format == value_as_state ? value_colour(text) : TABLE_PLAIN);
 }
 
 static void show_list(const json_t *list, const struct column *columns, size_t n,

@@ -66,8 +66,7 @@ static char *tame(const char *text)
     return copy;
 }
 
-void table_put_coloured(struct text_table *t, const char *text,
-                        enum table_colour colour)
+void table_put(struct text_table *t, const char *text, enum table_colour colour)
 {
     struct cell *cell;
 
@@ -78,11 +77,6 @@ void table_put_coloured(struct text_table *t, const char *text,
     cell->text = tame(text && text[0] != '\0' ? text : "-");
     cell->columns = utf8_columns(cell->text, strlen(cell->text));
     cell->colour = colour;
-}
-
-void table_put(struct text_table *t, const char *text)
-{
-    table_put_coloured(t, text, TABLE_PLAIN);
 }
 
 /* ---- writing ---- */

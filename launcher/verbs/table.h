@@ -30,9 +30,7 @@ struct text_table *table_new(const struct table_column *columns, size_t n);
 void table_free(struct text_table *t); /* NULL allowed */
 
 /* The next cell, in row by row; NULL or "": a dash. */
-void table_put(struct text_table *t, const char *text);
-void table_put_coloured(struct text_table *t, const char *text,
-                        enum table_colour colour);
+void table_put(struct text_table *t, const char *text, enum table_colour colour);
 
 /* A row for each so many cells. `width`: of the terminal, 0: none is known. */
 void table_write(const struct text_table *t, size_t width, bool has_colours,

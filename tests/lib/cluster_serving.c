@@ -1,6 +1,7 @@
 /* The server around the service: what it says leaves, when it wants to be called, its
  * ends and starts; and whether what it says may be said. */
 
+#include "rendezvous/service_core.h"
 #include "tests/lib/cluster.h"
 
 #include "common/err.h"
@@ -226,9 +227,9 @@ static void on_back_in_time(void *arg, uint64_t tag)
 
     if (c->service && tag == c->server_life &&
         (c->config.faults & FAULT_BLIND) == FAULT_SERVER && are_all_alive(c) &&
-        service_away(c->service) > 0) {
-        cluster_violate(c, "%zu agents are not back after %d ms",
-                        service_away(c->service), BACK_MS);
+        c->service->n_away > 0) {
+        cluster_violate(c, "%zu agents are not back after %d ms", c->service->n_away,
+                        BACK_MS);
     }
 }
 

@@ -1,4 +1,5 @@
 #include "rendezvous/registry.h"
+#include "rendezvous/service_core.h"
 #include "rendezvous/steering.h"
 #include "tests/lib/stage_core.h"
 
@@ -121,7 +122,7 @@ void stage_restart(struct stage *st, const char *line)
     if (last && last->conn != 0 && is_asked_again(last, line)) {
         stage_play_line(st, line);
     }
-    assert_int_equal(service_away(st->service), 0);
+    assert_int_equal(st->service->n_away, 0);
     forget_known(st, n_past);
 }
 

@@ -13,9 +13,9 @@ static struct text_table *make(const char *job, const char *gen, const char *cau
 {
     struct text_table *t = table_new(columns, ARRAY_LEN(columns));
 
-    table_put(t, job);
-    table_put_coloured(t, gen, TABLE_GREEN);
-    table_put(t, cause);
+    table_put(t, job, TABLE_PLAIN);
+    table_put(t, gen, TABLE_GREEN);
+    table_put(t, cause, TABLE_PLAIN);
     return t;
 }
 
@@ -92,11 +92,11 @@ static void columns_that_may_go_are_left_out_those_that_say_nothing_first(void *
             continue;
         }
         t = table_new(many, ARRAY_LEN(many));
-        table_put(t, "long");
-        table_put(t, "7");
-        table_put(t, "");
-        table_put(t, "8");
-        table_put(t, "because");
+        table_put(t, "long", TABLE_PLAIN);
+        table_put(t, "7", TABLE_PLAIN);
+        table_put(t, "", TABLE_PLAIN);
+        table_put(t, "8", TABLE_PLAIN);
+        table_put(t, "because", TABLE_PLAIN);
         expect(t, width, false, wanted[width]);
     }
 }
