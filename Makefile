@@ -184,8 +184,9 @@ fuzz: ## every parser for FUZZ_SECONDS each, FUZZ_JOBS at a time, from tests/fuz
 lint: format-check layers headers symbols words tidy ## everything that reads the code without running it
 format: ## reformat the sources in place
 	$(Q)clang-format -i $(ALL_CH)
-format-check:
+format-check: ## whether they are so; comments have 90 columns at most
 	$(Q)clang-format --dry-run -Werror $(ALL_CH)
+	$(Q)! LC_ALL=C.UTF-8 grep -nP '^(?=.{91})( *\*|.*/\*)' $(ALL_CH)
 layers: all units ## who may include whom, from the compiler's dependency files
 	$(Q)tests/lint/layers $(O)
 headers: ## every header compiles alone

@@ -1,8 +1,8 @@
 #ifndef COMMON_PORTOWNER_H
 #define COMMON_PORTOWNER_H
 
-/* Who listens on a TCP port of this machine, or is connected from it, from /proc. Blocks for as long as /proc
- * takes: for error texts at start only. */
+/* Who listens on a TCP port of this machine, or is connected from it, from /proc.
+ * Blocks for as long as /proc takes: for error texts at start only. */
 
 #include <stdbool.h>
 #include <stddef.h>

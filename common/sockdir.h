@@ -2,11 +2,11 @@
 #define COMMON_SOCKDIR_H
 
 /* The folders in which the servers of this host leave sockets for their operators:
- * $XDG_RUNTIME_DIR/ctrun, and /tmp/ctrun-<uid>; or $CTRUN_SOCKET_DIR alone. Each server has one socket there, from
- * its start to its end. A folder counts only if it belongs to this user and nobody else
- * may look into it (0700), and is no link: then whoever answers there is this user's, or
- * root's. All is done relative to the folder that was checked. Any thread; may block as
- * a file system does. */
+ * $XDG_RUNTIME_DIR/ctrun, and /tmp/ctrun-<uid>; or $CTRUN_SOCKET_DIR alone. Each server
+ * has one socket there, from its start to its end. A folder counts only if it belongs
+ * to this user and nobody else may look into it (0700), and is no link: then whoever
+ * answers there is this user's, or root's. All is done relative to the folder that was
+ * checked. Any thread; may block as a file system does. */
 
 #include "common/check.h"
 #include "common/err.h"
@@ -27,8 +27,8 @@ struct sockdir {
 };
 
 /* Opens the folder of that place (0 is the better one), with `makes` after making it.
- * ERR_MISSING: it is not there, or cannot be, and the other may do; ERR_REFUSED, with a text: it is not ours
- * alone. */
+ * ERR_MISSING: it is not there, or cannot be, and the other may do; ERR_REFUSED, with a
+ * text: it is not ours alone. */
 int sockdir_open(struct sockdir *d, unsigned place, bool makes,
                  struct errmsg *msg) MUST_CHECK;
 void sockdir_close(struct sockdir *d);

@@ -1,6 +1,7 @@
 /* Contexts. Happy path: 1. the secrets are copied, each with the id of its key; 2. the
- * certificate, its key and the CA are read, and it is looked at as a peer would (tls_own.c); 3. an SSL_CTX that offers and takes nothing
- * but that. Failures: a file that is not right → its name and why. */
+ * certificate, its key and the CA are read, and it is looked at as a peer would
+ * (tls_own.c); 3. an SSL_CTX that offers and takes nothing but that. Failures: a file
+ * that is not right → its name and why. */
 
 #include "common/mem.h"
 #include "common/tls_internal.h"

@@ -11,8 +11,8 @@
  *   certificates of one CA, with one URI of identity.h among their names.
  *
  * No tickets, no resumption, no early data. tls*.c are the only users of OpenSSL, which
- * is loaded when the first context is made (openssl.h). One thread at a time for a context
- * and its pumps. */
+ * is loaded when the first context is made (openssl.h). One thread at a time for a
+ * context and its pumps. */
 
 #include "common/auth.h"
 #include "common/identity.h"

@@ -1,7 +1,8 @@
 /* One connection. Happy path: 1. the peer's bytes are given to OpenSSL where they lie;
  * 2. what it wants to send is appended to `wire`; 3. the handshake ends, and the peer is
  * looked at: it has shown the secret that it named, or a certificate of our CA; 4. plain
- * bytes come out, and go in. Failures: tls_words.c says why; nothing goes on after one. */
+ * bytes come out, and go in. Failures: tls_words.c says why; nothing goes on after
+ * one. */
 
 #include "common/mem.h"
 #include "common/tls_internal.h"

@@ -2,9 +2,9 @@
 #define LAUNCHER_ASIDE_H
 
 /* Something that may hang (a file system or a name server that does not answer), done by
- * a thread of its own (errand.h) for so long, and no longer: then the thread is left alone
- * with its memory, and holds up neither the loop nor the end of the program, as one of
- * libuv's would. */
+ * a thread of its own (errand.h) for so long, and no longer: then the thread is left
+ * alone with its memory, and holds up neither the loop nor the end of the program, as
+ * one of libuv's would. */
 
 #include <stdint.h>
 

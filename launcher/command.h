@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /* How the program is run: `program` verbatim, or through an interpreter (python -u,
- * -m, runpy), as design.md §1 says; a bare name is looked up beside ctrun (`self_dir`), then
- * in PATH.
+ * -m, runpy), as design.md §1 says; a bare name is looked up beside ctrun (`self_dir`),
+ * then in PATH.
  * `${local_rank}` in arguments is substituted. One mem_alloc'ed block. */
 struct worker_command {
     bool module, no_python;

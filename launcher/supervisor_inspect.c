@@ -1,6 +1,7 @@
 /* The service asks what the process of a rank does: threads look (aside.h), the loop
  * answers. One that can tell its stack itself (a script, in Python's terms) is asked by
- * the signal that it has named, before gdb stops it. Nobody waits for either at the end. */
+ * the signal that it has named, before gdb stops it. Nobody waits for either at the
+ * end. */
 
 #include "launcher/aside.h"
 #include "launcher/inspect.h"

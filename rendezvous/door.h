@@ -3,7 +3,8 @@
 
 /* Where operators come in (`ctrun status` …), and who may: by the server's Unix socket
  * (common/sockdir.h) this user and root; by TCP who shows a key that allows it, and
- * where none is asked for who is on this machine, or anybody if the server is insecure. The loop's thread. */
+ * where none is asked for who is on this machine, or anybody if the server is insecure.
+ * The loop's thread. */
 
 #include "common/listener.h"
 

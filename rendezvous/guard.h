@@ -3,8 +3,8 @@
 
 /* Who may come in by the port, by what it shows. Without keys here everybody may, as
  * with torchrun; with keys whoever shows one of them, and store clients of this machine
- * (which cannot), and operators by the door (door.h). Whoever is not let in is told why, where it can read it; is written
- * down, once; and is counted. The loop's thread. */
+ * (which cannot), and operators by the door (door.h). Whoever is not let in is told
+ * why, where it can read it; is written down, once; and is counted. The loop's thread. */
 
 #include "rendezvous/refusals.h"
 

@@ -506,7 +506,8 @@ void job_forsake(struct job *j, const struct job_node *node,
     }
 }
 
-/* One that has only said hello was not missed: maybe it takes this for another service. */
+/* One that has only said hello was not missed: maybe it takes this for another
+ * service. */
 static bool has_taken_part(const struct job_node *node)
 {
     return node->state != NODE_PRESENT || node->is_admitted;

@@ -2,7 +2,8 @@
 #define RENDEZVOUS_LOOKOUT_H
 
 /* The server's side of those who look on: the history of its jobs, what it counts, and
- * the HTTP port where both are shown (routes.h). Part of the server; its loop's thread. */
+ * the HTTP port where both are shown (routes.h). Part of the server; its loop's
+ * thread. */
 
 #include "rendezvous/connection.h"
 #include "rendezvous/durable.h"

@@ -54,7 +54,8 @@ void progress_add_node(struct progress *p, uint64_t session, const char *host,
                        uint32_t nproc);
 void progress_start(struct progress *p);
 
-/* What a step of this generation took before the service's start: until enough are seen. */
+/* What a step of this generation took before the service's start: until enough are
+ * seen. */
 void progress_know(struct progress *p, uint32_t step_ms);
 
 /* The node's, whose session it is; NULL: it has none here. */

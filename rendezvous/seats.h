@@ -3,7 +3,8 @@
 
 /* PURE. Who has which ranks in the generation at hand: its nodes as it was formed, those
  * that have gone since too. Right after the service's start, until the first report,
- * only those before the first that has gone: where the others' ranks begin is not kept. */
+ * only those before the first that has gone: where the others' ranks begin is not
+ * kept. */
 
 #include "rendezvous/job.h"
 

@@ -33,7 +33,8 @@ struct service_sink {
     /* What has changed of the durable state (record.h); NULL: nothing is kept. */
     void (*save)(void *arg, const struct record *r);
     /* How many transactions are on the disk when what is sent now leaves, at least (a
-     * server that is killed at any time finds as many, or more); NULL: nothing is kept. */
+     * server that is killed at any time finds as many, or more); NULL: nothing is
+     * kept. */
     uint64_t (*kept)(void *arg);
     /* A hello was not this peer's to say; NULL: nobody counts. */
     void (*refused)(void *arg, uint64_t conn, enum refusal why, const char *text);

@@ -126,7 +126,8 @@ struct takers {
     struct history *history;
 };
 
-/* An event or a curve that cannot be read is no reason not to serve: they are for people. */
+/* An event or a curve that cannot be read is no reason not to serve: they are for
+ * people. */
 static int take(void *taker, const struct record *r, struct errmsg *msg)
 {
     const struct takers *takers = taker;

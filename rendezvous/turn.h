@@ -51,8 +51,8 @@ uint64_t turn_waits_ms(const struct turn *t);
 /* When no connection is left. Calls back once. */
 void turn_end(struct turn *t, void (*on_ended)(void *arg));
 
-/* Gives a new service and the history of its jobs the records that are kept. Negative, with the reason, and what to
- * do about it: they cannot be taken up. */
+/* Gives a new service and the history of its jobs the records that are kept. Negative,
+ * with the reason, and what to do about it: they cannot be taken up. */
 int turn_restore(const struct durable *durable, struct service *service,
                  struct history *history, uint64_t now_ms,
                  struct errmsg *msg) MUST_CHECK;

@@ -7,7 +7,8 @@
  * pages: `next` is where the next one begins; without it this was the last.
  *
  * Times named …_ms are Unix time in milliseconds, …_age_ms how long ago. What is not
- * known is left out. A loss is a number; null, where what was said is none: "nan", "inf". */
+ * known is left out. A loss is a number; null, where what was said is none: "nan",
+ * "inf". */
 
 #include "rendezvous/history.h"
 #include "rendezvous/registry.h"

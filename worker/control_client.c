@@ -188,10 +188,10 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* Slurm sends its warning, and its end, to every process of a step, not to the agent alone.
- * They are read from a descriptor, and blocked in this and every later thread: a
- * handler must never run in a compute thread, since oneDNN's generated code points the stack
- * register at its data, and the signal's frame would be written over it. */
+/* Slurm sends its warning, and its end, to every process of a step, not to the agent
+ * alone. They are read from a descriptor, and blocked in this and every later thread: a
+ * handler must never run in a compute thread, since oneDNN's generated code points the
+ * stack register at its data, and the signal's frame would be written over it. */
 static int take_signals(struct control_client *c, struct errmsg *msg)
 {
     static const int leaving[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};

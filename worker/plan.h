@@ -8,9 +8,10 @@
 
 #include "worker/trainer.h"
 
-/* Prints mesh, parameters, data, memory per arena of rank 0 and of the rank that takes most
- * if that is more, and the bytes that rank 0 sends per step (losses and checks aside).
- * Nothing is written. Errors are those of trainer_open, but data.train may be empty. */
+/* Prints mesh, parameters, data, memory per arena of rank 0 and of the rank that takes
+ * most if that is more, and the bytes that rank 0 sends per step (losses and checks
+ * aside). Nothing is written. Errors are those of trainer_open, but data.train may be
+ * empty. */
 int plan_run(struct trainer *t, struct errmsg *msg) MUST_CHECK;
 
 /* Before the first step there was no memory for what `msg` says: adds what the rank takes

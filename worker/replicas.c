@@ -311,8 +311,8 @@ int replicas_compare(struct replicas *r, const float *const *blocks, int n_block
                             stride, step, msg);
 }
 
-/* Who ends first is taken for the cause: let it be a rank that is wrong. When it has ended the
- * agent ends this process (control_client.h). */
+/* Who ends first is taken for the cause: let it be a rank that is wrong. When it has
+ * ended the agent ends this process (control_client.h). */
 static void wait_for_the_wrong(void)
 {
     (void)poll(NULL, 0, WAIT_MS);

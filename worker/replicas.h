@@ -10,7 +10,8 @@
  *   (zero1, zero2, dp, reshard_after_forward=false)
  *   neither                            nothing is there twice, nothing is compared
  *
- * Wrong is who differs from more than half; where no hash has so many, all who hold it. */
+ * Wrong is who differs from more than half; where no hash has so many, all who hold
+ * it. */
 
 #include "worker/comm/comm.h"
 #include "worker/parallel/parallel.h"
@@ -35,10 +36,10 @@ int replicas_new(const struct replicas_config *config, struct replicas **ret,
                  struct errmsg *msg) MUST_CHECK;
 void replicas_free(struct replicas *r); /* NULL allowed */
 
-/* All ranks at once, while the compute queue is idle. The first of the `n_blocks` is the own
- * block of parameters; more of the same size (moments) are compared where that is. Waits
- * for the others. ERR_DIVERGED on the ranks that are wrong, ERR_PEER_LOST on the others,
- * so that the wrong ones are the cause of the job's failure. */
+/* All ranks at once, while the compute queue is idle. The first of the `n_blocks` is
+ * the own block of parameters; more of the same size (moments) are compared where that
+ * is. Waits for the others. ERR_DIVERGED on the ranks that are wrong, ERR_PEER_LOST on
+ * the others, so that the wrong ones are the cause of the job's failure. */
 int replicas_compare(struct replicas *r, const float *const *blocks, int n_blocks,
                      uint64_t step, struct errmsg *msg) MUST_CHECK;
 

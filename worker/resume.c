@@ -1,7 +1,7 @@
-/* How a run begins: choice.h says where it goes on. Where each rank holds all of the state,
- * the others get it from rank 0's memory: each byte is read once in the whole job. Where
- * it is sharded, each reads what it holds. Rank 0: prepare metrics.jsonl, ask the service,
- * take it over. */
+/* How a run begins: choice.h says where it goes on. Where each rank holds all of the
+ * state, the others get it from rank 0's memory: each byte is read once in the whole
+ * job. Where it is sharded, each reads what it holds. Rank 0: prepare metrics.jsonl,
+ * ask the service, take it over. */
 
 #include "worker/choice.h"
 #include "worker/given.h"

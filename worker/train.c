@@ -10,7 +10,8 @@
  *   the loss arrives; every eval.every steps the validation loss, and with
  *     checkpoint.keep_best that of each checkpoint
  *   metrics.jsonl and the progress line (rank 0); progress to the agent (every rank)
- *   every checkpoint.every (steps or time), at the end, and when asked to leave: a snapshot
+ *   every checkpoint.every (steps or time), at the end, and when asked to leave: a
+ *     snapshot
  */
 
 #include "worker/train.h"

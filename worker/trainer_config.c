@@ -1,4 +1,5 @@
-/* What each of the trainer's parts is to be, from the run's configuration and the world. */
+/* What each of the trainer's parts is to be, from the run's configuration and the
+ * world. */
 
 #include "worker/trainer.h"
 

@@ -16,12 +16,12 @@
  *                    ◄─ alive
  *
  * The socket's end: KILL all groups, then every adopted descendant until none is left;
- * then the folders are removed. argv and env travel in a memfd, so they have no size limit
- * but the kernel's. The keeper sits in its own process group and ignores every signal
- * that is no fault of its own; workers get back the signal dispositions and the mask that
- * ctrun started with. If the keeper alone dies, workers die by PDEATHSIG; the agent sees
- * the socket's end (keeper_receive → ERR_CLOSED), and keeper_clean_up kills what it has
- * adopted. */
+ * then the folders are removed. argv and env travel in a memfd, so they have no size
+ * limit but the kernel's. The keeper sits in its own process group and ignores every
+ * signal that is no fault of its own; workers get back the signal dispositions and the
+ * mask that ctrun started with. If the keeper alone dies, workers die by PDEATHSIG; the
+ * agent sees the socket's end (keeper_receive → ERR_CLOSED), and keeper_clean_up kills
+ * what it has adopted. */
 
 #include "launcher/place/cpuset.h"
 

@@ -3,8 +3,8 @@
  *   --standalone; one node without an endpoint        a free port of this host
  *     and without --master-port
  *   --rdzv-backend=c10d; an endpoint; MIN:MAX         elastic, at the endpoint
- *   else, and --rdzv-backend=static                   a fixed world, at the endpoint or at
- *                                                     --master-addr and --master-port
+ *   else, and --rdzv-backend=static                   a fixed world, at the endpoint
+ *                                                     or --master-addr, --master-port
  */
 
 #include "launcher/options/options_core.h"

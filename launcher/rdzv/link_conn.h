@@ -1,10 +1,11 @@
 #ifndef LAUNCHER_RDZV_LINK_CONN_H
 #define LAUNCHER_RDZV_LINK_CONN_H
 
-/* One connection to the service, TCP or TLS over it: frames in, frames out. The workers' requests
- * (STORE, STORE_CLOSE) wait until all else is with the socket, but for about 256 KiB of
- * them, and go in turns of the workers (common/fairq.h). Owned by rdzv_client.c through
- * link_conn_close or link_conn_finish, after which it frees itself. Loop thread only.
+/* One connection to the service, TCP or TLS over it: frames in, frames out. The
+ * workers' requests (STORE, STORE_CLOSE) wait until all else is with the socket, but
+ * for about 256 KiB of them, and go in turns of the workers (common/fairq.h). Owned by
+ * rdzv_client.c through link_conn_close or link_conn_finish, after which it frees
+ * itself. Loop thread only.
  *
  * What lies here is what the relay holds unacknowledged (its bounds), once more, and
  * what the agent says for itself. */

@@ -72,7 +72,8 @@ void rdzv_client_name_holder(const struct rdzv_client *c, char *ret, size_t size
 void rdzv_client_local_addr(const struct rdzv_client *c, char ret[MSG_ADDR_MAX]);
 
 /* How long a service that runs here stays up, at most: until the other agents have gone
- * or, where this node leaves a job that goes on, until they have stopped and were told. */
+ * or, where this node leaves a job that goes on, until they have stopped and were
+ * told. */
 struct rdzv_linger {
     uint64_t ms;
     bool is_leaving;

@@ -1,8 +1,8 @@
 #ifndef LAUNCHER_VERBS_SHOW_H
 #define LAUNCHER_VERBS_SHOW_H
 
-/* What servers answered (rendezvous/view.h), for people: text, no I/O. What is in it need not be
- * as expected: another version's server may have made it. */
+/* What servers answered (rendezvous/view.h), for people: text, no I/O. What is in it
+ * need not be as expected: another version's server may have made it. */
 
 #include "common/buf.h"
 

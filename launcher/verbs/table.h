@@ -18,10 +18,10 @@ enum table_colour { TABLE_PLAIN, TABLE_GREEN, TABLE_YELLOW, TABLE_RED, TABLE_DIM
 struct table_column {
     const char *title;
     enum table_align align;
-    /* Where the terminal is too narrow … */
-    bool
-        may_go; /* … it is left out: the last of them first, those that say nothing before */
-    size_t least; /* … it is cut to so many columns; 0: it is not */
+    /* Where the terminal is too narrow it is left out, the last of them first, and those
+     * that say nothing before; … */
+    bool may_go;
+    size_t least; /* … or cut to so many columns; 0: it is not */
 };
 
 struct text_table;

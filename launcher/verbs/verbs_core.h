@@ -1,8 +1,9 @@
 #ifndef LAUNCHER_VERBS_VERBS_CORE_H
 #define LAUNCHER_VERBS_VERBS_CORE_H
 
-/* What verbs.c and steer.c (one question, and its answer shown), asking.c (all servers, one, or the
- * one that has the job) and printing.c (on the terminal, or as JSON) share. */
+/* What verbs.c and steer.c (one question, and its answer shown), asking.c (all servers,
+ * one, or the one that has the job) and printing.c (on the terminal, or as JSON)
+ * share. */
 
 #include "launcher/verbs/places.h"
 #include "launcher/verbs/show.h"

@@ -1,8 +1,8 @@
 /* A state on disk that anything may have happened to: the records of a service in the
- * midst of a job, and of its history, some of them changed, dropped or made up by the input. They are
- * refused, or the service that takes them lives on with its agents coming back, without
- * breaking an assertion, leaking, or a spinning timer. And the values by themselves:
- * what is accepted is written again as the same bytes. */
+ * midst of a job, and of its history, some of them changed, dropped or made up by the
+ * input. They are refused, or the service that takes them lives on with its agents
+ * coming back, without breaking an assertion, leaking, or a spinning timer. And the
+ * values by themselves: what is accepted is written again as the same bytes. */
 
 #include "rendezvous/history.h"
 #include "rendezvous/record_fields.h"
@@ -297,7 +297,8 @@ static bool is_of_history(const struct record *r)
     return r->kind == RECORD_EVENT || r->kind == RECORD_CURVE;
 }
 
-/* `pick`: 0 leaves a record as it is; 1 drops it; 2 gives it twice; else it is changed. */
+/* `pick`: 0 leaves a record as it is; 1 drops it; 2 gives it twice; else it is
+ * changed. */
 static int restore(struct world *w, struct input *in)
 {
     static struct changed c;

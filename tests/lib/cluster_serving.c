@@ -23,7 +23,8 @@ static struct conn *find_conn(struct cluster *c, uint64_t number)
     return c->conns[number - 1];
 }
 
-/* Nobody who was in it begins a job again that was cancelled, and the operator told so. */
+/* Nobody who was in it begins a job again that was cancelled, and the operator told
+ * so. */
 static void check_cancel(struct cluster *c, const struct node *n, uint64_t generation)
 {
     if (c->is_cancelled && n->agent && n->last_generation > 0 &&

@@ -1,4 +1,5 @@
-/* A worker's process: it is started, told to go, killed, and its agent hears of its end. */
+/* A worker's process: it is started, told to go, killed, and its agent hears of its
+ * end. */
 
 #include "tests/lib/cluster.h"
 

@@ -3,7 +3,8 @@
 
 /* A forked rank (tests/lib/ranks.h; its `arg` is a scratch folder) with a saver and all
  * it needs: a layout and its state (of which a shard may be the rank's), a device, rank
- * 0's run directory and metrics, and an agent that answers commits. What fails here ends the rank. */
+ * 0's run directory and metrics, and an agent that answers commits. What fails here
+ * ends the rank. */
 
 #include "tests/lib/rank_ends.h"
 #include "worker/restore.h"
@@ -81,7 +82,8 @@ extern struct saver_shape {
 } saver_rig_shape;
 
 /* Runs `body` on n_shards * n_replicas ranks, which all have to end with 0: in this
- * folder, in one of its own, on all shapes that differ, saving the state where it lies. */
+ * folder, in one of its own, on all shapes that differ, saving the state where it
+ * lies. */
 void saver_rig_run_in(const char *dir, const struct saver_shape *how, rank_body body);
 void saver_rig_run(int n_shards, int n_replicas, rank_body body);
 void saver_rig_run_on_all_shapes(rank_body body);

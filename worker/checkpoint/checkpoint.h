@@ -10,10 +10,11 @@
  *                       per file: bytes, xxh3_128; its own bytes are covered too
  *
  * A *box* is a run of rows of one logical tensor; no element is in two boxes. Any mesh
- * loads any other's checkpoint: its *cuts* intersected with the boxes. Writing: every rank writes and
- * fsyncs its shard into `step-N-gR.tmp/`; rank 0 writes and fsyncs the manifest and the
- * directory; when the commit is accepted, rank 0 renames and fsyncs the parent. Exactly
- * `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are rubbish of a crash.
+ * loads any other's checkpoint: its *cuts* intersected with the boxes. Writing: every
+ * rank writes and fsyncs its shard into `step-N-gR.tmp/`; rank 0 writes and fsyncs the
+ * manifest and the directory; when the commit is accepted, rank 0 renames and fsyncs
+ * the parent. Exactly `step-%08d-g%d` is committed; `step-*.tmp` and `trash-*` are
+ * rubbish of a crash.
  *
  * Threads: the functions block and touch no device; the trainer calls them on its
  * writer thread with a snapshot in host memory. */

@@ -12,8 +12,8 @@
  * for what is left of a short transfer, through it. So the caller hashes and copies one
  * block while the disk has the others, and the memory is bounded whatever the size of
  * the file. A file of one block takes one slot, no thread, and the page cache. Where no
- * thread can be started, submit does the transfer itself; where there is no memory for all
- * slots, one does.
+ * thread can be started, submit does the transfer itself; where there is no memory for
+ * all slots, one does.
  *
  * Failures: an error is final; wait tells it for the slot at fault, and later transfers
  * are tried all the same. One thread drives it. */

@@ -2,8 +2,9 @@
 #define WORKER_DATA_LOADER_H
 
 /* Leaves of batches, read ahead by one thread. The plan (which leaves of each step, in
- * which order) is fixed at open: those of leaves [leaf_begin, leaf_end) of steps first_step,
- * first_step + 1, … Slots are laid out at open; nothing is allocated later. */
+ * which order) is fixed at open: those of leaves [leaf_begin, leaf_end) of steps
+ * first_step, first_step + 1, … Slots are laid out at open; nothing is allocated
+ * later. */
 
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"

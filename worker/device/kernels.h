@@ -7,8 +7,8 @@
  * Every kernel writes its outputs (beta = 0), unless its comment says that it adds.
  * Results do not depend on the number of threads: work is cut over a fixed grid, and a
  * sum over rows keeps one order. They are enqueued on QUEUE_COMPUTE, but `sum_ordered`,
- * `scale`, `round` and `sumsq` which take their queue. Dimensions: B sequences, T positions, C
- * channels, H heads, V vocabulary, rows = B·T.
+ * `scale`, `round` and `sumsq` which take their queue. Dimensions: B sequences, T
+ * positions, C channels, H heads, V vocabulary, rows = B·T.
  *
  * The oracle is worker/device/cpu/scalar.c; tests/conformance/test_kernels.c compares
  * every variant with it, and it with finite differences in double. */

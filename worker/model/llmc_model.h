@@ -21,8 +21,8 @@
 int llmc_model_is(const char *path) MUST_CHECK;
 
 /* `params` is the own block of `own` (NULL: the flat block); its padding is left as it
- * is. Tensors of which the rank holds nothing are not read. ERR_INVALID when a dimension is not model.*'s, ERR_CORRUPT when the size is not
- * exactly right. */
+ * is. Tensors of which the rank holds nothing are not read. ERR_INVALID when a
+ * dimension is not model.*'s, ERR_CORRUPT when the size is not exactly right. */
 int llmc_model_load(const char *path, const struct model_config *config,
                     const struct layout *layout, const struct shard_map *own,
                     float *params, struct errmsg *msg) MUST_CHECK;

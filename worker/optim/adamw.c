@@ -1,8 +1,9 @@
 /* AdamW over a rank's own block. See adamw.h.
  *
  * Happy path of a step: scalars to the device → sums of squares of the own chunks, then
- * of all, in the order of the units → clip coefficient → one pass over each run of equal decay.
- * Nothing is read back: the norm and the coefficient stay in device memory. */
+ * of all, in the order of the units → clip coefficient → one pass over each run of
+ * equal decay. Nothing is read back: the norm and the coefficient stay in device
+ * memory. */
 
 #include "worker/optim/adamw.h"
 

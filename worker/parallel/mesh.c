@@ -49,7 +49,8 @@ static int make_rest(const struct mesh_wish *w, int replicate, int shard,
 }
 
 /* Both on auto: a shard for each rank of a node, a replica for each node. Where nodes
- * differ, one replica: as an elastic job changes, it must go on, and in no more memory. */
+ * differ, one replica: as an elastic job changes, it must go on, and in no more
+ * memory. */
 static int make_grid(const struct mesh_wish *w, struct mesh *ret, struct errmsg *msg)
 {
     int replicate = w->dp_replicate, shard = w->dp_shard;

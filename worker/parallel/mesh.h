@@ -39,7 +39,8 @@ struct mesh_wish {
 int mesh_make(const struct mesh_wish *wish, struct mesh *ret,
               struct errmsg *msg) MUST_CHECK;
 
-/* parallel.reshard_after_forward=n: groups of n neighbouring shards must come out even. */
+/* parallel.reshard_after_forward=n: groups of n neighbouring shards must come out
+ * even. */
 int mesh_check_reshard(const struct mesh *m, int n, struct errmsg *msg) MUST_CHECK;
 
 static inline int mesh_replica(const struct mesh *m, int rank)

@@ -45,8 +45,8 @@ struct reduction *reduction_new(const struct reduction_config *config);
 void reduction_free(struct reduction *r); /* NULL allowed */
 
 /* Enqueues the reduction of bucket `i` on queue `q`. The sum, or its own shard, will be
- * in the buffer of the first own block; a head's bucket is added to its twin there, which must come
- * later. */
+ * in the buffer of the first own block; a head's bucket is added to its twin there,
+ * which must come later. */
 void reduction_run(struct reduction *r, enum queue q, int i);
 
 #endif

@@ -13,7 +13,8 @@
  * `text`; the lines of a run stand in columns. A val_loss follows, "  scale 2^16" and,
  * of the steps since the last line, "  skipped 1" where the loss is scaled, and what is
  * known of "  mfu 43%  mem 1.1G peak 1.2G r3  compute 84%  reduce 12%": the peak is that
- * of rank 3 where that is not rank 0; queues at work for less than 1 % of the step are left out. */
+ * of rank 3 where that is not rank 0; queues at work for less than 1 % of the step are
+ * left out. */
 void progress_format(const struct metrics_line *line, uint64_t n_steps, char *text,
                      size_t size);
 

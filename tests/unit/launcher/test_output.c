@@ -437,7 +437,8 @@ static void line_of_3_megabytes_comes_in_parts_and_is_whole_in_its_file(void **s
     output_rig_run(too_long_a_line);
 }
 
-/* 40 ranks begin a line, and go on with it: 37.5 MB in the end, of which 32 MiB may wait. */
+/* 40 ranks begin a line, and go on with it: 37.5 MB in the end, of which 32 MiB may
+ * wait. */
 static void many_long_lines(void)
 {
     enum { SIZE = 65536, RANKS = 40, PARTS = 15, MAY_WAIT = 32 * 1024 * 1024 };

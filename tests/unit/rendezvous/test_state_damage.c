@@ -1,5 +1,5 @@
-/* The state when somebody has taken its log away, or the disk has changed a bit by itself:
- * it is as it was, or refused. */
+/* The state when somebody has taken its log away, or the disk has changed a bit by
+ * itself: it is as it was, or refused. */
 
 #include "tests/lib/cmocka.h"
 #include "tests/lib/state_play.h"

@@ -1,5 +1,5 @@
-/* One bit that one rank has otherwise is found, named and blamed on that rank, in every way to
- * hold the same weights; and nothing is found where nothing is wrong. */
+/* One bit that one rank has otherwise is found, named and blamed on that rank, in every
+ * way to hold the same weights; and nothing is found where nothing is wrong. */
 
 #include "tests/lib/cmocka.h"
 #include "tests/lib/rank_ends.h"
