@@ -98,7 +98,7 @@ static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
                           hello->job);
     }
     if (hello->on_hang > ON_HANG_REPORT || hello->group_rank < -1 ||
-        hello->group_rank >= MSG_MAX_NODES) {
+        hello->group_rank >= MSG_MAX_NODES || hello->commit_step > INT64_MAX) {
         return errmsg_set(msg, ERR_REFUSED,
                           "job %s: what this node says of itself is none of what "
                           "ctrun says",

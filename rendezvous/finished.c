@@ -30,6 +30,7 @@ static void save(const struct finished *f, const struct finished_job *past)
         return;
     }
     memcpy(fields.text, past->text, sizeof(fields.text));
+    memcpy(fields.owner, past->owner, sizeof(fields.owner));
     buf_init(&value, RECORD_VALUE_MAX);
     buf_init(&keys, RECORD_VALUE_MAX);
     for (uint32_t i = 0; i < past->members.n && rv == 0; i++) {
@@ -105,6 +106,7 @@ void finished_note(struct finished *f, const struct job *job, uint64_t now_ms)
         drop(f, 0);
     }
     (void)snprintf(past->id, sizeof(past->id), "%s", job->id);
+    memcpy(past->owner, job->owner, sizeof(past->owner));
     past->generation = MAX(job->generation, job->highest); /* begun anew: none yet */
     past->noted_ms = now_ms;
     past->exit_code = job->exit_code;
@@ -151,6 +153,7 @@ int finished_restore(struct finished *f, const struct record *r)
         return rv;
     }
     (void)snprintf(past->id, sizeof(past->id), "%s", r->job);
+    memcpy(past->owner, fields.owner, sizeof(past->owner));
     past->generation = fields.generation;
     past->noted_ms = fields.noted_ms;
     past->n_members = fields.n_members;

@@ -230,6 +230,13 @@ static bool is_known(const struct operators *o, const struct asker *op)
            (past && permit_job(op->key, past->id, past->owner));
 }
 
+/* Of its own job there is the past alone: one of another owner has the name by now. */
+static bool is_anothers(const struct operators *o, const struct asker *op)
+{
+    return registry_find(service_jobs(o->config.service), op->job) &&
+           !operator_job(o, op, op->job);
+}
+
 static void fail_unknown(const struct operators *o, struct asker *op)
 {
     operator_fail(o, op, EXIT_NO_SUCH, "this server knows no job %s", op->job);
@@ -306,9 +313,10 @@ static void on_view(struct operators *o, struct asker *op, const struct msg_ask 
                     uint64_t now_ms)
 {
     const struct view v = {o->config.service, o->config.history, now_ms, op->key};
+    bool is_status = strcmp(ask->verb, "status") == 0;
     json_t *json;
 
-    if (!is_known(o, op)) {
+    if (!is_known(o, op) || (is_status && is_anothers(o, op))) {
         fail_unknown(o, op);
         return;
     }

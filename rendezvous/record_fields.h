@@ -112,7 +112,6 @@ enum {
     B(first)                            \
     B(outcomes)
 
-/* `firsts`: a list of FIRSTs. */
 /* The end of a rank, as RANK_ENDED told it. */
 #define RECORD_RANK_FIELDS(U, I, T, B) \
     U(64, generation)                  \
@@ -133,6 +132,7 @@ enum {
     T(MSG_TEXT_MAX, error)             \
     T(MSG_TEXT_MAX, error_file)
 
+/* `firsts`: a list of FIRSTs. */
 #define RECORD_OUTCOME_FIELDS(U, I, T, B) \
     I(code)                               \
     I(signal)                             \
@@ -168,7 +168,8 @@ enum {
     U(32, exit_code)                       \
     T(MSG_TEXT_MAX, text)                  \
     U(8, has_more)                         \
-    B(keys)
+    B(keys)                                \
+    T(IDENTITY_OWNER_MAX, owner)
 
 /* `body`: the reply or, of a request that waits, itself. */
 #define RECORD_CLIENT_FIELDS(U, I, T, B) \
@@ -234,7 +235,7 @@ enum {
     X(MEMBERS, members, 1)   \
     X(FLAPPERS, flappers, 1) \
     X(FLAPPER, flapper, 1)   \
-    X(FINISHED, finished, 1) \
+    X(FINISHED, finished, 2) \
     X(CLIENT, client, 1)     \
     X(REPORT, report, 2)     \
     X(PACE, pace, 1)         \

@@ -104,6 +104,25 @@ static int renew_report(struct bytes value, struct buf *out)
     return rv;
 }
 
+/* --- the end of a job: it did not say whose it was --- */
+
+static int renew_finished(struct bytes value, struct buf *out)
+{
+    struct record_finished *fields = mem_alloc(sizeof(*fields));
+    struct buf renewed;
+    int rv;
+
+    buf_init(&renewed, RECORD_VALUE_MAX);
+    rv = wire_put_u8(&renewed, RECORD_FINISHED_VERSION);
+    rv = rv < 0 ? rv : buf_append(&renewed, value.data + 1, value.size - 1);
+    rv = rv < 0 ? rv : wire_put_bytes(&renewed, "", 0);
+    rv = rv < 0 ? rv : record_get_finished(record_bytes(&renewed), fields);
+    rv = rv < 0 ? rv : buf_append(out, buf_bytes(&renewed), buf_len(&renewed));
+    buf_release(&renewed);
+    mem_free(fields);
+    return rv;
+}
+
 int record_renew(const struct record *r, struct buf *out)
 {
     bool is_first = r->value.size > 0 && r->value.data[0] == 1;
@@ -113,6 +132,8 @@ int record_renew(const struct record *r, struct buf *out)
         rv = renew_cause(r->value, out);
     } else if (r->kind == RECORD_REPORT && is_first) {
         rv = renew_report(r->value, out);
+    } else if (r->kind == RECORD_FINISHED && is_first) {
+        rv = renew_finished(r->value, out);
     } else {
         return 0;
     }

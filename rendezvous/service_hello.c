@@ -1,6 +1,7 @@
 /* PURE. An agent says who it is: it is refused, takes its session up again, or begins one
  * in its job. */
 
+#include "rendezvous/permit.h"
 #include "rendezvous/resuming.h"
 #include "rendezvous/service_core.h"
 
@@ -192,11 +193,15 @@ static void refuse_version(struct service *s, struct session *session,
     refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
 }
 
-/* True when it was refused, for the job has ended already. */
+/* True when it was refused, for the job has ended already; of another owner's it hears
+ * nothing. */
 static bool refuse_past(struct service *s, struct session *session,
                         const struct job_guest *guest, const struct finished_job *past,
                         uint64_t now_ms)
 {
+    if (past && !permit_job(session->who, past->id, past->owner)) {
+        return false;
+    }
     if (is_survivor(s, guest->hello, past, now_ms)) {
         refuse(s, session, past->exit_code, past->text, now_ms);
         return true;

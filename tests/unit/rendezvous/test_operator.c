@@ -318,6 +318,23 @@ static void key_of_a_job_shows_what_has_become_of_its_own(void **state)
                    "no job other");
 }
 
+static void job_that_has_the_name_of_ones_own_past_one_is_not_shown(void **state)
+{
+    const struct identity mine = {
+        .kind = IDENTITY_PSK, .role = IDENTITY_AGENT, .owner = "mine"};
+
+    (void)state;
+    (void)history_note(
+        &operator_rig.history,
+        &(struct job_event){
+            .kind = JOB_HAS_FAILED, .job = "train", .owner = "mine", .why = "it broke"},
+        OPERATOR_RIG_WALL_MS);
+    expect_said(ask_with(open_as(&mine), make_ask("history", "train")), "it broke");
+    expect_failure(ask_with(open_as(&mine), make_ask("status", "train")), EXIT_NO_SUCH,
+                   "no job train");
+    expect_said(ask_with(open_as(&mine), make_ask("ps", "train")), "\"ranks\":[]");
+}
+
 int main(void)
 {
 #define CASE(name) \
@@ -339,6 +356,7 @@ int main(void)
         CASE(followed_events_wait_for_who_is_behind),
         CASE(key_of_a_job_shows_its_own_jobs),
         CASE(key_of_a_job_shows_what_has_become_of_its_own),
+        CASE(job_that_has_the_name_of_ones_own_past_one_is_not_shown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,7 @@ struct rig {
     uint64_t last_conn;
     enum refusal why;
     unsigned n_refused;
+    uint64_t generation; /* that the next hellos have seen */
 };
 
 static void on_send(void *arg, uint64_t conn, const struct msg *m)
@@ -170,6 +171,7 @@ static uint64_t hello_to(struct rig *r, const char *job, uint64_t conn,
                                 .agent_id = agent_id,
                                 .session = session,
                                 .cluster = CLUSTER,
+                                .generation = r->generation,
                                 .min_nodes = 2,
                                 .max_nodes = 2,
                                 .nproc = 1,
@@ -239,6 +241,31 @@ static void nobody_hears_which_jobs_of_another_secret_wait(void **state)
     say(r, 2, &join);
     say(r, 1, &beat);
     assert_string_equal(r->last.u.pong.also_waiting, "two");
+}
+
+static void end_of_another_secrets_job_ends_nobody_elses(void **state)
+{
+    const struct msg join = {.type = MSG_JOIN,
+                             .u.join = {.addr = "10.0.0.1", .port = 9}};
+    const struct msg refuse = {
+        .type = MSG_REFUSE,
+        .u.refuse = {.generation = 1, .exit_code = 7, .text = "no such file"}};
+    struct rig *r = *state;
+    struct identity a[] = {psk("a", 1), psk("a", 2), psk("a", 4)};
+    struct identity b = psk("b", 3);
+    uint64_t conn = 1;
+
+    for (; conn <= 2; conn++) {
+        assert_true(hello(r, conn, &a[conn - 1], conn, 0) != 0);
+        say(r, conn, &join);
+    }
+    say(r, 1, &refuse);
+    service_closed(r->service, 1, NOW);
+    service_closed(r->service, 2, NOW);
+    r->generation = 1; /* in it, to all appearance */
+    assert_true(hello(r, 3, &a[2], 4, 0) == 0);
+    assert_int_equal(r->last.u.refused.exit_code, 7);
+    assert_true(hello(r, 4, &b, 3, 0) != 0);
 }
 
 static void replayed_session_is_refused(void **state)
@@ -315,6 +342,7 @@ int main(void)
         cmocka_unit_test(roles_say_who_may_ask_and_who_may_store),
         CASE(job_belongs_to_the_secret_that_began_it),
         CASE(nobody_hears_which_jobs_of_another_secret_wait),
+        CASE(end_of_another_secrets_job_ends_nobody_elses),
         CASE(replayed_session_is_refused),
         CASE(another_certificate_does_not_take_an_agents_place),
         cmocka_unit_test(peer_is_worth_one_line_and_is_counted_each_time),

@@ -1,4 +1,5 @@
-/* Values of the schemas 1 and 2, that had frames of the agents' protocol in them. */
+/* Values of the schemas 1 and 2: causes and reports had frames of the agents' protocol in
+ * them, and the end of a job had no owner. */
 
 #include "rendezvous/record_fields.h"
 #include "rendezvous/record_renew.h"
@@ -147,6 +148,27 @@ static void cause_has_its_rank(void **unused)
     check_renewed(RECORD_CAUSE, &p);
 }
 
+static void end_of_a_job_is_nobodys(void **unused)
+{
+    struct record_finished *fields = mem_zalloc(sizeof(*fields));
+    static const uint8_t key[8];
+    struct pair p;
+    int rv;
+
+    (void)unused;
+    init(&p);
+    fields->generation = 4;
+    fields->exit_code = 7;
+    (void)snprintf(fields->text, sizeof(fields->text), "it is over");
+    fields->keys = (struct bytes){key, sizeof(key)};
+    rv = record_put_finished(fields, &p.now);
+    rv |= wire_put_u8(&p.old, 1);
+    rv |= buf_append(&p.old, buf_bytes(&p.now) + 1, buf_len(&p.now) - 1 - 4);
+    assert_int_equal(rv, 0);
+    mem_free(fields);
+    check_renewed(RECORD_FINISHED, &p);
+}
+
 static void frame_of_another_message_is_refused(void **unused)
 {
     struct buf out;
@@ -171,7 +193,7 @@ static void other_records_are_as_they_were(void **unused)
     (void)unused;
     buf_init(&out, RECORD_VALUE_MAX);
     for (int kind = RECORD_JOB; kind < RECORD_KIND_COUNT; kind++) {
-        if (kind != RECORD_CAUSE && kind != RECORD_REPORT) {
+        if (kind != RECORD_CAUSE && kind != RECORD_REPORT && kind != RECORD_FINISHED) {
             assert_int_equal(renew((enum record_kind)kind,
                                    (struct bytes){value, sizeof(value)}, &out),
                              0);
@@ -188,6 +210,7 @@ int main(void)
         cmocka_unit_test(report_says_what_it_said),
         cmocka_unit_test(report_that_knew_no_commit_has_none),
         cmocka_unit_test(cause_has_its_rank),
+        cmocka_unit_test(end_of_a_job_is_nobodys),
         cmocka_unit_test(frame_of_another_message_is_refused),
         cmocka_unit_test(other_records_are_as_they_were),
     };
