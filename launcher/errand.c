@@ -2,9 +2,9 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -49,24 +49,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are the loop's. */
-static int start(struct errand *e)
-{
-    pthread_attr_t attr;
-    sigset_t all;
-    sigset_t before;
-    int rv;
-
-    (void)pthread_attr_init(&attr); /* it only sets fields, as does the next */
-    (void)pthread_attr_setstacksize(&attr, STACK_SIZE);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = -pthread_create(&e->thread, &attr, run, e);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attr);
-    return rv;
-}
-
 int errand_begin(const struct errand_work *work, struct errand **ret)
 {
     struct errand *e = mem_zalloc(sizeof(*e));
@@ -79,7 +61,7 @@ int errand_begin(const struct errand_work *work, struct errand **ret)
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&e->done, &attr);
     (void)pthread_condattr_destroy(&attr);
-    rv = start(e);
+    rv = thread_start(STACK_SIZE, run, e, &e->thread);
     if (rv < 0) {
         end(e);
         return rv;

@@ -8,9 +8,9 @@
 #include "launcher/log_cursor.h"
 
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <uv.h>
 
@@ -173,20 +173,12 @@ static void *run(void *arg)
 
 static bool start_thread(struct log_reader *r)
 {
-    pthread_attr_t attr;
     pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    int rv;
 
-    (void)sigfillset(&all);
-    (void)pthread_attr_init(&attr);
-    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = pthread_create(&thread, &attr, run, r->shared);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attr);
-    r->has_thread = rv == 0;
+    r->has_thread = thread_start(0, run, r->shared, &thread) == 0;
+    if (r->has_thread) {
+        (void)pthread_detach(thread); /* nobody waits for it */
+    }
     return r->has_thread;
 }
 

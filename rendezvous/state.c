@@ -16,6 +16,7 @@
 #include "common/mem.h"
 #include "common/str.h"
 #include "common/table.h"
+#include "common/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -346,7 +347,7 @@ static bool commit(void *arg)
 
 static int start_thread(struct state *s, struct errmsg *msg)
 {
-    int rv = -pthread_create(&s->thread, NULL, run, s);
+    int rv = thread_start(0, run, s, &s->thread);
 
     s->is_running = rv == 0;
     return rv < 0 ? errmsg_thread(msg, rv, "cannot write the state") : 0;

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <errno.h>
 #include <math.h>
@@ -241,7 +242,7 @@ int control_client_open(int fd, struct control_client **ret, struct errmsg *msg)
     c->said.type = CONTROL_PROGRESS;
     rv = take_signals(c, msg);
     if (rv == 0) {
-        rv = -pthread_create(&c->thread, NULL, run_thread, c);
+        rv = thread_start(0, run_thread, c, &c->thread);
         if (rv < 0) {
             (void)errmsg_thread(msg, rv, "control channel");
         }

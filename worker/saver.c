@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/thread.h"
 #include "common/wire.h"
 
 #include <pthread.h>
@@ -331,7 +332,7 @@ int saver_open(const struct saver_config *config, struct saver **ret,
     (void)pthread_cond_init(&s->changed, NULL);
     rv = open_parts(s, msg);
     if (rv == 0) {
-        rv = -pthread_create(&s->thread, NULL, run_thread, s);
+        rv = thread_start(0, run_thread, s, &s->thread);
         if (rv < 0) {
             (void)errmsg_thread(msg, rv, "saving checkpoints");
         }

@@ -4,9 +4,9 @@
 
 #include "common/check.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -164,17 +164,6 @@ struct writer *writer_new(size_t limit, void (*wake)(void *arg), void *arg)
     return w;
 }
 
-static void start_thread(struct writer *w)
-{
-    sigset_t all;
-    sigset_t before;
-
-    (void)sigfillset(&all); /* SIGPIPE, too: here it is EPIPE */
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->has_thread = pthread_create(&w->thread, NULL, run, w) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 /* With the lock, which it gives back. Where the system has no thread left, a line that
  * may have to wait is better than none, and than no job. One caller at a time: who
  * comes meanwhile leaves his piece to the one at work. */
@@ -196,7 +185,7 @@ static void work_in_its_place(struct writer *w)
 static void make_somebody_work(struct writer *w)
 {
     if (!w->has_thread && !w->is_working) {
-        start_thread(w);
+        w->has_thread = thread_start(0, run, w, &w->thread) == 0;
     }
     if (!w->has_thread && !w->is_working) {
         work_in_its_place(w);

@@ -1,10 +1,10 @@
 #include "worker/checkpoint/direct_io.h"
 
 #include "common/fault.h"
+#include "common/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -154,22 +154,16 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* Where the system has no room for more threads, fewer do, or the caller alone. Signals
- * are for the threads that ask for them. */
+/* Where the system has no room for more threads, fewer do, or the caller alone. */
 static void start_threads(struct direct_io *d)
 {
-    sigset_t all;
-    sigset_t before;
-    int err = 0;
+    int rv = 0;
 
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (d->n_threads < DIRECT_IO_THREADS && err == 0) {
-        err = fault_at("ckpt.thread");
-        err = err ? err : pthread_create(&d->thread[d->n_threads], NULL, run_thread, d);
-        d->n_threads += err == 0;
+    while (d->n_threads < DIRECT_IO_THREADS && rv == 0) {
+        rv = fault_at("ckpt.thread");
+        rv = rv < 0 ? rv : thread_start(0, run_thread, d, &d->thread[d->n_threads]);
+        d->n_threads += rv == 0;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static uint8_t *alloc_slots(size_t n, size_t bytes)

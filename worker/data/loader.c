@@ -2,10 +2,10 @@
 
 #include "common/fault.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,18 +144,11 @@ static void *on_thread(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's business. */
 static int start_thread(struct loader *l, struct errmsg *msg)
 {
-    sigset_t all;
-    sigset_t before;
-    int rv;
+    int rv = fault_at("data.thread");
 
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    rv = fault_at("data.thread");
-    rv = rv < 0 ? rv : -pthread_create(&l->thread, NULL, on_thread, l);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rv = rv < 0 ? rv : thread_start(0, on_thread, l, &l->thread);
     return rv < 0 ? errmsg_thread(msg, rv, "reading data ahead") : 0;
 }
 

@@ -474,7 +474,7 @@ static int start(struct cpu *c, const struct device_config *config)
         return err;
     }
     c->base.cores = c->cores.n_allowed;
-    thread_flush_denormals();
+    compute_thread_flush_denormals();
     err = pool_open(&c->pool, c->base.threads, !c->cores.crowded);
     if (err < 0) {
         cores_give_back(&c->cores);

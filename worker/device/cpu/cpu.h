@@ -3,9 +3,9 @@
 
 /* The CPU device: kernel pool, queues, memory, and the table of its instruction set. */
 
+#include "worker/device/cpu/compute_thread.h"
 #include "worker/device/cpu/pool.h"
 #include "worker/device/cpu/queue.h"
-#include "worker/device/cpu/thread.h"
 #include "worker/device/cpu/tiles.h"
 #include "worker/device/kernels.h"
 

@@ -1,7 +1,9 @@
 #include "worker/device/cpu/pool.h"
 
+#include "worker/device/cpu/compute_thread.h"
 #include "worker/device/cpu/sequence.h"
-#include "worker/device/cpu/thread.h"
+
+#include "common/thread.h"
 
 #include <immintrin.h>
 #include <stdatomic.h>
@@ -71,7 +73,7 @@ static void *on_thread(void *arg)
 {
     struct pool *p = arg;
 
-    thread_begin("ctrun-kernel");
+    compute_thread_begin("ctrun-kernel");
     omp_set_num_threads(1);
     while (!atomic_load(&p->closing)) {
         work(p);
@@ -96,7 +98,7 @@ int pool_open(struct pool *p, int n_threads, bool may_spin)
     p->spins = may_spin ? SPINS : 0;
     omp_set_num_threads(1);
     for (int i = 0; i < n_threads - 1; i++) {
-        int err = thread_start(&p->thread[i], on_thread, p);
+        int err = thread_start(0, on_thread, p, &p->thread[i]);
 
         if (err < 0) {
             pool_close(p);

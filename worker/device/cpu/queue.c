@@ -1,9 +1,10 @@
 #include "worker/device/cpu/queue.h"
 
-#include "worker/device/cpu/thread.h"
+#include "worker/device/cpu/compute_thread.h"
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/thread.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -89,7 +90,7 @@ static void *on_thread(void *arg)
     char name[16];
 
     (void)snprintf(name, sizeof(name), "ctrun-%s", queue_name(q->id));
-    thread_begin(name);
+    compute_thread_begin(name);
     for (uint64_t seq = 1;; seq++) {
         struct queue_slot *slot = &q->ring[seq % QUEUE_SLOTS];
 
@@ -114,7 +115,7 @@ int cpu_queue_open(struct cpu_queue *q, enum queue id, _Atomic int *first,
     q->trace = trace;
     if (id != QUEUE_COMPUTE) {
         q->ring = mem_array(QUEUE_SLOTS, sizeof(*q->ring));
-        err = thread_start(&q->thread, on_thread, q);
+        err = thread_start(0, on_thread, q, &q->thread);
     }
     if (err < 0) {
         mem_free(q->ring);

@@ -1,34 +1,20 @@
-#include "worker/device/cpu/thread.h"
+#include "worker/device/cpu/compute_thread.h"
 
 #include <errno.h>
 #include <immintrin.h>
-#include <signal.h>
+#include <pthread.h>
 
 enum { MXCSR_FTZ_DAZ = 0x8040 };
 
-void thread_flush_denormals(void)
+void compute_thread_flush_denormals(void)
 {
     _mm_setcsr(_mm_getcsr() | MXCSR_FTZ_DAZ);
 }
 
-void thread_begin(const char *name)
+void compute_thread_begin(const char *name)
 {
     (void)pthread_setname_np(pthread_self(), name); /* a name is a courtesy */
-    thread_flush_denormals();
-}
-
-int thread_start(pthread_t *ret, void *(*body)(void *), void *arg)
-{
-    sigset_t all, before;
-    int err;
-
-    (void)sigfillset(&all);
-    err = pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (err == 0) {
-        err = pthread_create(ret, NULL, body, arg);
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
-    return -err;
+    compute_thread_flush_denormals();
 }
 
 static void add_core(cpu_set_t *set, size_t cpu)

@@ -1,22 +1,18 @@
-#ifndef WORKER_DEVICE_CPU_THREAD_H
-#define WORKER_DEVICE_CPU_THREAD_H
+#ifndef WORKER_DEVICE_CPU_COMPUTE_THREAD_H
+#define WORKER_DEVICE_CPU_COMPUTE_THREAD_H
 
 /* What every thread that computes has in common: denormals are flushed (with them a
- * step took four times as long), signals go to the host's threads, and the rank's
- * threads stay on the rank's cores. */
+ * step took four times as long), and the rank's threads stay on the rank's cores.
+ * common/thread.h starts it. */
 
 #include "common/err.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 
-/* Starts a thread with all signals blocked. 0 or -errno. */
-int thread_start(pthread_t *ret, void *(*body)(void *), void *arg) MUST_CHECK;
-
 /* Called by each thread about itself: name and floating-point mode. */
-void thread_begin(const char *name);
-void thread_flush_denormals(void);
+void compute_thread_begin(const char *name);
+void compute_thread_flush_denormals(void);
 
 /* The rank's share of the cores this process may run on. */
 struct cores {
