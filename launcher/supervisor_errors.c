@@ -1,10 +1,10 @@
 /* The exceptions that workers leave in files, read aside: a folder that does not answer
  * holds neither the loop, with the lease, nor for long the news of the failure. */
 
-#include "launcher/aside.h"
 #include "launcher/error_file.h"
 #include "launcher/supervisor_core.h"
 
+#include "common/aside.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -74,7 +74,7 @@ static void say_not_read(struct slot *slot, char *ret, size_t size)
     s->is_private_dir_mute = true;
 }
 
-static void on_read(void *arg, const void *data)
+static void on_read(void *arg, void *data)
 {
     struct slot *slot = arg;
     const struct error_reading *r = data;

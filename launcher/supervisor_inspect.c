@@ -3,10 +3,10 @@
  * the signal that it has named, before gdb stops it. Nobody waits for either at the
  * end. */
 
-#include "launcher/aside.h"
 #include "launcher/inspect.h"
 #include "launcher/supervisor_core.h"
 
+#include "common/aside.h"
 #include "common/mem.h"
 
 #include <signal.h>
@@ -77,7 +77,7 @@ static void answer(const struct inspection *i, const struct finding *f)
 }
 
 /* Where nothing comes back, a thread is lost, and its place among the inspections. */
-static void on_found_out(void *arg, const void *data)
+static void on_found_out(void *arg, void *data)
 {
     struct inspection *i = arg;
 

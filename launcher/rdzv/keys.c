@@ -1,9 +1,8 @@
 #include "launcher/rdzv/keys.h"
 
-#include "launcher/errand.h"
-
 #include "common/auth.h"
 #include "common/clock.h"
+#include "common/errand.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"

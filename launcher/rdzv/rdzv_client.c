@@ -209,7 +209,7 @@ static void go_on(struct rdzv_client *c)
     }
 }
 
-static void on_resolved(void *arg, const void *answer)
+static void on_resolved(void *arg, void *answer)
 {
     struct rdzv_client *c = arg;
     const char *why;

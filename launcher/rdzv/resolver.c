@@ -36,7 +36,7 @@ static void release(void *data)
 }
 
 struct aside *resolver_ask(struct uv_loop_s *loop, const char *host, int port,
-                           void (*on_done)(void *arg, const void *answer), void *arg)
+                           void (*on_done)(void *arg, void *answer), void *arg)
 {
     struct aside_config config = {.loop = loop,
                                   .limit_ms = LIMIT_MS,

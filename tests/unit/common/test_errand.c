@@ -1,9 +1,9 @@
 /* Work by a thread, which may hang; here it hangs on a pipe. */
 
-#include "launcher/errand.h"
 #include "tests/lib/cmocka.h"
 
 #include "common/clock.h"
+#include "common/errand.h"
 
 #include <stdbool.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "launcher/errand.h"
+#include "common/errand.h"
 
 #include "common/clock.h"
 #include "common/mem.h"

@@ -1,5 +1,5 @@
-#ifndef LAUNCHER_ERRAND_H
-#define LAUNCHER_ERRAND_H
+#ifndef COMMON_ERRAND_H
+#define COMMON_ERRAND_H
 
 /* Work that may never come back, as reading files on a file system that hangs: a thread
  * of its own does it, and who wants it waits a moment, no longer than it can spare, and

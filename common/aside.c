@@ -1,11 +1,10 @@
 /* Happy path: 1. a thread works (errand.h); 2. it wakes the loop; 3. on_done. */
 
-#include "launcher/aside.h"
-
-#include "launcher/errand.h"
+#include "common/aside.h"
 
 #include "common/check.h"
 #include "common/closer.h"
+#include "common/errand.h"
 #include "common/mem.h"
 
 #include <uv.h>
