@@ -259,19 +259,6 @@ void tls_context_replace(struct tls_context *c, struct tls_context *fresh)
     mem_free(fresh);
 }
 
-int tls_context_reload(struct tls_context *c, const struct tls_config *config,
-                       struct errmsg *msg)
-{
-    struct tls_context *fresh;
-    int rv = tls_context_new(config, &fresh, msg);
-
-    if (rv < 0) {
-        return rv;
-    }
-    tls_context_replace(c, fresh);
-    return 0;
-}
-
 void tls_context_free(struct tls_context *c)
 {
     if (c) {

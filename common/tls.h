@@ -34,8 +34,8 @@ struct tls_config {
         roles; /* whose certificate it may be: bits 1 << IDENTITY_…; 0: anybody's */
     uint64_t agent_id; /* a client's */
     const char *job; /* a client's: agents of which job may serve it, too; NULL: any */
-    /* A server's: somebody shows a secret that is none of ours; NULL, or may reload the
-     * context, which is then asked again. */
+    /* A server's: somebody shows a secret that is none of ours; NULL, or may replace the
+     * context's keys, which are then asked again. */
     void (*on_unknown_secret)(void *arg);
     void *arg;
 };
@@ -45,12 +45,8 @@ struct tls_config {
 int tls_context_new(const struct tls_config *config, struct tls_context **ret,
                     struct errmsg *msg) MUST_CHECK;
 
-/* New keys in place of the old ones; pumps that are there go on. After an error the old
- * ones hold. */
-int tls_context_reload(struct tls_context *c, const struct tls_config *config,
-                       struct errmsg *msg) MUST_CHECK;
-
-/* … those of another context, made elsewhere, which is gone then. */
+/* The keys of another context, made by whichever thread, in place of the old ones; pumps
+ * that are there go on. `fresh` is gone then. */
 void tls_context_replace(struct tls_context *c, struct tls_context *fresh);
 
 /* Not before its pumps; NULL allowed. */

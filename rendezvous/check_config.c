@@ -132,7 +132,7 @@ static int try_addresses(const struct rendezvous_options *o, struct tried *ret,
 int check_config(const struct rendezvous_options *o, int *ret_exit_code,
                  struct errmsg *msg)
 {
-    struct keyring keyring = {NULL};
+    struct keyring keyring = {NULL, 0};
     struct tried tried;
     int rv = try_addresses(o, &tried, msg);
 

@@ -40,9 +40,10 @@ bool keyring_is_asked_for(const struct rendezvous_options *o)
     return rv != ERR_MISSING;
 }
 
-static int make(struct keyring *k, const struct rendezvous_options *o, size_t *ret_n,
-                struct errmsg *msg)
+int keyring_read(const struct rendezvous_options *o, struct keyring *ret,
+                 struct errmsg *msg)
 {
+    struct keyring k = {NULL, 0};
     struct secrets secrets = {0};
     struct tls_config config = {
         .is_server = true, .roles = 1U << IDENTITY_SERVICE, .secrets = &secrets};
@@ -51,52 +52,43 @@ static int make(struct keyring *k, const struct rendezvous_options *o, size_t *r
     if (rv < 0 && !(rv == ERR_MISSING && o->secrets[0] == '\0')) {
         return rv;
     }
-    *ret_n = secrets.n;
     if (o->tls_cert[0] != '\0') {
         config.ca = o->tls_ca;
         config.cert = o->tls_cert;
         config.key = o->tls_key;
     }
-    rv = 0;
-    if (config.cert || secrets.n > 0) {
-        rv = k->tls ? tls_context_reload(k->tls, &config, msg)
-                    : tls_context_new(&config, &k->tls, msg);
-    }
+    k.n_secrets = secrets.n;
+    rv = config.cert || secrets.n > 0 ? tls_context_new(&config, &k.tls, msg) : 0;
     secrets_release(&secrets);
-    return rv;
+    if (rv < 0) {
+        return rv;
+    }
+    *ret = k;
+    return 0;
 }
 
 int keyring_open(struct keyring *k, const struct rendezvous_options *o,
                  struct errmsg *msg)
 {
-    size_t n = 0;
-    int rv = make(k, o, &n, msg);
+    int rv = keyring_read(o, k, msg);
 
     if (rv == 0 && k->tls) {
-        log_info("only who has a key may come", "secrets=%zu ca=%s", n,
+        log_info("only who has a key may come", "secrets=%zu ca=%s", k->n_secrets,
                  o->tls_ca[0] != '\0' ? o->tls_ca : "none");
     }
     return rv;
 }
 
-void keyring_reload(struct keyring *k, const struct rendezvous_options *o)
+void keyring_replace(struct keyring *k, struct keyring *fresh)
 {
-    struct errmsg msg = {""};
-    size_t n = 0;
-
-    if (!k->tls) {
-        return;
-    }
-    if (make(k, o, &n, &msg) < 0) {
-        log_error("the keys stay as they were, for the new ones have a mistake",
-                  "cause=\"%s\"", msg.text);
-    } else {
-        log_info("the keys were read again", "secrets=%zu", n);
-    }
+    ASSERT(k->tls && fresh->tls); /* who has keys is not left without */
+    tls_context_replace(k->tls, fresh->tls);
+    k->n_secrets = fresh->n_secrets;
+    *fresh = (struct keyring){NULL, 0};
 }
 
 void keyring_close(struct keyring *k)
 {
     tls_context_free(k->tls);
-    k->tls = NULL;
+    *k = (struct keyring){NULL, 0};
 }

@@ -1,14 +1,14 @@
 /* ctrun-rendezvous. Happy path: 1. options; 2. a server on a loop, listening; 3. READY
- * to whoever supervises; 4. SIGHUP: the configuration is read again; 5. SIGTERM or
- * SIGINT: the server is stopped, the loop runs empty, exit 0. The user's mistakes: one
- * line, exit 2; a port that is taken may be free soon: exit 1. */
+ * to whoever supervises; 4. SIGHUP: the configuration is read again, aside (reloader.h);
+ * 5. SIGTERM or SIGINT: the server is stopped, the loop runs empty, exit 0. The user's
+ * mistakes: one line, exit 2; a port that is taken may be free soon: exit 1. */
 
 #include "rendezvous/check_config.h"
 #include "rendezvous/holder.h"
 #include "rendezvous/keyring.h"
 #include "rendezvous/manager.h"
 #include "rendezvous/options.h"
-#include "rendezvous/reload.h"
+#include "rendezvous/reloader.h"
 #include "rendezvous/server.h"
 #include "rendezvous/state.h"
 
@@ -40,6 +40,7 @@ struct daemon {
     char short_name[256]; /* … without its domain */
     const char *names[RENDEZVOUS_MAX_NAMES + 2];
     struct manager *manager;
+    struct reloader *reloader;
     uv_signal_t term, interrupt, hangup;
     int argc;
     char **argv;
@@ -96,45 +97,51 @@ static void on_signal(uv_signal_t *handle, int number)
 
     log_info("stopping", "signal=%d", number);
     manager_stop(d->manager);
+    reloader_stop(d->reloader);
     uv_close((uv_handle_t *)&d->term, NULL);
     uv_close((uv_handle_t *)&d->interrupt, NULL);
     uv_close((uv_handle_t *)&d->hangup, NULL);
     server_stop(d->server, on_stopped, d);
 }
 
-static void take_changes(struct daemon *d, const struct rendezvous_options *read)
-{
-    struct server_limits limits;
-    struct reload reload;
-
-    reload_take(&d->options, read, &reload);
-    limits = rendezvous_options_limits(&d->options);
-    log_set_level(d->options.log_level);
-    server_set_limits(d->server, &limits);
-    keyring_reload(&d->keyring, &d->options);
-    log_info("the configuration was read again", "changed=%s",
-             reload.changed[0] != '\0' ? reload.changed : "none");
-    if (reload.fixed[0] != '\0') {
-        log_warn("these keys have changed, too, but hold from the next start on",
-                 "keys=%s", reload.fixed);
-    }
-}
-
 static void on_hangup(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
-    struct rendezvous_options read;
-    struct errmsg msg = {""};
 
     (void)number;
     manager_reloading(d->manager);
-    if (rendezvous_options_parse(d->argc, d->argv, &read, &msg) < 0) {
-        log_error("the configuration stays as it was, for the new one has a mistake",
-                  "cause=\"%s\"", msg.text);
-    } else {
-        take_changes(d, &read);
-    }
+    reloader_ask(d->reloader);
+}
+
+static void on_options(void *arg)
+{
+    struct daemon *d = arg;
+    struct server_limits limits = rendezvous_options_limits(&d->options);
+
+    log_set_level(d->options.log_level);
+    server_set_limits(d->server, &limits);
+}
+
+static void on_reloaded(void *arg)
+{
+    struct daemon *d = arg;
+
     manager_ready(d->manager);
+}
+
+static void make_reloader(struct daemon *d)
+{
+    const struct reloader_config config = {.loop = &d->loop,
+                                           .argc = d->argc,
+                                           .argv = d->argv,
+                                           .options = &d->options,
+                                           .keyring = &d->keyring,
+                                           .late_ms = RELOADER_LATE_MS,
+                                           .on_options = on_options,
+                                           .on_done = on_reloaded,
+                                           .arg = d};
+
+    d->reloader = reloader_new(&config);
 }
 
 static int watch(struct daemon *d, uv_signal_t *handle, uv_signal_cb on, int number)
@@ -147,7 +154,10 @@ static int watch(struct daemon *d, uv_signal_t *handle, uv_signal_cb on, int num
 
 static int start_signals(struct daemon *d)
 {
-    int rv = watch(d, &d->term, on_signal, SIGTERM);
+    int rv;
+
+    make_reloader(d);
+    rv = watch(d, &d->term, on_signal, SIGTERM);
 
     rv = rv == 0 ? watch(d, &d->interrupt, on_signal, SIGINT) : rv;
     rv = rv == 0 ? watch(d, &d->hangup, on_hangup, SIGHUP) : rv;

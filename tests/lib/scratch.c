@@ -3,7 +3,9 @@
 #include "tests/lib/cmocka.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,4 +80,14 @@ char *scratch_read(struct scratch *s, const char *name)
     assert_int_equal(fread(text, 1, (size_t)st.st_size, file), st.st_size);
     assert_int_equal(fclose(file), 0);
     return text;
+}
+
+int scratch_hang(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    assert_true(signal(SIGIO, SIG_IGN) != SIG_ERR); /* "somebody waits for it" */
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
+    return fd;
 }

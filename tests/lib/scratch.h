@@ -24,4 +24,9 @@ const char *scratch_text(struct scratch *s, const char *name, const char *text);
 /* The whole file with a terminator; free() it. NULL when there is none. */
 char *scratch_read(struct scratch *s, const char *name);
 
+/* A descriptor for reading and writing: until it is closed (for at most
+ * fs.lease-break-time, 45 s) whoever opens the file waits, as on a file system that
+ * hangs; without O_NONBLOCK. */
+int scratch_hang(const char *path);
+
 #endif

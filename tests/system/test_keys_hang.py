@@ -1,7 +1,6 @@
-"""The files of a running node's keys lie on a file system that hangs."""
+"""The files of a running node's, or the service's, keys lie on a file system that hangs."""
 
 import fcntl
-import os
 import shutil
 import signal
 import subprocess
@@ -11,34 +10,48 @@ import pytest
 
 @pytest.fixture
 def hang():
-    """hang(path): whoever opens the file waits until the test ends (or 45 s: fs.lease-break-time)."""
+    """hang(path): whoever opens the file waits until what it returns, the file, is closed, the
+    test ends, or 45 s (fs.lease-break-time) are over."""
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # "somebody waits for it"
     held = []
 
     def begin(path):
-        held.append(os.open(path, os.O_RDWR))
+        held.append(open(path, "r+b", buffering=0))
         fcntl.fcntl(held[-1], fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        return held[-1]
 
     yield begin
-    for fd in held:
-        os.close(fd)
+    for file in held:
+        file.close()
     signal.signal(signal.SIGIO, before)
+
+
+@pytest.fixture
+def keygen(bin_dir, tmp_path):
+    """keygen(name) makes the folder of a CA: its path."""
+
+    def make(name):
+        subprocess.run([bin_dir / "ctrun", "keygen", "--ca", tmp_path / name], check=True,
+                       stdout=subprocess.DEVNULL)
+        return tmp_path / name
+
+    return make
+
+
+def show(folder, name, ca=None):
+    return [f"--tls-ca={ca or folder / 'ca.pem'}", f"--tls-cert={folder}/{name}.pem",
+            f"--tls-key={folder}/{name}.key"]
 
 
 @pytest.mark.threads
 def test_keys_that_cannot_be_read_again_do_not_cost_a_node_its_lease(
-    start, start_server, bin_dir, free_port, tmp_path, wait_for, hang
+    start, start_server, bin_dir, free_port, tmp_path, wait_for, hang, keygen
 ):
-    subprocess.run([bin_dir / "ctrun", "keygen", "--ca", tmp_path / "ca"], check=True,
-                   stdout=subprocess.DEVNULL)
-    home = shutil.copytree(tmp_path / "ca", tmp_path / "home")
-
-    def show(folder, name):
-        return [f"--tls-ca={folder}/ca.pem", f"--tls-cert={folder}/{name}.pem",
-                f"--tls-key={folder}/{name}.key"]
+    ca = keygen("ca")
+    home = shutil.copytree(ca, tmp_path / "home")
 
     def serve():
-        return start_server(f"--listen=127.0.0.1:{free_port}", *show(tmp_path / "ca", "service"),
+        return start_server(f"--listen=127.0.0.1:{free_port}", *show(ca, "service"),
                             f"--state-dir={tmp_path}/state", "--state-reserve-mib=1").process
 
     server = serve()
@@ -56,3 +69,52 @@ def test_keys_that_cannot_be_read_again_do_not_cost_a_node_its_lease(
     assert node.wait() == 0, node.err()
     assert "lost" not in server.err(), server.err()
     assert "ends here" not in node.err(), node.err()
+
+
+@pytest.mark.threads
+def test_service_serves_with_its_old_keys_until_the_new_ones_come(
+    start_server, bin_dir, tmp_path, wait_for, hang, keygen
+):
+    own, other = keygen("own"), keygen("other")
+    both = tmp_path / "both.pem"
+    both.write_bytes((own / "ca.pem").read_bytes() + (other / "ca.pem").read_bytes())
+    config = tmp_path / "rendezvous.yaml"
+    config.write_text("accept_rate: 100\n")
+    server = start_server(f"--config={config}", *show(own, "service"))
+
+    def may_ask(folder):
+        done = subprocess.run(
+            [bin_dir / "ctrun", "status", f"--endpoint=127.0.0.1:{server.port}", "--json",
+             *show(folder, "operator", both)],
+            capture_output=True, text=True, timeout=300)
+        return done.returncode == 0
+
+    def said(words):
+        return server.process.err().count(words)
+
+    assert may_ask(own) and not may_ask(other)
+    config.write_text("accept_rate: 200\n")
+    held = hang(own / "ca.pem")
+    server.process.signal(signal.SIGHUP)
+    assert may_ask(own) and not may_ask(other)
+    wait_for(lambda: said("does their file system hang?"))
+    server.process.signal(signal.SIGHUP)
+    assert may_ask(own) and not may_ask(other)
+    assert said("was read again") + said("were read again") == 0, server.process.err()
+    held.write(both.read_bytes())
+    held.close()
+    wait_for(lambda: said("the configuration was read again") == 2)
+    assert said("was read again changed=accept-rate\n") == 1, server.process.err()
+    assert said("the keys were read again") == 2, server.process.err()
+    assert said("does their file system hang?") == 1, server.process.err()
+    assert may_ask(own) and may_ask(other)
+
+
+def test_service_ends_while_its_keys_hang(start_server, wait_for, hang, keygen):
+    ca = keygen("ca")
+    server = start_server(*show(ca, "service"))
+    hang(ca / "ca.pem")
+    server.process.signal(signal.SIGHUP)
+    wait_for(lambda: "does their file system hang?" in server.process.err())
+    server.process.signal(signal.SIGTERM)
+    assert server.process.wait() == 0

@@ -272,22 +272,6 @@ static void own_certificate_of_another_role_is_refused(void **state)
     }
 }
 
-static void own_certificate_that_is_not_right_leaves_the_old_one(void **state)
-{
-    struct tls_rig *r = *state;
-    struct tls_config expired;
-    struct errmsg msg = {""};
-
-    tls_rig_give_certificate(r, &r->server, "ca", "ctrun://service", 1);
-    expired = tls_rig_certificate(r, "ca", "ctrun://service", 0);
-    expired.is_server = true;
-    assert_int_equal(tls_context_reload(r->server.context, &expired, &msg),
-                     ERR_INVALID);
-    tls_rig_give_certificate(r, &r->client, "ca", "ctrun://job/7/agent/n", 1);
-    tls_rig_shake(r);
-    tls_rig_assert_talk(r);
-}
-
 #define CASE(f) cmocka_unit_test_setup_teardown(f, tls_rig_setup, tls_rig_teardown)
 
 int main(void)
@@ -307,7 +291,6 @@ int main(void)
         CASE(own_certificate_that_has_expired_is_refused_with_its_date),
         CASE(own_certificate_of_another_ca_is_refused),
         CASE(own_certificate_of_another_role_is_refused),
-        CASE(own_certificate_that_is_not_right_leaves_the_old_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,6 @@
 #include "common/tls.h"
 #include "common/tls_ca.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,18 +171,6 @@ static struct keys_files make_certificate(struct scratch *s)
     return files;
 }
 
-/* Whoever opens it waits, as on a file system that hangs, until the lease is given back
- * (for at most fs.lease-break-time, 45 s). */
-static int make_hang(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-
-    assert_true(signal(SIGIO, SIG_IGN) != SIG_ERR); /* "somebody waits for it" */
-    assert_true(fd >= 0);
-    assert_int_equal(fcntl(fd, F_SETLEASE, F_WRLCK), 0);
-    return fd;
-}
-
 static void
 files_that_do_not_come_cost_a_moment_once_and_what_was_read_holds(void **state)
 {
@@ -199,7 +185,7 @@ files_that_do_not_come_cost_a_moment_once_and_what_was_read_holds(void **state)
     assert_int_equal(keys_find(&files, &k, &msg), 0);
     assert_int_equal(keys_server(&k, &first, &msg), 0);
     assert_int_equal(keys_client(&k, &first, &msg), 0);
-    fd = make_hang(files.ca);
+    fd = scratch_hang(files.ca);
     begun_ms = clock_ms();
     for (int i = 0; i < 100; i++) {
         assert_int_equal(keys_client(&k, &again, &msg), 0);
@@ -208,7 +194,6 @@ files_that_do_not_come_cost_a_moment_once_and_what_was_read_holds(void **state)
         assert_true(again && k.is_slow);
     }
     assert_in_range(clock_ms() - begun_ms, KEYS_WAIT_MS, 50 * KEYS_WAIT_MS);
-    assert_int_equal(fcntl(fd, F_SETLEASE, F_UNLCK), 0);
     assert_int_equal(close(fd), 0);
     while (k.is_slow) { /* what was slow is collected, and then waited for again */
         assert_int_equal(keys_client(&k, &again, &msg), 0);
@@ -227,7 +212,7 @@ static void files_that_never_come_are_left_alone_at_the_end(void **state)
 
     assert_int_equal(keys_find(&files, &k, &msg), 0);
     assert_int_equal(keys_client(&k, &context, &msg), 0);
-    fd = make_hang(files.cert);
+    fd = scratch_hang(files.cert);
     assert_int_equal(keys_client(&k, &context, &msg), 0);
     assert_non_null(k.errand);
     keys_release(&k);
