@@ -77,6 +77,9 @@ static int check_limits(const struct msg_hello *hello, struct errmsg *msg)
 {
     char nodes[32];
 
+    if (hello->job[0] == '\0' || hello->host[0] == '\0') {
+        return errmsg_set(msg, ERR_REFUSED, "a job and a host have a name each");
+    }
     if (!utf8_is_name(hello->job) || !utf8_is_name(hello->host)) {
         return errmsg_set(
             msg, ERR_REFUSED,

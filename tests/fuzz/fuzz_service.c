@@ -9,6 +9,7 @@
 
 #include "common/check.h"
 #include "common/err.h"
+#include "common/mem.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +18,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CONNS = 6 }; /* from 1 on: 0 is none */
+enum {
+    CONNS = 6, /* from 1 on: 0 is none */
+    HEAD = 5,  /* of a frame: its length and type */
+};
 
 struct input {
     const uint8_t *data;
@@ -75,6 +79,8 @@ static void make_odd(struct msg_hello *h, uint8_t bits)
     h->on_hang = bits == 254 ? 9 : ON_HANG_RESTART;
     h->group_rank = bits == 253 ? -9 : h->group_rank;
     h->node_rank = bits == 252 ? -9 : h->node_rank;
+    h->job[0] = bits == 251 ? '\0' : h->job[0];
+    h->host[0] = bits == 250 ? '\0' : h->host[0];
 }
 
 static void make_hello(struct msg_hello *h, struct input *in)
@@ -222,6 +228,32 @@ static void say(struct world *w, uint64_t conn, struct input *in)
     send(w, conn, &m);
 }
 
+/* Some bytes of it are others, wherever they lie: a field has what no agent gives it. */
+static void say_crooked(struct world *w, uint64_t conn, struct input *in)
+{
+    static struct msg crooked; /* large */
+    struct msg m = {0};
+    struct buf out;
+    uint8_t *frame;
+    size_t size;
+
+    make_message(w, conn, in, &m);
+    buf_init(&out, MSG_MAX_FRAME);
+    size = msg_encode(&m, &out) < 0 ? 0 : buf_len(&out);
+    frame = mem_alloc(MAX(size, 1));
+    memcpy(frame, buf_bytes(&out), size);
+    buf_release(&out);
+    for (unsigned n = 1 + take(in) % 4; n > 0 && size > HEAD; n--) {
+        size_t where = take(in) + 256 * (size_t)(take(in) & 1);
+
+        frame[HEAD + where % (size - HEAD)] = take(in);
+    }
+    if (msg_decode(frame, size, &crooked) > 0) {
+        send(w, conn, &crooked);
+    }
+    mem_free(frame);
+}
+
 static void pass_time(struct world *w, uint8_t much)
 {
     w->now_ms += 20 * (uint64_t)much;
@@ -239,6 +271,8 @@ static void play(struct world *w, struct input *in)
             pass_time(w, take(in));
         } else if (command >= 240 && w->is_open[conn]) {
             close_conn(w, conn);
+        } else if (command >= 232) {
+            say_crooked(w, conn, in);
         } else if (command >= 200) {
             enter(w, conn, in);
         } else {
