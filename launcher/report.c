@@ -61,15 +61,11 @@ static void put_escaped(struct buf *out, const char *text, const char *indent)
     const char *end = text + strlen(text);
 
     while (text < end) {
-        if (indent && *text == '\n') {
-            text++;
-            if (text == end) {
-                return; /* the caller ends the last line */
-            }
+        if (!indent || *text != '\n') {
+            text += put_character(out, text, (size_t)(end - text));
+        } else if (++text < end) { /* the caller ends the last line */
             put_text(out, "\n");
             put_text(out, indent);
-        } else {
-            text += put_character(out, text, (size_t)(end - text));
         }
     }
 }

@@ -160,24 +160,23 @@ static int take_aim(struct aim *aim, const struct steering *by, const char *job,
     struct job *j = NULL;
     bool is_number =
         str_parse_i64(aim->name, &aim->group_rank) == 0 && aim->group_rank >= 0;
+    int rv = 0;
 
     if (job[0] != '\0' || is_number) {
-        int rv = find_job(by, job, &j, msg);
-
-        if (rv < 0) {
-            return rv;
-        }
+        rv = find_job(by, job, &j, msg);
+    }
+    if (rv == 0 && j) {
         aim_in(aim, j);
-    } else {
+    } else if (rv == 0) {
         aim_everywhere(aim, by);
     }
-    if (aim->n == 0) {
-        return errmsg_set(msg, ERR_MISSING,
-                          "no job here has a node %s that is not leaving (ctrun status "
-                          "JOB lists its nodes)",
-                          aim->name);
+    if (rv == 0 && aim->n == 0) {
+        rv = errmsg_set(msg, ERR_MISSING,
+                        "no job here has a node %s that is not leaving (ctrun status "
+                        "JOB lists its nodes)",
+                        aim->name);
     }
-    return 0;
+    return rv;
 }
 
 static json_t *list_meant(const struct aim *aim)
