@@ -17,7 +17,7 @@ enum {
 struct finished_job {
     char id[MSG_ID_MAX];
     char owner[IDENTITY_OWNER_MAX]; /* "": nobody has shown a key */
-    uint64_t generation; /* its last */
+    uint64_t generation;            /* its last */
     uint64_t noted_ms;
     struct members members;
     size_t n_members; /* of its last generation */

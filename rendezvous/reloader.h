@@ -2,9 +2,9 @@
 #define RENDEZVOUS_RELOADER_H
 
 /* SIGHUP: the configuration and the keys are read again. A thread reads (common/aside.h),
- * for their file system may hang: the service goes on with what it has, says so, and takes
- * over what comes when it comes. One thread at a time: who asks meanwhile is answered by
- * one more reading after it. The loop's thread. */
+ * for their file system may hang: the service goes on with what it has, says so, and
+ * takes over what comes when it comes. One thread at a time: who asks meanwhile is
+ * answered by one more reading after it. The loop's thread. */
 
 #include <stdint.h>
 

@@ -45,7 +45,7 @@ static uint8_t take(struct input *in)
 
 /* --- values --- */
 
-#define CHECK_VALUE(NAME, name, version)                                       \
+#define CHECK_VALUE(NAME, name, version)                                \
     static void check_##name(struct bytes value)                        \
     {                                                                   \
         static struct record_##name v;                                  \

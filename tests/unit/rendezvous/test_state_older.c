@@ -1,8 +1,8 @@
 /* States that real services have left when they were killed, of each schema
  * (states/make_state.py has played the jobs): this version finds in them what stands in
- * states/schema-N.txt, record by record, and tells people the same of it. What is in these
- * files never changes but with a bug: another form of a record is another schema. To write
- * the text of a new one: run this once without it. */
+ * states/schema-N.txt, record by record, and tells people the same of it. What is in
+ * these files never changes but with a bug: another form of a record is another schema.
+ * To write the text of a new one: run this once without it. */
 
 #include "rendezvous/history.h"
 #include "rendezvous/record_fields.h"
