@@ -2,10 +2,12 @@
  * midst of a job, and of its history, some of them changed, dropped or made up by the
  * input. They are refused, or the service that takes them lives on with its agents
  * coming back, without breaking an assertion, leaking, or a spinning timer. And the
- * values by themselves: what is accepted is written again as the same bytes. */
+ * values by themselves: what is accepted is written again as the same bytes, and what is
+ * renewed is accepted. */
 
 #include "rendezvous/history.h"
 #include "rendezvous/record_fields.h"
+#include "rendezvous/record_renew.h"
 #include "rendezvous/service.h"
 #include "tests/lib/shelf.h"
 
@@ -68,6 +70,27 @@ static void check_values(struct bytes value)
 #define CALL_CHECK(NAME, name, version) check_##name(value);
     RECORD_FIELDS_MAP(CALL_CHECK)
 #undef CALL_CHECK
+}
+
+/* Of an older schema: what is taken over can be read. */
+static void check_renewed(enum record_kind kind, struct bytes value)
+{
+    const struct record r = {.kind = kind, .job = "j", .value = value};
+    static struct record_cause cause;
+    static struct record_report report;
+    static struct record_finished finished;
+    struct buf renewed;
+
+    buf_init(&renewed, SIZE_MAX);
+    if (record_renew(&r, &renewed) == 1) {
+        const struct bytes now = {buf_bytes(&renewed), buf_len(&renewed)};
+
+        ASSERT(kind != RECORD_CAUSE || record_get_cause(now, &cause) == 0);
+        ASSERT(kind != RECORD_REPORT || record_get_report(now, &report) == 0);
+        ASSERT(kind != RECORD_FINISHED || record_get_finished(now, &finished) == 0);
+        check_values(now);
+    }
+    buf_release(&renewed);
 }
 
 /* --- a service in the midst of a job --- */
@@ -359,6 +382,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct world w;
 
     check_values((struct bytes){data, size});
+    check_renewed(RECORD_CAUSE, (struct bytes){data, size});
+    check_renewed(RECORD_REPORT, (struct bytes){data, size});
+    check_renewed(RECORD_FINISHED, (struct bytes){data, size});
     w = (struct world){0};
     play(&w, take(&in) % SCENES);
     start(&w, 2);
