@@ -241,6 +241,16 @@ static int restore_changed(const struct shelf *shelf, enum record_kind kind,
     return rv;
 }
 
+static void is_refused(const struct shelf *shelf, enum record_kind kind,
+                       change_fn *change, size_t i)
+{
+    int rv = restore_changed(shelf, kind, change);
+
+    if (rv != ERR_CORRUPT) {
+        fail_msg("case %zu: %s", i, err_name(rv));
+    }
+}
+
 static void what_cannot_be_is_refused(void **unused)
 {
     static const struct {
@@ -264,11 +274,7 @@ static void what_cannot_be_is_refused(void **unused)
     shelf_commit(&st->shelf);
     assert_int_equal(restore_changed(&st->shelf, RECORD_JOB, NULL), 0);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        int rv = restore_changed(&st->shelf, cases[i].kind, cases[i].change);
-
-        if (rv != ERR_CORRUPT) {
-            fail_msg("case %zu: %s", i, err_name(rv));
-        }
+        is_refused(&st->shelf, cases[i].kind, cases[i].change, i);
     }
     stage_free(st);
 }
