@@ -6,6 +6,7 @@
 #include "rendezvous/state_db.h"
 
 #include "rendezvous/state_base.h"
+#include "rendezvous/state_batch.h"
 #include "rendezvous/state_internal.h"
 
 #include "common/mem.h"
@@ -246,6 +247,19 @@ static enum way way_of(struct state_db *d, struct bytes batch, size_t *ret_n)
     return state_pending_may_pass(batch) ? WAY_PAST : WAY_BEHIND;
 }
 
+static int apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
+                     struct errmsg *msg)
+{
+    struct record r;
+    int rv = 0;
+
+    while (rv == 0 && state_batch_next(&batch, &r) == 1) {
+        rv = state_db_apply(d, &r, now_ms, msg);
+    }
+    ASSERT(rv < 0 || batch.size == 0); /* it is our own */
+    return rv;
+}
+
 static int write_batch(struct state_db *d, enum way way, struct bytes batch,
                        uint64_t now_ms, struct errmsg *msg)
 {
@@ -257,7 +271,7 @@ static int write_batch(struct state_db *d, enum way way, struct bytes batch,
     if (way == WAY_BEHIND) {
         rv = state_journal_settle(d, msg); /* it was before */
     }
-    return rv == 0 ? state_db_apply_all(d, batch, now_ms, msg) : rv;
+    return rv == 0 ? apply_all(d, batch, now_ms, msg) : rv;
 }
 
 /* SQLite may have rolled back by itself: it does so when the disk is full. */

@@ -75,9 +75,9 @@ sqlite3_stmt *state_db_statement(const struct state_db *d, enum record_kind kind
 int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
                    struct errmsg *msg) MUST_CHECK;
 
-/* … of a batch of our own. */
-int state_db_apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
-                       struct errmsg *msg) MUST_CHECK;
+/* Gives rows that are there, of which the batch has records, another value. */
+int state_db_renew(struct state_db *d, struct bytes batch,
+                   struct errmsg *msg) MUST_CHECK;
 
 /* Runs a statement that removes rows, and says of each: sum, bytes of history. */
 int state_db_drop_rows(struct state_db *d, enum record_kind kind, sqlite3_stmt *s,

@@ -396,7 +396,7 @@ static int write_anew(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
     char sql[STATE_SQL_MAX];
     int rv = state_db_lacks_new(d) ? add_new(d, msg) : 0;
 
-    rv = rv == 0 ? state_db_apply_all(d, renewed, now_ms, msg) : rv;
+    rv = rv == 0 ? state_db_renew(d, renewed, msg) : rv;
     (void)snprintf(sql, sizeof(sql), "pragma user_version = %d", STATE_SCHEMA);
     rv = rv == 0 ? state_db_query(d, sql, NULL, msg) : rv;
     return rv == 0 ? state_db_mark(d, now_ms, msg) : rv;

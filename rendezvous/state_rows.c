@@ -67,10 +67,13 @@ static int forget_row(struct state_db *d, const struct record *r, struct errmsg 
     return state_db_result(d, rc, "looking for a row", msg);
 }
 
-static int put(struct state_db *d, const struct record *r, uint64_t now_ms,
-               struct errmsg *msg)
+/* By STATE_PUT, or by STATE_RENEW, which leaves a row of history where it is, and its
+ * age. */
+static int put(struct state_db *d, const struct record *r, enum state_statement how,
+               uint64_t now_ms, struct errmsg *msg)
 {
-    sqlite3_stmt *s = state_db_statement(d, r->kind, STATE_PUT);
+    sqlite3_stmt *s = state_db_statement(d, r->kind, how);
+    bool is_history = state_table(r->kind)->is_history;
     uint64_t sum = state_row_sum(r);
     int rc;
     int rv;
@@ -82,11 +85,11 @@ static int put(struct state_db *d, const struct record *r, uint64_t now_ms,
     bind_name(s, r);
     rc = bind_bytes(s, 6, r->value);
     rc |= sqlite3_bind_int64(s, 7, (int64_t)sum);
-    if (state_table(r->kind)->is_history) {
+    if (is_history && how == STATE_PUT) {
         rc |= sqlite3_bind_int64(s, 8, (int64_t)now_ms);
-        d->totals.history[r->kind] += r->value.size;
     }
     ASSERT(rc == SQLITE_OK);
+    d->totals.history[r->kind] += is_history ? r->value.size : 0;
     d->totals.sum ^= sum;
     return state_db_run(d, s, "writing a row", msg);
 }
@@ -155,7 +158,7 @@ int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
 {
     switch (r->act) {
     case RECORD_PUT:
-        return put(d, r, now_ms, msg);
+        return put(d, r, STATE_PUT, now_ms, msg);
     case RECORD_DROP:
         return drop(d, r, msg);
     case RECORD_DROP_GENERATION:
@@ -165,15 +168,14 @@ int state_db_apply(struct state_db *d, const struct record *r, uint64_t now_ms,
     UNREACHABLE();
 }
 
-int state_db_apply_all(struct state_db *d, struct bytes batch, uint64_t now_ms,
-                       struct errmsg *msg)
+int state_db_renew(struct state_db *d, struct bytes batch, struct errmsg *msg)
 {
     struct record r;
     int rv = 0;
 
     while (rv == 0 && state_batch_next(&batch, &r) == 1) {
-        rv = state_db_apply(d, &r, now_ms, msg);
+        rv = put(d, &r, STATE_RENEW, 0, msg);
     }
-    ASSERT(rv < 0 || batch.size == 0);
+    ASSERT(rv < 0 || batch.size == 0); /* it is our own */
     return rv;
 }

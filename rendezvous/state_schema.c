@@ -209,6 +209,10 @@ void state_sql(enum record_kind kind, enum state_statement what,
     case STATE_PUT:
         add_put(t, &x, sql);
         break;
+    case STATE_RENEW:
+        add(sql, STATE_SQL_MAX, "update %s set value = ?6, sum = ?7 where %s", t->name,
+            x.matches);
+        break;
     case STATE_DROP:
         add(sql, STATE_SQL_MAX, "delete from %s where %s", t->name, x.matches);
         break;

@@ -59,6 +59,7 @@ enum state_statement {
     STATE_CREATE,
     STATE_FIND,            /* ?1 job, ?2 generation, ?3 … columns → sum */
     STATE_PUT,             /* … ?6 value, ?7 sum, ?8 saved_ms */
+    STATE_RENEW,           /* … ?6, ?7 */
     STATE_DROP,            /* … */
     STATE_DROP_GENERATION, /* ?1 job, ?2 generation → sums */
     STATE_DROP_JOB,        /* ?1 job → sums */

@@ -273,8 +273,28 @@ static void compare(struct rig *r, int schema)
     free(expected);
 }
 
+/* How old the ends of jobs are, and in which order they go. */
+static void get_ages(struct rig *r, char ages[256])
+{
+    sqlite3_stmt *s;
+    sqlite3 *db;
+
+    assert_int_equal(sqlite3_open(scratch_path(&r->scratch, "state.db"), &db),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db,
+                                        "select coalesce(group_concat(id || ' ' || job "
+                                        "|| ' ' || saved_ms), '') from finished",
+                                        -1, &s, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_step(s), SQLITE_ROW);
+    (void)snprintf(ages, 256, "%s", (const char *)sqlite3_column_text(s, 0));
+    (void)sqlite3_finalize(s);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
 static void test_schema(int schema)
 {
+    char ages[2][256];
     struct rig r = {.out = NULL};
     struct errmsg msg = {""};
     char *before;
@@ -282,6 +302,7 @@ static void test_schema(int schema)
 
     scratch_open(&r.scratch);
     make_database(&r, schema);
+    get_ages(&r, ages[0]);
     begin_text(&r);
     load(&r);
     size = (size_t)ftell(r.out); /* of the records alone */
@@ -291,6 +312,8 @@ static void test_schema(int schema)
     before = r.text;
     assert_int_equal(state_db_begin(r.db, &msg), 0);
     state_db_close(r.db);
+    get_ages(&r, ages[1]);
+    assert_string_equal(ages[1], ages[0]);
     begin_text(&r);
     load(&r); /* of this schema now */
     end_text(&r);
