@@ -196,6 +196,43 @@ static void say_state(const struct daemon *d)
     }
 }
 
+static int blame_listen(const struct rendezvous_address *address, int rv,
+                        struct errmsg *msg)
+{
+    if (rv == -EADDRINUSE) {
+        holder_describe(address->host, address->port, msg->text, sizeof(msg->text));
+    }
+    return rv;
+}
+
+static int blame_http(const struct rendezvous_address *address, int rv,
+                      struct errmsg *msg)
+{
+    if (rv == -EADDRINUSE) {
+        listener_name_holder(address->host, address->port, msg->text,
+                             sizeof(msg->text));
+        return errmsg_wrap(msg, rv, "--http");
+    }
+    return rv;
+}
+
+/* Before the state counts this start: who waits for a port starts again and again. */
+static int try_addresses(const struct daemon *d, struct errmsg *msg)
+{
+    const struct rendezvous_options *o = &d->options;
+    int rv = 0;
+
+    for (size_t i = 0; i < o->n_listen && rv == 0; i++) {
+        rv = listener_try(o->listen[i].host, o->listen[i].port, msg);
+        rv = blame_listen(&o->listen[i], rv, msg);
+    }
+    if (rv == 0 && o->http.host[0]) {
+        rv = listener_try(o->http.host, o->http.port, msg);
+        rv = blame_http(&o->http, rv, msg);
+    }
+    return rv;
+}
+
 static int start_server(struct daemon *d, struct errmsg *msg)
 {
     struct server_limits limits = rendezvous_options_limits(&d->options);
@@ -223,9 +260,7 @@ static int start_server(struct daemon *d, struct errmsg *msg)
 
         rv =
             server_listen(d->server, address->host, address->port, &address->port, msg);
-        if (rv == -EADDRINUSE) {
-            holder_describe(address->host, address->port, msg->text, sizeof(msg->text));
-        }
+        rv = blame_listen(address, rv, msg);
     }
     if (rv == 0) {
         server_receive_operators(d->server, 0);
@@ -261,12 +296,7 @@ static int start_http(struct daemon *d, struct errmsg *msg)
     }
     http.n_names = collect_names(d);
     rv = server_listen_http(d->server, &http, &address->port, msg);
-    if (rv == -EADDRINUSE) {
-        listener_name_holder(address->host, address->port, msg->text,
-                             sizeof(msg->text));
-        return errmsg_wrap(msg, rv, "--http");
-    }
-    return rv;
+    return blame_http(address, rv, msg);
 }
 
 /* On stdout, where scripts that asked for port 0 find it. */
@@ -303,6 +333,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     }
     rv = keyring_open(&d->keyring, &d->options, msg);
     rv = rv < 0 ? rv : open_state(d, msg);
+    rv = rv < 0 ? rv : try_addresses(d, msg);
     rv = rv < 0 ? rv : start_server(d, msg);
     rv = rv < 0 ? rv : start_http(d, msg);
     if (rv < 0) {

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import time
 
 import pytest
@@ -146,6 +147,18 @@ def test_two_services_never_share_a_folder(service, start, bin_dir):
     assert other.wait() == 2
     pid = service.server.process.pid
     assert f"another ctrun-rendezvous (pid {pid}) keeps its state in" in other.err()
+
+
+@pytest.mark.parametrize("option", ["listen", "http"])
+def test_start_that_finds_its_port_taken_is_not_counted(service, start, bin_dir, option):
+    service.kill()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        again = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
+                      f"--{option}=127.0.0.1:{port}", f"--state-dir={service.folder}")
+        assert again.wait() == 1 and f"port {port}" in again.err()
+    service.begin()
+    assert " boot=2" in service.server.process.err()
 
 
 def test_damaged_state_is_refused_with_95_and_stays_as_it_is(service, start, bin_dir):
