@@ -5,7 +5,7 @@
 
 #include "launcher/log_reader.h"
 
-#include "launcher/log_cursor.h"
+#include "launcher/log_file.h"
 
 #include "common/mem.h"
 #include "common/thread.h"
@@ -15,7 +15,7 @@
 #include <uv.h>
 
 enum {
-    MAX_CURSORS = 64,
+    MAX_FILES = 64,
     MAX_LAST_PIECES = 16, /* 1 MiB: what a rank has said since it was asked last */
 };
 
@@ -31,11 +31,10 @@ struct piece {
     char data[];
 };
 
-/* The thread's: one reader of one file. */
-struct cursor {
-    uint64_t request; /* 0: free */
-    uint64_t used;    /* a count */
-    struct log_cursor at;
+/* The thread's. */
+struct opened {
+    uint64_t used; /* a count; 0: free */
+    struct log_file file;
 };
 
 struct shared {
@@ -47,7 +46,7 @@ struct shared {
     uv_async_t *wake; /* the loop's; not touched once is_ending */
 
     /* the thread's */
-    struct cursor cursor[MAX_CURSORS];
+    struct opened opened[MAX_FILES];
     uint64_t n_uses;
 };
 
@@ -76,9 +75,9 @@ static void destroy(struct shared *s)
         mem_free(s->first_piece);
         s->first_piece = next;
     }
-    for (size_t i = 0; i < MAX_CURSORS; i++) {
-        if (s->cursor[i].request != 0) {
-            log_cursor_close(&s->cursor[i].at);
+    for (size_t i = 0; i < MAX_FILES; i++) {
+        if (s->opened[i].used != 0) {
+            log_file_close(&s->opened[i].file);
         }
     }
     (void)pthread_mutex_destroy(&s->lock);
@@ -86,36 +85,39 @@ static void destroy(struct shared *s)
     mem_free(s);
 }
 
-/* That of the request, or the one that was not used for longest. */
-static struct cursor *choose(struct shared *s, const struct log_question *q)
+/* That file, in the place of the one that was not used for longest if need be. NULL: its
+ * path is too long. */
+static struct log_file *choose(struct shared *s, const char *path)
 {
-    struct cursor *oldest = &s->cursor[0];
+    struct opened *oldest = &s->opened[0];
 
-    for (size_t i = 0; i < MAX_CURSORS; i++) {
-        struct cursor *c = &s->cursor[i];
+    for (size_t i = 0; i < MAX_FILES; i++) {
+        struct opened *o = &s->opened[i];
 
-        if (c->request == q->request && strcmp(c->at.path, q->path) == 0) {
-            return c;
+        if (o->used != 0 && strcmp(o->file.path, path) == 0) {
+            o->used = ++s->n_uses;
+            return &o->file;
         }
-        oldest = c->used < oldest->used ? c : oldest;
+        oldest = o->used < oldest->used ? o : oldest;
     }
-    if (oldest->request != 0) {
-        log_cursor_close(&oldest->at);
+    if (oldest->used != 0) {
+        log_file_close(&oldest->file);
     }
-    oldest->request = log_cursor_open(&oldest->at, q->path, q->from) ? q->request : 0;
-    return oldest;
+    oldest->used = log_file_open(&oldest->file, path) ? ++s->n_uses : 0;
+    return oldest->used != 0 ? &oldest->file : NULL;
 }
 
-static struct piece *read_piece(struct shared *s, const struct log_question *q)
+static struct piece *read_piece(struct shared *s, const struct log_question *q,
+                                uint64_t at)
 {
     struct piece *p = mem_zalloc(sizeof(*p) + LOG_READER_PIECE);
-    struct cursor *c = choose(s, q);
+    struct log_file *file = choose(s, q->path);
 
-    c->used = ++s->n_uses;
     p->q = *q;
-    p->piece.offset = c->at.offset;
-    if (c->request != 0) {
-        p->piece.size = log_cursor_read(&c->at, q->is_final, p->data, LOG_READER_PIECE);
+    if (file) {
+        p->piece.size =
+            log_file_read(file, &at, q->is_final, p->data, LOG_READER_PIECE);
+        p->piece.offset = at;
     }
     p->piece.is_at_end = p->piece.size == 0;
     return p;
@@ -134,11 +136,13 @@ static void hand_over(struct shared *s, struct piece *p)
 
 static void answer(struct shared *s, const struct log_question *q)
 {
+    uint64_t at = q->from;
     bool is_more = true;
 
     for (int i = 1; is_more; i++) {
-        struct piece *p = read_piece(s, q);
+        struct piece *p = read_piece(s, q, at);
 
+        at = p->piece.offset + p->piece.size;
         is_more = q->is_last && !p->piece.is_at_end && i < MAX_LAST_PIECES;
         p->piece.is_more = is_more;
         hand_over(s, p);

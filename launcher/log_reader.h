@@ -18,12 +18,11 @@ struct log_reader;
 
 enum { LOG_READER_PIECE = 64 * 1024, LOG_READER_MAX_ASKED = 1024 };
 
-/* `request` names a reader of that file: it goes on where its last piece ended. */
 struct log_question {
     uint64_t generation, request;
     uint32_t slot, rank;
     char path[PATH_MAX];
-    uint64_t from; /* as log_cursor_open, where it is new */
+    uint64_t from; /* as log_file_read has it */
     bool is_final; /* nothing more is waited for: half a line is one, too */
     bool is_last;  /* … and what is there is all to be told, in several pieces */
 };

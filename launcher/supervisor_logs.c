@@ -84,6 +84,18 @@ static void go_on_if_told(struct slot *slot)
     }
 }
 
+/* Its last words begin where that ends. */
+static void note_place(struct supervisor_logs *l, const struct log_piece *piece)
+{
+    for (size_t i = 0; i < MAX_FOLLOWED; i++) {
+        struct log_question *q = &l->followed[i].question;
+
+        if (l->followed[i].asked_ms != 0 && q->request == piece->question->request) {
+            q->from = piece->offset + piece->size;
+        }
+    }
+}
+
 static void on_piece(void *arg, const struct log_piece *piece)
 {
     struct supervisor_logs *l = arg;
@@ -106,6 +118,7 @@ static void on_piece(void *arg, const struct log_piece *piece)
     if (q->is_final && !piece->is_more && (piece->is_at_end || q->is_last)) {
         (void)snprintf(m.state, sizeof(m.state), "%s", INSPECT_ENDED);
     }
+    note_place(l, piece);
     agent_inspected(s->agent, &m);
     if (q->is_last && !piece->is_more && slot->n_last_words > 0) {
         slot->n_last_words--;
