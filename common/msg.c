@@ -149,6 +149,30 @@ int msg_node_encode(const struct msg_node *node, struct buf *out)
     return rv < 0 ? rv : wire_put_text(out, node->host);
 }
 
+int msg_place_encode(const struct msg_place *place, struct buf *out)
+{
+    int rv;
+
+    rv = wire_put_u32(out, place->rank);
+    rv = rv < 0 ? rv : wire_put_u8(out, place->what);
+    return rv < 0 ? rv : wire_put_u64(out, place->offset);
+}
+
+bool msg_place_take(struct bytes *places, struct msg_place *ret)
+{
+    struct wire_reader r;
+
+    wire_reader_init(&r, places->data, places->size);
+    ret->rank = wire_get_u32(&r);
+    ret->what = wire_get_u8(&r);
+    ret->offset = wire_get_u64(&r);
+    if (r.bad) {
+        return false;
+    }
+    *places = (struct bytes){r.data, r.left};
+    return true;
+}
+
 uint32_t msg_round_nodes(const struct msg_round *m)
 {
     return m->group_rank == 0 ? m->group_world : 1;

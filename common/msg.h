@@ -305,9 +305,12 @@ enum inspect_what {
     T(MSG_ID_MAX, arg) /* drain: the node */                              \
     I(rank)            /* logs; -1: all */                                \
     U(8, follow)       /* the answer goes on until the connection ends */ \
-    U(64, after)       /* events: those with a larger number */
+    U(64, after)       /* events: those with a larger number */           \
+    U(64, generation)  /* logs: the one that `places` are of … */       \
+    B(places)          /* … where who comes again goes on: msg_place */
 
-/* JSON, in as many pieces as it takes; lines of JSON where it follows. `exit_code`: of
+/* JSON, in as many pieces as it takes; lines of JSON where it follows: of logs with
+ * `next`, the place of the byte behind the line in its stream. `exit_code`: of
  * the verb, with a text for people in the body when it is not 0. */
 #define MSG_ANSWER_FIELDS(U, I, T, B) \
     U(64, request)                    \
@@ -433,6 +436,18 @@ struct msg_node {
 };
 
 int msg_node_encode(const struct msg_node *node, struct buf *out) MUST_CHECK;
+
+/* One entry of ASK's places; they are in order, by rank and stream. */
+struct msg_place {
+    uint32_t rank;
+    uint8_t what; /* INSPECT_LOG, INSPECT_LOG_ERRORS */
+    uint64_t offset;
+};
+
+int msg_place_encode(const struct msg_place *place, struct buf *out) MUST_CHECK;
+
+/* Takes the first entry off `places`; false: there is none, or only half of one. */
+bool msg_place_take(struct bytes *places, struct msg_place *ret);
 
 /* How many entries the table of this ROUND has. */
 uint32_t msg_round_nodes(const struct msg_round *m);

@@ -7,11 +7,14 @@
  *
  *   status ps history   one object (view.h)
  *   events              one object a line; `follow`: until the job's end, if one is named
- *   logs                one object a line of a rank's: {"rank", "stream", "text"};
- *                       `follow`: until the job's end
+ *   logs                one object a line of a rank's: {"rank", "stream", "text",
+ *                       "next"}; `follow`: until the job's end
  *   cancel drain        one object that says what was done
  *   drain_one           … or, where several nodes are meant, says which: nothing is done
  *   drainable           which nodes drain means: nothing is done
+ *
+ * Who follows may come again, after a restart of ours, too, and say where it stands: by
+ * the number of the last event, or by the generation and the "next" of each stream.
  *
  * An exit code other than 0 comes with a text for people instead. Operators hold no
  * lease, and nothing waits for them: there are few of them, and what one does not read

@@ -70,7 +70,8 @@ struct job *operator_job(const struct operators *o, const struct asker *op,
 bool operator_job_ended(const struct job *j);
 
 /* operator_logs.c */
-void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms);
+void operator_logs_begin(struct operators *o, struct asker *op,
+                         const struct msg_ask *ask, uint64_t now_ms);
 void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms);
 void operator_logs_take(struct operators *o, struct asker *op,
                         const struct msg_inspected *m, uint64_t now_ms);

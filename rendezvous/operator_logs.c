@@ -23,7 +23,7 @@ enum {
     PATIENCE_MS = 10 * 1000, /* with an agent */
 };
 
-static const uint8_t kinds[] = {INSPECT_LOG, INSPECT_LOG_ERRORS};
+static const uint8_t kinds[] = {INSPECT_LOG, INSPECT_LOG_ERRORS}; /* in order */
 
 void operator_logs_release(struct asker *op)
 {
@@ -65,18 +65,20 @@ static void put_note(const struct operators *o, const struct asker *op,
     put_line(o, op, line);
 }
 
+/* `next`: the place behind it. */
 static void put_text(const struct operators *o, const struct asker *op,
-                     const struct log_stream *s, const uint8_t *text, size_t size)
+                     const struct log_stream *s, struct bytes text, uint64_t next)
 {
     json_t *line = begin_line(op, s);
     struct buf clean;
     int rv;
 
     buf_init(&clean, 3 * (size_t)MSG_MAX_FRAME);
-    rv = utf8_clean(&clean, text, size);
+    rv = utf8_clean(&clean, text.data, text.size);
     ASSERT(rv == 0); /* it was a frame's */
     (void)json_object_set_new(
         line, "text", json_stringn((const char *)buf_bytes(&clean), buf_len(&clean)));
+    (void)json_object_set_new(line, "next", json_integer((json_int_t)next));
     buf_release(&clean);
     put_line(o, op, line);
 }
@@ -100,12 +102,12 @@ static void put_lines(const struct operators *o, const struct asker *op,
 
     while (left > 0) {
         const uint8_t *end = memchr(at, '\n', left);
-        size_t len = end ? (size_t)(end - at) : left;
+        struct bytes text = {at, end ? (size_t)(end - at) : left};
+        size_t taken = text.size + (end != NULL);
 
-        put_text(o, op, s, at, len);
-        len += end != NULL;
-        at += len;
-        left -= len;
+        left -= taken;
+        put_text(o, op, s, text, m->offset + m->body.size - left);
+        at += taken;
     }
 }
 
@@ -154,6 +156,28 @@ static void plan(struct operators *o, struct asker *op, const struct job *j,
     o->n_requests += op->n_streams;
     op->next = 0;
     op->has_begun = true;
+}
+
+static bool is_before(const struct log_stream *s, const struct msg_place *place)
+{
+    return s->rank < place->rank || (s->rank == place->rank && s->what < place->what);
+}
+
+/* Of those that it had lines of when it was here before: both lists are in order. */
+static void take_places(struct asker *op, struct bytes places)
+{
+    struct msg_place place;
+    size_t i = 0;
+
+    while (msg_place_take(&places, &place)) {
+        while (i < op->n_streams && is_before(&op->stream[i], &place)) {
+            i++;
+        }
+        if (i < op->n_streams && op->stream[i].rank == place.rank &&
+            op->stream[i].what == place.what) {
+            op->stream[i].offset = place.offset;
+        }
+    }
 }
 
 static uint64_t poll_ms(const struct asker *op)
@@ -261,15 +285,23 @@ static void fail_with_crowd(const struct operators *o, struct asker *op)
                   op->job, op->world, MAX_STREAMS / (int)ARRAY_LEN(kinds));
 }
 
-void operator_logs_begin(struct operators *o, struct asker *op, uint64_t now_ms)
+void operator_logs_begin(struct operators *o, struct asker *op,
+                         const struct msg_ask *ask, uint64_t now_ms)
 {
     const struct job *j = operator_job(o, op, op->job);
+    bool is_another = j && ask->generation != 0 && ask->generation != j->generation;
 
     op->asking = ASKING_LOGS;
-    op->has_begun = false;
+    op->rank = ask->rank;
+    op->from_end = ask->after != 0;
+    op->has_begun = is_another; /* what is new is wanted from its beginning */
+    op->due_ms = 0;
     op->generation = 0;
     if (j && j->generation > 0) {
         plan(o, op, j, now_ms);
+    }
+    if (!is_another) {
+        take_places(op, ask->places);
     }
     if (j && op->n_streams == 0 && (!op->follows || op->generation > 0)) {
         fail_without_ranks(o, op, j);
@@ -300,8 +332,8 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
         fail_with_crowd(o, op);
         return;
     }
-    if (o->config.is_behind(o->config.arg, op->conn)) {
-        op->due_ms = now_ms + OPERATOR_BEHIND_MS;
+    if (j->n_away > 0 || o->config.is_behind(o->config.arg, op->conn)) {
+        op->due_ms = now_ms + OPERATOR_BEHIND_MS; /* who is away would not hear it */
     } else {
         ask_in_turn(o, op, j, now_ms);
     }

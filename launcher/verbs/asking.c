@@ -59,6 +59,7 @@ static void note_end(struct asked *asked, const struct place *place,
         memcpy(asked->text, result->text, sizeof(asked->text));
         break;
     case TALK_UNREAD: /* of what is followed alone */
+    case TALK_OTHER:  /* … too */
     case TALK_REFUSED:
     case TALK_BROKEN:
         asked->n_refused++;

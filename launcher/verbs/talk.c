@@ -120,6 +120,15 @@ static int on_welcome(struct talk *t, const struct msg_welcome *w)
         end(t, TALK_SEEN, 0);
         return 0;
     }
+    if (t->question->cluster != 0 && t->question->cluster != w->cluster) {
+        end_with(t, TALK_OTHER,
+                 "another server answers there now, which knows nothing of what was "
+                 "followed");
+        return 0;
+    }
+    if (t->question->on_met) {
+        t->question->on_met(t->question->arg, w);
+    }
     link_conn_send(t->conn, &m);
     return 0;
 }

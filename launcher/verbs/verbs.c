@@ -93,115 +93,6 @@ static int run_view(struct inquiry *q)
     return exit_code;
 }
 
-/* ---- lines, as they come ---- */
-
-struct lines {
-    const struct verb_options *options;
-    struct show_style style;
-    struct buf rest; /* of a line that has not come whole */
-    bool is_bad;     /* the server's words, or stdout */
-};
-
-static bool print_line(struct lines *l, const json_t *line)
-{
-    struct buf text;
-    bool is_note = false;
-    bool is_put = true;
-
-    if (l->options->json) {
-        return printing_put_json(line);
-    }
-    buf_init(&text, MAX_LINE);
-    if (l->options->kind == VERB_EVENTS) {
-        show_event(line, &l->style, &text);
-    } else {
-        show_log_line(line, &l->style, &text, &is_note);
-    }
-    if (is_note) {
-        char note[512];
-
-        (void)snprintf(note, sizeof(note), "%.*s", (int)buf_len(&text),
-                       (const char *)buf_bytes(&text));
-        log_warn(note, "%s", "");
-    } else {
-        is_put = printing_put(&text);
-    }
-    buf_release(&text);
-    return is_put;
-}
-
-static bool take_line(struct lines *l, const uint8_t *data, size_t size)
-{
-    json_error_t error;
-    json_t *line = json_loadb((const char *)data, size, 0, &error);
-    bool is_good = line && print_line(l, line);
-
-    json_decref(line);
-    l->is_bad = l->is_bad || !is_good;
-    return is_good;
-}
-
-static bool on_lines(void *arg, struct bytes body)
-{
-    struct lines *l = arg;
-    bool is_good = buf_append(&l->rest, body.data, body.size) == 0;
-
-    while (is_good && buf_len(&l->rest) > 0) {
-        const uint8_t *data = buf_bytes(&l->rest);
-        const uint8_t *end = memchr(data, '\n', buf_len(&l->rest));
-
-        if (!end) {
-            break;
-        }
-        is_good = take_line(l, data, (size_t)(end - data));
-        buf_consume(&l->rest, (size_t)(end - data) + 1);
-    }
-    l->is_bad = l->is_bad || !is_good;
-    return is_good;
-}
-
-static int judge_lines(const struct verb_options *o, const struct lines *l,
-                       const struct talk_result *result)
-{
-    bool has_ended = result->end == TALK_BROKEN && o->follow;
-
-    if (l->is_bad || result->end == TALK_UNREAD) {
-        return EXIT_VERB_FAILED; /* nobody reads any more, or it made no sense */
-    }
-    if (result->end == TALK_ANSWERED || has_ended) {
-        if (has_ended) {
-            log_warn(result->text, "%s", "");
-        }
-        return has_ended ? EXIT_RENDEZVOUS : EXIT_SUCCESS;
-    }
-    log_error(result->text, "%s", "");
-    return result->exit_code;
-}
-
-static int ask_for_lines(struct inquiry *q)
-{
-    struct lines l = {.options = &q->options, .style = printing_style(&q->options)};
-    struct question question = {.ask = asking_question(&q->options),
-                                .keys = &q->keys,
-                                .on_body = on_lines,
-                                .arg = &l};
-    struct talk_result result;
-    int exit_code;
-
-    buf_init(&l.rest, MAX_LINE);
-    talk_run(&q->places.place[0], &question, &result);
-    exit_code = judge_lines(&q->options, &l, &result);
-    buf_release(&l.rest);
-    return exit_code;
-}
-
-static int run_lines(struct inquiry *q)
-{
-    int exit_code = asking_find(q);
-
-    return exit_code == 0 ? ask_for_lines(q) : exit_code;
-}
-
 /* ---- events of all servers ---- */
 
 static int compare_numbers(const json_t *left, const json_t *right, const char *key)
@@ -243,18 +134,15 @@ static void take_events(void *arg, const struct place *place, json_t *root)
 
 static int run_events(struct inquiry *q)
 {
-    struct lines l = {.options = &q->options, .style = printing_style(&q->options)};
+    struct show_style style = printing_style(&q->options);
     struct event_list list = {0};
     struct asked asked;
     int exit_code;
     bool is_put = true;
 
-    if (q->options.follow && q->options.job[0] != '\0') {
-        return run_lines(q);
-    }
     if (q->options.follow) {
-        exit_code = asking_find_server(q);
-        return exit_code == 0 ? ask_for_lines(q) : exit_code;
+        exit_code = q->options.job[0] != '\0' ? asking_find(q) : asking_find_server(q);
+        return exit_code == 0 ? lines_run(q) : exit_code;
     }
     asking_all(q, take_events, &list, &asked);
     exit_code = asking_judge(&asked);
@@ -262,7 +150,7 @@ static int run_events(struct inquiry *q)
         qsort(list.event, list.n, sizeof(json_t *), compare_events);
     }
     for (size_t i = 0; i < list.n; i++) {
-        is_put = is_put && print_line(&l, list.event[i]);
+        is_put = is_put && lines_print(&q->options, &style, list.event[i]);
         json_decref(list.event[i]);
     }
     mem_free(list.event);
@@ -270,6 +158,13 @@ static int run_events(struct inquiry *q)
 }
 
 /* ---- the verb ---- */
+
+static int run_logs(struct inquiry *q)
+{
+    int exit_code = asking_find(q);
+
+    return exit_code == 0 ? lines_run(q) : exit_code;
+}
 
 static int run(struct inquiry *q)
 {
@@ -281,7 +176,7 @@ static int run(struct inquiry *q)
     case VERB_EVENTS:
         return run_events(q);
     case VERB_LOGS:
-        return run_lines(q);
+        return run_logs(q);
     case VERB_CANCEL:
     case VERB_DRAIN:
         return steer_run(q);

@@ -1,8 +1,8 @@
 #ifndef LAUNCHER_VERBS_VERBS_CORE_H
 #define LAUNCHER_VERBS_VERBS_CORE_H
 
-/* What verbs.c and steer.c (one question, and its answer shown), asking.c (all servers,
- * one, or the one that has the job) and printing.c (on the terminal, or as JSON)
+/* What verbs.c, lines.c and steer.c (one question, and its answer shown), asking.c (all
+ * servers, one, or the one that has the job) and printing.c (on the terminal, or as JSON)
  * share. */
 
 #include "launcher/verbs/places.h"
@@ -53,6 +53,12 @@ int asking_keep(struct inquiry *q, const struct place *place) MUST_CHECK;
 
 /* The exit code where no server had anything to say, 0: some had; told on stderr. */
 int asking_judge(const struct asked *asked);
+
+/* lines.c: of the one place that is left, events or lines of ranks as they come. */
+int lines_run(struct inquiry *q) MUST_CHECK;
+/* False: stdout takes no more. */
+bool lines_print(const struct verb_options *o, const struct show_style *style,
+                 const json_t *line);
 
 /* steer.c */
 int steer_run(struct inquiry *q) MUST_CHECK;

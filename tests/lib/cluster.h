@@ -81,7 +81,7 @@ struct cluster_result {
     char violation[512]; /* "": none */
     uint64_t hash, end_ms;
     unsigned n_rounds, n_commits, n_faults, n_done, n_boots;
-    unsigned n_hangs_found, n_drained, n_asked, n_refused, n_histories;
+    unsigned n_hangs_found, n_drained, n_asked, n_refused, n_histories, n_returned;
     unsigned failures;   /* as the last ROUND had it: restarts that were spent */
     bool was_cancelled;  /* and an operator was answered so */
     uint64_t last_step;  /* committed */

@@ -1,6 +1,7 @@
 /* Operators: each asks once, hears its answer (in order, and what is durable after it is
- * on the disk), or follows until the job's end, or for a while. What they hear is valid,
- * never goes back, and is never told otherwise; nobody is left without an answer. */
+ * on the disk), or follows until the job's end, or for a while: where the server keeps its
+ * state through restarts of it, too. What they hear is valid, never goes back, and is
+ * never told otherwise; nobody is left without an answer. */
 
 #include "tests/lib/cluster.h"
 
@@ -18,6 +19,7 @@ enum {
     BEHIND_PERCENT = 10,
     DOOMED_PERCENT = 25,
     AGAIN_MS = 3000, /* a cancel that was not answered */
+    BACK_MS = 2000,  /* who follows looks for the server at least so often */
 };
 
 struct sim_operator {
@@ -31,7 +33,10 @@ struct sim_operator {
     size_t n_read; /* bytes of it that were checked */
     uint64_t last_number;
     int64_t log_generation;
-    int64_t *log_line; /* owned; by rank, the last one; -1: none */
+    int64_t *log_line;   /* owned; by rank, the last one; -1: none */
+    uint64_t *log_place; /* owned; … and where the next begins */
+    bool has_returned;   /* it followed an earlier start of the server … */
+    struct buf places;   /* … and says where it was */
 };
 
 static void arm(struct cluster *c);
@@ -137,6 +142,7 @@ static void check_log_line(struct sim_operator *op, const json_t *line)
         return;
     }
     op->log_line[rank] = number;
+    op->log_place[rank] = (uint64_t)integer_of(line, "next");
 }
 
 /* One node goes, or several are named. */
@@ -303,6 +309,52 @@ static void doom_server(struct cluster *c, const struct sim_operator *op)
     }
 }
 
+static void on_arrival(void *arg, uint64_t tag);
+
+/* As launcher/verbs/standing.c has it. */
+static void say_places(struct sim_operator *op)
+{
+    size_t n = (size_t)op->cluster->config.n_nodes * op->cluster->config.nproc;
+
+    buf_clear(&op->places);
+    for (size_t i = 0; i < n && op->log_generation > 0; i++) {
+        const struct msg_place place = {(uint32_t)i, INSPECT_LOG, op->log_place[i]};
+
+        if (op->log_line[i] >= 0 && msg_place_encode(&place, &op->places) < 0) {
+            UNREACHABLE();
+        }
+    }
+    op->ask.generation = op->log_generation > 0 ? (uint64_t)op->log_generation : 0;
+    op->ask.places = (struct bytes){buf_bytes(&op->places), buf_len(&op->places)};
+}
+
+static void look_again(struct sim_operator *op)
+{
+    op->has_returned = true;
+    op->server_life = 0;
+    sim_after(&op->cluster->sim, sim_between(&op->cluster->sim, 1, BACK_MS), on_arrival,
+              op, 0);
+}
+
+/* Its server has died. */
+static void lose_server(struct sim_operator *op)
+{
+    struct cluster *c = op->cluster;
+
+    if (!c->config.is_durable || !op->ask.follow || c->is_ending) {
+        op->is_over = true;
+        return;
+    }
+    buf_clear(&op->answer); /* half a line comes again */
+    op->n_read = 0;
+    if (strcmp(op->verb, "logs") == 0) {
+        say_places(op);
+    } else {
+        op->ask.after = op->last_number;
+    }
+    look_again(op);
+}
+
 static void on_arrival(void *arg, uint64_t tag)
 {
     struct sim_operator *op = arg;
@@ -312,7 +364,10 @@ static void on_arrival(void *arg, uint64_t tag)
 
     (void)tag;
     if (!c->service) { /* nobody listens */
-        op->is_over = true;
+        op->is_over = !op->has_returned || c->is_ending;
+        if (!op->is_over) {
+            look_again(op);
+        }
         return;
     }
     if (serving_busy_until(c) > c->sim.now_ms) {
@@ -320,6 +375,8 @@ static void on_arrival(void *arg, uint64_t tag)
         return;
     }
     op->server_life = c->server_life;
+    op->asked_ms = c->sim.now_ms;
+    c->result->n_returned += op->has_returned;
     doom_server(c, op);
     sim_note(&c->sim, "operator %" PRIu64 ": asks: %s %s", op->conn - OPERATOR_CONN,
              op->verb, op->ask.arg);
@@ -381,7 +438,10 @@ void operator_comes(struct cluster *c, const char *verb)
     op->log_generation = -1;
     op->log_line =
         mem_array((size_t)c->config.n_nodes * c->config.nproc, sizeof(*op->log_line));
+    op->log_place =
+        mem_array((size_t)c->config.n_nodes * c->config.nproc, sizeof(*op->log_place));
     buf_init(&op->answer, ANSWER_MAX);
+    buf_init(&op->places, ANSWER_MAX);
     c->asking = mem_grow(c->asking, c->n_asking + 1, sizeof(struct sim_operator *));
     c->asking[c->n_asking++] = op;
     sim_after(&c->sim, net_latency(c), on_arrival, op, 0);
@@ -431,6 +491,7 @@ void operators_open_to(struct cluster *c)
     c->operators = operators_new(&(struct operators_config){
         .service = c->service,
         .history = &c->history,
+        .welcome = {.boot = c->server_life},
         .arg = c,
         .send = c->config.is_durable ? disk_send : serving_sends,
         .close = c->config.is_durable ? disk_close : serving_closes,
@@ -444,8 +505,9 @@ void operators_end(struct cluster *c)
     c->operators = NULL;
     history_release(&c->history);
     for (size_t i = 0; i < c->n_asking; i++) {
-        c->asking[i]->is_over =
-            c->asking[i]->is_over || c->asking[i]->server_life == c->server_life;
+        if (!c->asking[i]->is_over && c->asking[i]->server_life == c->server_life) {
+            lose_server(c->asking[i]);
+        }
     }
 }
 
@@ -500,6 +562,8 @@ void operators_release(struct cluster *c)
 {
     for (size_t i = 0; i < c->n_asking; i++) {
         buf_release(&c->asking[i]->answer);
+        buf_release(&c->asking[i]->places);
+        mem_free(c->asking[i]->log_place);
         mem_free(c->asking[i]->log_line);
         mem_free(c->asking[i]);
     }

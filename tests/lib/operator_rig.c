@@ -124,6 +124,17 @@ void agent_says_hello(uint64_t conn, const char *host, const char *job, uint32_t
     agent_says(conn, &m);
 }
 
+void operator_rig_receive(uint64_t boot)
+{
+    operator_rig.operators = operators_new(
+        &(struct operators_config){.service = operator_rig.service,
+                                   .history = &operator_rig.history,
+                                   .welcome = {.cluster = 11, .boot = boot},
+                                   .send = on_answer,
+                                   .close = on_answered,
+                                   .is_behind = on_is_behind});
+}
+
 int operator_rig_set_up(void **state)
 {
     const struct service_sink sink = {
@@ -144,13 +155,7 @@ int operator_rig_set_up(void **state)
                                                                 .lease_ms = 3000,
                                                                 .seed = 1,
                                                                 .sink = sink});
-    operator_rig.operators =
-        operators_new(&(struct operators_config){.service = operator_rig.service,
-                                                 .history = &operator_rig.history,
-                                                 .welcome = {.cluster = 11},
-                                                 .send = on_answer,
-                                                 .close = on_answered,
-                                                 .is_behind = on_is_behind});
+    operator_rig_receive(1);
     agent_says_hello(1, "alpha", "train", 2);
     agent_says_hello(2, "beta", "train", 2);
     return 0;

@@ -46,6 +46,9 @@ extern struct operator_rig operator_rig;
 int operator_rig_set_up(void **state);
 int operator_rig_tear_down(void **state);
 
+/* Operators may come, as after that start of the service; set_up does. */
+void operator_rig_receive(uint64_t boot);
+
 /* An agent comes, and joins a job of two nodes; it says something. */
 void agent_says_hello(uint64_t conn, const char *host, const char *job, uint32_t nproc);
 void agent_says(uint64_t conn, const struct msg *m);

@@ -64,7 +64,7 @@ static struct cluster_config make_config(uint64_t seed)
 
 /* What many seeds have met together. */
 struct met {
-    unsigned hangs, drains, answers, refusals, cancels, histories;
+    unsigned hangs, drains, answers, refusals, cancels, histories, returns;
 };
 
 static void run_seed(uint64_t seed, struct met *met)
@@ -86,6 +86,7 @@ static void run_seed(uint64_t seed, struct met *met)
     met->refusals += first.n_refused;
     met->cancels += first.was_cancelled;
     met->histories += first.n_histories;
+    met->returns += first.n_returned;
 }
 
 static void invariants_hold_under_every_seed(void **state)
@@ -103,9 +104,10 @@ static void invariants_hold_under_every_seed(void **state)
     for (uint64_t seed = from; seed < from + n; seed++) {
         run_seed(seed, &met);
     }
-    print_message(
-        "%u hangs, %u drains, %u answers, %u refusals, %u cancels, %u histories\n",
-        met.hangs, met.drains, met.answers, met.refusals, met.cancels, met.histories);
+    print_message("%u hangs, %u drains, %u answers, %u refusals, %u cancels, %u "
+                  "histories, %u returns\n",
+                  met.hangs, met.drains, met.answers, met.refusals, met.cancels,
+                  met.histories, met.returns);
     if (n >= QUICK_SEEDS) { /* none of them does nothing */
         assert_true(met.hangs > n / 20 && met.drains > n / 10 && met.cancels > n / 50);
         assert_true(met.answers > n && met.refusals > n / 10 && met.histories > n);
@@ -400,10 +402,36 @@ static void a_thousand_agents_come_back_in_time(void **state)
     }
 }
 
+/* No line and no event is missed, or told twice. */
+static void what_is_followed_goes_on_after_a_durable_servers_restarts(void **state)
+{
+    unsigned n_returned = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= DURABLE_SEEDS; seed++) {
+        struct cluster_config config = {.seed = seed,
+                                        .n_nodes = 2,
+                                        .nproc = 2,
+                                        .min_nodes = 2,
+                                        .max_nodes = 2,
+                                        .total_steps = 1000,
+                                        .is_durable = true,
+                                        .faults = FAULT_SERVER | FAULT_ASK,
+                                        .faults_until_ms = 60000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        n_returned += result.n_returned;
+    }
+    assert_true(n_returned > 2 * DURABLE_SEEDS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_durable_servers_restarts_restart_nothing),
+        cmocka_unit_test(what_is_followed_goes_on_after_a_durable_servers_restarts),
         cmocka_unit_test(a_thousand_agents_come_back_in_time),
         cmocka_unit_test(every_hang_is_told_in_time_and_costs_one_restart),
         cmocka_unit_test(a_hang_that_is_only_told_restarts_nothing),

@@ -1,5 +1,7 @@
 /* The lines of ranks, read from their agents for who asks (tests/lib/operator_rig.h). */
 
+#include "rendezvous/job.h"
+#include "rendezvous/registry.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/operator_rig.h"
 
@@ -45,9 +47,9 @@ static void lines_of_a_rank_come_from_its_agent(void **state)
     assert_false(answer_of(conn)->is_whole);
     tell(1, "bad\n", INSPECT_ENDED);
     assert_true(answer_of(conn)->is_whole);
-    expect_said(answer_of(conn), "\"text\":\"one\"}\n");
-    expect_said(answer_of(conn), "\"text\":\"two \xef\xbf\xbd\"}\n");
-    expect_said(answer_of(conn), "\"stream\":\"stderr\",\"text\":\"bad\"}\n");
+    expect_said(answer_of(conn), "\"text\":\"one\",");
+    expect_said(answer_of(conn), "\"text\":\"two \xef\xbf\xbd\",");
+    expect_said(answer_of(conn), "\"stream\":\"stderr\",\"text\":\"bad\",");
     m.u.ask.rank = 4;
     expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "no rank 4: it has 4");
 }
@@ -76,6 +78,20 @@ static void nothing_is_read_for_who_is_behind(void **state)
     (void)ask_with(open_as(NULL), m);
     assert_int_equal(operator_rig.n_inspects, 0);
     operator_rig.is_behind = false;
+    operators_go_on(operator_rig.operators, operators_deadline(operator_rig.operators));
+    assert_int_equal(operator_rig.n_inspects, 8);
+}
+
+/* As after a start of the service: they would not hear it. */
+static void nothing_is_read_while_nodes_are_away(void **state)
+{
+    struct job *j = registry_find(service_jobs(operator_rig.service), "train")->job;
+
+    (void)state;
+    j->n_away = 1;
+    (void)ask_with(open_as(NULL), make_ask("logs", "train"));
+    assert_int_equal(operator_rig.n_inspects, 0);
+    j->n_away = 0;
     operators_go_on(operator_rig.operators, operators_deadline(operator_rig.operators));
     assert_int_equal(operator_rig.n_inspects, 8);
 }
@@ -124,6 +140,104 @@ static void a_late_answer_and_the_next_one_are_told_once(void **state)
     assert_null(memmem(buf_bytes(told) + size, buf_len(told) - size, "one", 3));
 }
 
+/* The questions about that rank, of the last one who asks. */
+static void expect_offsets(size_t from, uint32_t rank, uint64_t out, uint64_t err)
+{
+    size_t n = 0;
+
+    for (size_t i = from; i < operator_rig.n_inspects; i++) {
+        const struct msg_inspect *m = &operator_rig.inspects[i];
+
+        if (m->rank == rank) {
+            assert_int_equal(m->offset, m->what == INSPECT_LOG ? out : err);
+            n++;
+        }
+    }
+    assert_int_equal(n, 2);
+}
+
+static struct msg come_again(uint64_t generation, struct buf *places)
+{
+    static const struct msg_place known[] = {{0, INSPECT_LOG, 20},
+                                             {2, INSPECT_LOG_ERRORS, 30},
+                                             {9, INSPECT_LOG, 40},
+                                             {3, INSPECT_LOG, 50}}; /* out of order */
+    struct msg m = make_ask("logs", "train");
+
+    m.u.ask.follow = 1;
+    m.u.ask.generation = generation;
+    buf_init(places, 1024);
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        assert_int_equal(msg_place_encode(&known[i], places), 0);
+    }
+    m.u.ask.places = (struct bytes){buf_bytes(places), buf_len(places) - 1};
+    return m;
+}
+
+static void each_line_says_where_the_next_begins(void **state)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+
+    (void)state;
+    m.u.ask.rank = 0;
+    m.u.ask.follow = 1;
+    (void)ask_with(conn, m);
+    tell_at(0, 0, "one\nhal", "");
+    expect_told(conn, "\"text\":\"one\",\"next\":4}");
+    expect_told(conn, "\"text\":\"hal\",\"next\":7}");
+    tell_at(2, 3, "\nhalf\nx", ""); /* from before the last one's end on */
+    expect_told(conn, "\"text\":\"x\",\"next\":10}");
+}
+
+static void who_comes_again_goes_on_where_it_was(void **state)
+{
+    struct buf places;
+    struct msg m = come_again(1, &places);
+
+    (void)state;
+    (void)ask_with(open_as(NULL), m);
+    assert_int_equal(operator_rig.n_inspects, 8);
+    expect_offsets(0, 0, 20, 0);
+    expect_offsets(0, 1, 0, 0);
+    expect_offsets(0, 2, 0, 30);
+    expect_offsets(0, 3, 0, 0);
+    m.u.ask.after = 1; /* the last lines of what it had none of */
+    (void)ask_with(open_as(NULL), m);
+    expect_offsets(8, 0, 20, UINT64_MAX);
+    buf_release(&places);
+}
+
+static void who_comes_again_to_another_generation_gets_all_of_it(void **state)
+{
+    struct buf places;
+    struct msg m = come_again(7, &places);
+
+    (void)state;
+    m.u.ask.after = 1;
+    (void)ask_with(open_as(NULL), m);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        expect_offsets(0, rank, 0, 0);
+    }
+    buf_release(&places);
+}
+
+static void requests_of_one_start_are_not_those_of_another(void **state)
+{
+    struct msg m = make_ask("logs", "train");
+    uint64_t first;
+
+    (void)state;
+    (void)ask_with(open_as(NULL), m);
+    first = operator_rig.inspects[0].request;
+    operators_free(operator_rig.operators);
+    operator_rig_receive(2);
+    operator_rig.n_inspects = 0;
+    (void)ask_with(open_as(NULL), m);
+    assert_true(operator_rig.inspects[0].request >= OPERATOR_REQUESTS);
+    assert_true(operator_rig.inspects[0].request > first + 1000000);
+}
+
 static void more_ranks_than_can_be_read_are_refused_in_words(void **state)
 {
     uint64_t conn = open_as(NULL);
@@ -166,8 +280,13 @@ int main(void)
         CASE(lines_of_a_rank_come_from_its_agent),
         CASE(lines_of_those_behind_a_node_that_has_gone_are_theirs),
         CASE(nothing_is_read_for_who_is_behind),
+        CASE(nothing_is_read_while_nodes_are_away),
         CASE(agent_that_does_not_answer_is_not_waited_for),
         CASE(a_late_answer_and_the_next_one_are_told_once),
+        CASE(each_line_says_where_the_next_begins),
+        CASE(who_comes_again_goes_on_where_it_was),
+        CASE(who_comes_again_to_another_generation_gets_all_of_it),
+        CASE(requests_of_one_start_are_not_those_of_another),
         CASE(lines_that_are_followed_end_when_all_nodes_were_told_to_leave),
         CASE(more_ranks_than_can_be_read_are_refused_in_words),
     };
