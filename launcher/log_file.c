@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LAST_BYTES = 8192 }; /* what LOG_FILE_END shows at most */
+enum { LAST_BYTES = 8192 }; /* what LOG_FILE_END shows at most; a line's, mostly */
 
 bool log_file_open(struct log_file *f, const char *path)
 {
@@ -126,12 +126,12 @@ static bool was_renamed(const struct log_file *f)
 
 /* ---- reading ---- */
 
-/* The beginning of the first whole line within the last bytes. */
-static uint64_t find_last_lines(const struct log_part *p)
+/* The beginning of the first whole line within the last `most` bytes. */
+static uint64_t find_last_lines(const struct log_part *p, uint64_t most)
 {
     char data[LAST_BYTES];
     uint64_t size = end_of(p) - p->begin;
-    uint64_t from = size > LAST_BYTES ? size - LAST_BYTES : 0;
+    uint64_t from = size > most ? size - most : 0;
     ssize_t n = from > 0 ? pread(p->fd, data, sizeof(data), (off_t)from) : 0;
     const char *end = n > 0 ? memchr(data, '\n', (size_t)n) : NULL;
 
@@ -166,7 +166,31 @@ static uint64_t find_place(const struct log_file *f, uint64_t at)
     if (f->now.fd < 0) {
         return at == LOG_FILE_END ? 0 : at; /* what will be in it is new */
     }
-    return at == LOG_FILE_END ? find_last_lines(&f->now) : MAX(at, first);
+    return at == LOG_FILE_END ? find_last_lines(&f->now, LAST_BYTES) : MAX(at, first);
+}
+
+static void look(struct log_file *f, uint64_t at)
+{
+    if (f->now.fd < 0) {
+        open_first(f, at);
+    } else if (was_renamed(f)) {
+        follow_renaming(f);
+    }
+}
+
+uint64_t log_file_skip(struct log_file *f, uint64_t at, uint64_t most)
+{
+    uint64_t end;
+
+    look(f, at);
+    at = find_place(f, at);
+    end = end_of(&f->now);
+    if (end <= at || end - at <= most) {
+        return at;
+    }
+    return end - f->now.begin >= most || f->older.fd < 0
+               ? find_last_lines(&f->now, most)
+               : MAX(at, find_last_lines(&f->older, most - (end - f->now.begin)));
 }
 
 size_t log_file_read(struct log_file *f, uint64_t *at, bool is_final, char *data,
@@ -174,11 +198,7 @@ size_t log_file_read(struct log_file *f, uint64_t *at, bool is_final, char *data
 {
     size_t n = 0;
 
-    if (f->now.fd < 0) {
-        open_first(f, *at);
-    } else if (was_renamed(f)) {
-        follow_renaming(f);
-    }
+    look(f, *at);
     *at = find_place(f, *at);
     if (f->older.fd >= 0 && *at < f->now.begin) {
         n = read_part(&f->older, *at, true, data, size);

@@ -16,7 +16,10 @@
 
 enum {
     MAX_FILES = 64,
-    MAX_LAST_PIECES = 16, /* 1 MiB: what a rank has said since it was asked last */
+    MAX_LAST =
+        1024 * 1024, /* bytes, of what a rank has said since it was asked last … */
+    MAX_LAST_PIECES =
+        4 * MAX_LAST / LOG_READER_PIECE, /* … if no more comes meanwhile */
 };
 
 struct question {
@@ -134,9 +137,17 @@ static void hand_over(struct shared *s, struct piece *p)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
+/* Of the last words the last are told, with what has become of a rank. */
+static uint64_t skip_what_is_too_much(struct shared *s, const struct log_question *q)
+{
+    struct log_file *file = choose(s, q->path);
+
+    return file ? log_file_skip(file, q->from, MAX_LAST) : q->from;
+}
+
 static void answer(struct shared *s, const struct log_question *q)
 {
-    uint64_t at = q->from;
+    uint64_t at = q->is_last ? skip_what_is_too_much(s, q) : q->from;
     bool is_more = true;
 
     for (int i = 1; is_more; i++) {

@@ -75,9 +75,10 @@ static void put_text(const struct operators *o, const struct asker *op,
 
     buf_init(&clean, 3 * (size_t)MSG_MAX_FRAME);
     rv = utf8_clean(&clean, text.data, text.size);
+    rv = rv < 0 ? rv : buf_append(&clean, "", 1);
     ASSERT(rv == 0); /* it was a frame's */
-    (void)json_object_set_new(
-        line, "text", json_stringn((const char *)buf_bytes(&clean), buf_len(&clean)));
+    (void)json_object_set_new(line, "text",
+                              json_string((const char *)buf_bytes(&clean)));
     (void)json_object_set_new(line, "next", json_integer((json_int_t)next));
     buf_release(&clean);
     put_line(o, op, line);
@@ -90,6 +91,20 @@ static size_t known_bytes(const struct log_stream *s, uint64_t offset, size_t si
     bool is_late = s->offset != UINT64_MAX && offset < s->offset;
 
     return is_late ? MIN(s->offset - offset, (uint64_t)size) : 0;
+}
+
+/* The last words of a rank that has said much at once are its last ones. */
+static void note_gap(const struct operators *o, const struct asker *op,
+                     const struct log_stream *s, const struct msg_inspected *m)
+{
+    char note[128];
+
+    if (s->offset < m->offset && m->body.size > 0) { /* UINT64_MAX: it has none yet */
+        (void)snprintf(note, sizeof(note),
+                       "has said %llu bytes more before this: they are in its log file",
+                       (unsigned long long)(m->offset - s->offset));
+        put_note(o, op, s, note);
+    }
 }
 
 /* An agent sends whole lines, but for those that are longer than a piece. */
@@ -262,6 +277,12 @@ static void fail_without_ranks(const struct operators *o, struct asker *op,
                       "job %s has not started yet: there is nothing to read (--follow "
                       "waits for it)",
                       j->id);
+    } else if (op->rank < 0) {
+        operator_fail(
+            o, op, EXIT_NO_SUCH,
+            "the logs of job %s cannot be read: its nodes have gone (--follow "
+            "waits for others)",
+            j->id);
     } else if ((uint32_t)op->rank < op->world) {
         operator_fail(o, op, EXIT_NO_SUCH,
                       "rank %d of job %s cannot be read: its node has gone",
@@ -270,6 +291,14 @@ static void fail_without_ranks(const struct operators *o, struct asker *op,
         operator_fail(o, op, EXIT_NO_SUCH, "job %s has no rank %d: it has %u", j->id,
                       (int)op->rank, op->world);
     }
+}
+
+/* For who starts, or comes back. */
+static bool may_wait(const struct asker *op)
+{
+    bool is_none = op->rank >= 0 && (uint32_t)op->rank >= op->world;
+
+    return op->follows && (op->generation == 0 || !is_none);
 }
 
 static bool are_too_many(const struct asker *op)
@@ -303,7 +332,7 @@ void operator_logs_begin(struct operators *o, struct asker *op,
     if (!is_another) {
         take_places(op, ask->places);
     }
-    if (j && op->n_streams == 0 && (!op->follows || op->generation > 0)) {
+    if (j && op->n_streams == 0 && !may_wait(op)) {
         fail_without_ranks(o, op, j);
     } else if (are_too_many(op)) {
         fail_with_crowd(o, op);
@@ -350,6 +379,7 @@ void operator_logs_take(struct operators *o, struct asker *op,
     if (s->is_ended) {
         return;
     }
+    note_gap(o, op, s, m);
     put_lines(o, op, s, m);
     s->offset = s->offset == UINT64_MAX ? m->offset + m->body.size
                                         : MAX(s->offset, m->offset + m->body.size);

@@ -133,6 +133,20 @@ def test_logs_are_followed_to_the_last_word_over_a_restart(run_jobs, follow, opt
         f"[0] {what} {g}" for what in ("begin", "last word", "farewell") for g in (1, 2))
 
 
+def test_of_much_that_a_rank_says_at_its_end_the_last_is_told(run_jobs, follow, options, wait_for,
+                                                              tmp_path):
+    go = tmp_path / "go"
+    job = run_jobs("train", "print=begin", f"wait={go}", "flood=8000000", "print=", "print=last word",
+                   "exit=4", nproc=1, options=options)
+    logs = follow("logs", "-f", "--rank=0", "train")
+    wait_for(lambda: "begin\n" in logs.out())
+    go.touch()
+    assert job.wait() == 4
+    assert logs.wait() == 0, logs.err()
+    assert logs.out().splitlines()[-2:] == ["", "last word"]
+    assert re.search(r"rank 0 has said \d+ bytes more before this: they are in its log file", logs.err())
+
+
 @pytest.mark.threads
 def test_large_logs_come_whole_and_rotated_ones_in_order(run_jobs, ask, wait_for, tmp_path):
     done = tmp_path / "done"

@@ -174,6 +174,24 @@ static void end_is_the_last_lines(void **state)
     log_file_close(&r.file);
 }
 
+static void what_is_too_much_is_skipped_to_where_a_line_begins(void **state)
+{
+    struct reader r;
+
+    (void)state;
+    add("one\ntwo\nthree\n");
+    begin(&r, 0);
+    assert_int_equal(log_file_skip(&r.file, 0, 100), 0);
+    assert_int_equal(log_file_skip(&r.file, 4, 10), 4);
+    assert_int_equal(log_file_skip(&r.file, 0, 8), 8);  /* within two's */
+    assert_int_equal(log_file_skip(&r.file, 0, 11), 4); /* at one's end */
+    rotate();
+    add("four\n");
+    assert_int_equal(log_file_skip(&r.file, 0, 13), 8); /* within two's, in the older */
+    assert_int_equal(log_file_skip(&r.file, 19, 100), 19);
+    log_file_close(&r.file);
+}
+
 static void reader_goes_on_where_another_was(void **state)
 {
     struct reader r;
@@ -278,6 +296,7 @@ int main(void)
         CASE(file_that_is_begun_anew_is_read_on),
         CASE(all_of_it_begins_with_the_older_part),
         CASE(end_is_the_last_lines),
+        CASE(what_is_too_much_is_skipped_to_where_a_line_begins),
         CASE(reader_goes_on_where_another_was),
         CASE(only_files_are_read),
         CASE(reader_that_comes_again_goes_on_from_its_place),

@@ -54,6 +54,50 @@ static void lines_of_a_rank_come_from_its_agent(void **state)
     expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "no rank 4: it has 4");
 }
 
+static void who_follows_waits_for_nodes_that_have_gone(void **state)
+{
+    struct msg m = make_ask("logs", "train");
+    uint64_t conn = open_as(NULL);
+
+    (void)state;
+    service_closed(operator_rig.service, 1, OPERATOR_RIG_NOW_MS);
+    service_closed(operator_rig.service, 2, OPERATOR_RIG_NOW_MS);
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "its nodes have gone");
+    m.u.ask.rank = 3;
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "its node has gone");
+    m.u.ask.follow = true;
+    assert_false(ask_with(conn, m)->is_whole);
+    m.u.ask.rank = 4;
+    expect_failure(ask_with(open_as(NULL), m), EXIT_NO_SUCH, "no rank 4: it has 4");
+}
+
+static const struct operator_answer *lines_told(const char *first, uint64_t offset,
+                                                const char *second)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+
+    m.u.ask.rank = 3;
+    (void)ask_with(conn, m);
+    tell(0, first, "");
+    tell_at(2, offset, second, INSPECT_ENDED);
+    tell(1, "", INSPECT_ENDED);
+    return answer_of(conn);
+}
+
+static void empty_lines_are_lines(void **state)
+{
+    (void)state;
+    expect_said(lines_told("one\n\n", 5, "three\n"), "\"text\":\"\",");
+}
+
+static void what_an_agent_leaves_out_is_told(void **state)
+{
+    (void)state;
+    expect_said(lines_told("one\n", 1004, "last\n"),
+                "\"note\":\"has said 1000 bytes more before this: ");
+}
+
 static void lines_of_those_behind_a_node_that_has_gone_are_theirs(void **state)
 {
     struct msg m = make_ask("logs", "train");
@@ -278,6 +322,9 @@ int main(void)
     cmocka_unit_test_setup_teardown(name, operator_rig_set_up, operator_rig_tear_down)
     const struct CMUnitTest tests[] = {
         CASE(lines_of_a_rank_come_from_its_agent),
+        CASE(who_follows_waits_for_nodes_that_have_gone),
+        CASE(empty_lines_are_lines),
+        CASE(what_an_agent_leaves_out_is_told),
         CASE(lines_of_those_behind_a_node_that_has_gone_are_theirs),
         CASE(nothing_is_read_for_who_is_behind),
         CASE(nothing_is_read_while_nodes_are_away),
