@@ -228,6 +228,7 @@ static void begin_job(const struct crowd *crowd, uint64_t conn)
 
     m.u.hello = (struct msg_hello){.version = MSG_VERSION,
                                    .agent_id = conn,
+                                   .host = "h",
                                    .min_nodes = 1,
                                    .max_nodes = 1,
                                    .nproc = 1,
