@@ -1,6 +1,6 @@
 /* Operators: each asks once, hears its answer (in order, and what is durable after it is
- * on the disk), or follows until the job's end, or for a while: where the server keeps its
- * state through restarts of it, too. What they hear is valid, never goes back, and is
+ * on the disk), or follows until the job's end, or for a while: where the server keeps
+ * its state through restarts of it, too. What they hear is valid, never goes back, and is
  * never told otherwise; nobody is left without an answer. */
 
 #include "tests/lib/cluster.h"
