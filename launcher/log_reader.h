@@ -24,8 +24,7 @@ struct log_question {
     char path[PATH_MAX];
     uint64_t from; /* as log_file_read has it */
     bool is_final; /* nothing more is waited for: half a line is one, too */
-    bool is_last;  /* … and what is there is all to be told, in several pieces: but for
-                    * what lies before the last MiB */
+    bool is_last;  /* … and all is told at once, but for what is before the last MiB */
 };
 
 struct log_piece {
