@@ -36,8 +36,8 @@ void log_file_close(struct log_file *f);
 size_t log_file_read(struct log_file *f, uint64_t *at, bool is_final, char *data,
                      size_t size);
 
-/* The place from which on about `most` bytes are left now, where a line begins: `at` itself
- * where there are no more than that behind it. */
+/* The place from which on about `most` bytes are left now, where a line begins: `at`
+ * itself where there are no more than that behind it. */
 uint64_t log_file_skip(struct log_file *f, uint64_t at, uint64_t most);
 
 #endif

@@ -24,7 +24,7 @@ struct log_question {
     char path[PATH_MAX];
     uint64_t from; /* as log_file_read has it */
     bool is_final; /* nothing more is waited for: half a line is one, too */
-    bool is_last;  /* … and all is told at once, but for what is before the last MiB */
+    bool is_last;  /* … and all of it is told, or the last MiB */
 };
 
 struct log_piece {
