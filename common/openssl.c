@@ -40,5 +40,8 @@ int openssl_load(struct errmsg *msg)
                           "libssl3): install it, or do without secret and "
                           "certificates");
     }
+    /* A thread that was left alone (errand.h) may use it to the last: the end of the
+     * program does not take it from under its feet. Fails without memory only. */
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     return 0;
 }

@@ -26,13 +26,13 @@
     X(ERR_peek_error) X(ERR_reason_error_string) X(EVP_KDF_CTX_free) \
     X(EVP_KDF_CTX_new) X(EVP_KDF_derive) X(EVP_KDF_fetch) X(EVP_KDF_free) \
     X(EVP_PKEY_Q_keygen) X(EVP_PKEY_free) X(EVP_sha256) X(GENERAL_NAMES_free) \
-    X(OPENSSL_sk_num) X(OPENSSL_sk_value) X(OSSL_PARAM_construct_end) \
-    X(OSSL_PARAM_construct_octet_string) X(OSSL_PARAM_construct_utf8_string) \
-    X(PEM_read_bio_PrivateKey) X(PEM_read_bio_X509) X(PEM_write_bio_PrivateKey) \
-    X(PEM_write_bio_X509) X(SSL_CIPHER_find) X(SSL_CTX_ctrl) X(SSL_CTX_free) \
-    X(SSL_CTX_get0_certificate) X(SSL_CTX_get_cert_store) \
-    X(SSL_CTX_load_verify_locations) X(SSL_CTX_new) X(SSL_CTX_set_ciphersuites) \
-    X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options) \
+    X(OPENSSL_init_crypto) X(OPENSSL_sk_num) X(OPENSSL_sk_value) \
+    X(OSSL_PARAM_construct_end) X(OSSL_PARAM_construct_octet_string) \
+    X(OSSL_PARAM_construct_utf8_string) X(PEM_read_bio_PrivateKey) \
+    X(PEM_read_bio_X509) X(PEM_write_bio_PrivateKey) X(PEM_write_bio_X509) \
+    X(SSL_CIPHER_find) X(SSL_CTX_ctrl) X(SSL_CTX_free) X(SSL_CTX_get0_certificate) \
+    X(SSL_CTX_get_cert_store) X(SSL_CTX_load_verify_locations) X(SSL_CTX_new) \
+    X(SSL_CTX_set_ciphersuites) X(SSL_CTX_set_num_tickets) X(SSL_CTX_set_options) \
     X(SSL_CTX_set_psk_find_session_callback) X(SSL_CTX_set_psk_use_session_callback) \
     X(SSL_CTX_set_session_id_context) X(SSL_CTX_set_verify) \
     X(SSL_CTX_use_PrivateKey_file) X(SSL_CTX_use_certificate_chain_file) \
@@ -98,6 +98,7 @@ int openssl_load(struct errmsg *msg) MUST_CHECK;
 #define EVP_PKEY_free                     openssl.EVP_PKEY_free
 #define EVP_sha256                        openssl.EVP_sha256
 #define GENERAL_NAMES_free                openssl.GENERAL_NAMES_free
+#define OPENSSL_init_crypto               openssl.OPENSSL_init_crypto
 #define OPENSSL_sk_num                    openssl.OPENSSL_sk_num
 #define OPENSSL_sk_value                  openssl.OPENSSL_sk_value
 #define OSSL_PARAM_construct_end          openssl.OSSL_PARAM_construct_end
