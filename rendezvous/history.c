@@ -30,7 +30,7 @@ static void keep_curve(const struct history *h, struct history_job *job, uint64_
                            .began_ms = job->began_ms,
                            .curve = job->curve};
 
-    if (h->config.save && job->curve.n > 0) {
+    if (h->config.save && !h->is_terse && job->curve.n > 0) {
         memcpy(c.job, job->id, sizeof(c.job));
         memcpy(c.owner, job->owner, sizeof(c.owner));
         kept_curve_put(&c, h->config.save, h->config.arg);
@@ -94,6 +94,14 @@ static void release_ring(struct history_ring *r)
     mem_free(r->event);
 }
 
+/* Without those a service that is started again would not know what has become of a job:
+ * what it has told would not be so any more. */
+static bool is_of_a_jobs_life(enum job_event_kind kind)
+{
+    return kind == JOB_HAS_FORMED || kind == JOB_RESTARTS || kind == JOB_HAS_FAILED ||
+           kind == JOB_IS_DONE || kind == JOB_IS_CANCELLED || kind == JOB_IS_STOPPED;
+}
+
 static void save(const struct history *h, enum record_act act,
                  const struct history_event *e)
 {
@@ -103,7 +111,7 @@ static void save(const struct history *h, enum record_act act,
     json_t *json = NULL;
     char *text = NULL;
 
-    if (!h->config.save) {
+    if (!h->config.save || (h->is_terse && !is_of_a_jobs_life(e->kind))) {
         return;
     }
     record_key_u64(&key, e->number);
@@ -411,6 +419,11 @@ static void count_restart(struct history_job *job, const struct job_event *e)
         job->restarts[job->restarts_for] > 0) {
         job->restarts[job->restarts_for]--;
     }
+}
+
+void history_be_terse(struct history *h, bool is_terse)
+{
+    h->is_terse = is_terse;
 }
 
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms)

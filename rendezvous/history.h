@@ -96,6 +96,7 @@ struct history {
     size_t n_ended;
     uint64_t last_number;
     uint64_t n_touches;
+    bool is_terse;                   /* see history_be_terse */
     struct history_event **restored; /* owned; until history_restored */
     size_t n_restored;
     struct kept_curve *curves; /* owned, as what is in them; until then, too */
@@ -107,6 +108,10 @@ struct history {
 
 void history_init(struct history *h, const struct history_config *config);
 void history_release(struct history *h);
+
+/* There is hardly room to save anything: from now on (until told otherwise) only how jobs
+ * begin and end is, no other event and no curve. Memory has them all. */
+void history_be_terse(struct history *h, bool is_terse);
 
 /* Something has happened. False when it is not kept: one refusal of many. */
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms);

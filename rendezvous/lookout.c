@@ -15,9 +15,7 @@ static void on_save(void *arg, const struct record *r)
 {
     const struct lookout *l = arg;
 
-    if (l->space != SPACE_SPENT) {
-        l->durable->save(l->durable->arg, r);
-    }
+    l->durable->save(l->durable->arg, r);
 }
 
 void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable)
@@ -32,6 +30,7 @@ void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durabl
 void lookout_set_space(struct lookout *l, enum durable_space space)
 {
     l->space = space;
+    history_be_terse(&l->history, space == SPACE_SPENT);
 }
 
 void lookout_release(struct lookout *l)

@@ -38,8 +38,8 @@ struct lookout {
 void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable);
 void lookout_release(struct lookout *l);
 
-/* Without space /readyz says no; once the reserve is spent no event is saved: they are
- * for people, and what must be kept needs the rest. */
+/* Without space /readyz says no; once the reserve is spent history is terse: most events
+ * are for people alone, and what must be kept needs the rest. */
 void lookout_set_space(struct lookout *l, enum durable_space space);
 
 /* True for what is an event; the rest is for the curves. */

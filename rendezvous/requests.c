@@ -34,16 +34,14 @@ bool requests_commit(struct job *j, const struct job_node *node,
                      const struct msg_commit *m)
 {
     uint64_t before = j->fence.own.step;
-    const char *objection = "the rendezvous service's disk is full";
 
-    if (store_budget_space(&j->budget) != SPACE_SPENT) {
-        objection = fence_commit(&j->fence, m->run, m->step, m->hash);
-    }
-    answer(j, node, m->request, objection);
+    answer(j, node, m->request, fence_commit(&j->fence, m->run, m->step, m->hash));
     if (j->fence.own.step == before) {
         return false;
     }
-    saving_commit(j, m);
+    if (store_budget_space(&j->budget) != SPACE_SPENT) {
+        saving_commit(j, m); /* history: what counts is in the job's own record */
+    }
     job_note(j, (struct job_event){.kind = JOB_HAS_COMMITTED,
                                    .node = node->hello.host,
                                    .step = m->step});

@@ -30,7 +30,7 @@
  *
  * `operator cancels`, `operator drains a`: of job "job". `service dies MS`: it is killed,
  * and starts anew after so long; nobody comes back but who `returns`. `service finishes`:
- * it will end soon.
+ * it will end soon. `service fills`: its disk is full, and the reserve is used.
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=

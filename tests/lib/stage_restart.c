@@ -154,6 +154,10 @@ void stage_kill_for(struct stage *st, const char *verb, const char *words)
         service_finish(st->service, "the service leaves", st->now_ms);
         return;
     }
+    if (strcmp(verb, "fills") == 0) {
+        service_set_space(st->service, SPACE_SPENT);
+        return;
+    }
     assert_string_equal(verb, "dies");
     stage_end(st);
     st->now_ms += strtoull(words, NULL, 10);

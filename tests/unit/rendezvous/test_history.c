@@ -114,6 +114,42 @@ static void events_are_numbered_from_1_and_read_in_order(void **state)
     free_history(h);
 }
 
+static void with_hardly_any_room_only_how_jobs_begin_and_end_is_saved(void **state)
+{
+    struct shelf *shelf = calloc(1, sizeof(*shelf));
+    struct history *h = new_history(shelf);
+    const struct history_job *job;
+
+    (void)state;
+    assert_non_null(shelf);
+    history_be_terse(h, true);
+    note(h, JOB_HAS_FORMED, "a");
+    for (int i = 0; i < 10; i++) {
+        note(h, JOB_HAS_COMMITTED, "a");
+        (void)history_note(
+            h, &(struct job_event){.kind = JOB_PROGRESSES, .job = "a", .why = "1.5"},
+            1);
+    }
+    note(h, NODE_IS_LOST, "a");
+    (void)history_note(
+        h, &(struct job_event){.kind = JOB_HAS_FAILED, .job = "a", .exit_code = 7}, 1);
+    assert_int_equal(count_after(h, 0), 13); /* people see all of it until then */
+    assert_int_equal(shelf->n, 2);
+    free_history(h);
+    h = new_history(NULL);
+    for (size_t i = 0; i < shelf->n; i++) {
+        assert_true(history_restore(h, &shelf->record[i]));
+    }
+    history_restored(h);
+    job = history_find(h, "a");
+    assert_non_null(job);
+    assert_int_equal(job->state, HISTORY_FAILED);
+    assert_int_equal(job->exit_code, 7);
+    history_be_terse(h, false);
+    free_history(h);
+    release_shelf(shelf);
+}
+
 static void the_oldest_make_room_and_crowds_push_out_crowds_alone(void **state)
 {
     struct history *h = new_history(NULL);
@@ -446,6 +482,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_are_numbered_from_1_and_read_in_order),
+        cmocka_unit_test(with_hardly_any_room_only_how_jobs_begin_and_end_is_saved),
         cmocka_unit_test(the_oldest_make_room_and_crowds_push_out_crowds_alone),
         cmocka_unit_test(events_are_forgotten_after_a_while),
         cmocka_unit_test(one_refusal_a_second_is_kept_and_all_are_counted),

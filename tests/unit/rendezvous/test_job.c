@@ -378,6 +378,17 @@ static const struct scene scenes[] = {
      "a commit step=50\n"
      "> a DECISION g=2 #2 accepted\n"},
 
+    {"full_disk_refuses_no_commit", two_nodes,
+     "service fills\n"
+     "a resumed\n"
+     "> a DECISION g=1 #1 accepted\n"
+     "a commit step=50\n"
+     "> a DECISION g=1 #2 accepted\n"
+     "b ended code=1\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a commit step=60\n"
+     "> a DECISION g=1 #2 accepted\n"},
+
     {"a_standbys_commit_is_refused", two_nodes,
      "c enters\n"
      "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
