@@ -76,6 +76,13 @@ enum {
 };
 
 enum stop_mode { STOP_ABORT, STOP_LEAVE };
+
+/* Why a worker's store connection is to be closed. */
+enum msg_close {
+    MSG_CLOSE_BROKEN = 1, /* its request broke the protocol, or a limit */
+    MSG_CLOSE_FULL, /* it wants to store something, and the state's disk is full */
+};
+
 enum hang_policy { ON_HANG_RESTART, ON_HANG_REPORT };
 enum inspect_what {
     INSPECT_HANG,
@@ -251,13 +258,13 @@ enum inspect_what {
     U(32, client)                          \
     U(64, seq) /* cancels a wait of this seq; 0: the connection is gone */
 
-#define MSG_STORE_REPLY_FIELDS(U, I, T, B)                                          \
-    U(64, generation)                                                               \
-    U(32, client)                                                                   \
-    U(64, seq)                                                                      \
-    U(8, more)                                                                      \
-    U(8, close) /* the request broke the protocol: close the worker's connection */ \
-    B(body)     /* the reply, as on TCPStore's wire; may be empty */                \
+#define MSG_STORE_REPLY_FIELDS(U, I, T, B)                                     \
+    U(64, generation)                                                          \
+    U(32, client)                                                              \
+    U(64, seq)                                                                 \
+    U(8, more)                                                                 \
+    U(8, close) /* enum msg_close: close the worker's connection; 0: do not */ \
+    B(body)     /* the reply, as on TCPStore's wire; may be empty */           \
     U(64, kept) /* as in WELCOME */
 
 /* Why a generation ended, or the job: the same on every node. `others`: further failed

@@ -14,8 +14,9 @@ struct record;
 /* How much may still be written. */
 enum durable_space {
     SPACE_FINE,
-    SPACE_LOW,  /* nothing new is begun, so that what runs can go on */
-    SPACE_SPENT /* the reserve is used up, too: only what must be kept is written */
+    SPACE_LOW, /* no job is begun, so that those that run can go on: from the reserve */
+    SPACE_SCARCE, /* half of that is used: the rest is not for what they store */
+    SPACE_SPENT   /* nearly all is: only what must be kept is written */
 };
 
 typedef int (*durable_take)(void *taker, const struct record *r, struct errmsg *msg);

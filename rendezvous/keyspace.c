@@ -20,11 +20,12 @@ static struct msg_store_reply reply_to(const struct keyspace *k,
         .generation = k->config.generation, .client = m->client, .seq = m->seq};
 }
 
-static void send_close(struct keyspace *k, uint64_t session, const struct msg_store *m)
+static void send_close(struct keyspace *k, uint64_t session, const struct msg_store *m,
+                       enum msg_close why)
 {
     struct msg_store_reply reply = reply_to(k, m);
 
-    reply.close = 1;
+    reply.close = (uint8_t)why;
     k->config.reply(k->config.reply_arg, session, &reply);
 }
 
@@ -199,13 +200,15 @@ void keyspace_withdraw(struct keyspace *k, struct relay *r)
     store_drop_client(k->store, (uint64_t)(uintptr_t)r);
 }
 
-/* The client broke a rule, or asks for what is not known any more. */
-static void condemn(struct keyspace *k, struct relay *r, const struct msg_store *m)
+/* The client broke a rule, or asks for what is not known any more, or there is no space.
+ */
+static void condemn(struct keyspace *k, struct relay *r, const struct msg_store *m,
+                    enum msg_close why)
 {
     keyspace_withdraw(k, r);
     forget_parts(k, r);
     r->state = RELAY_DEAD;
-    send_close(k, r->session, m);
+    send_close(k, r->session, m, why);
 }
 
 static void unlink_closed(struct keyspace *k, struct relay *r)
@@ -268,6 +271,26 @@ void keyspace_free(struct keyspace *k)
 
 /* ---- requests ---- */
 
+/* No key comes any more that is not there: who waits for one hears so. */
+static bool is_scarce(const struct keyspace *k)
+{
+    return store_budget_space(k->config.budget) >= SPACE_SCARCE;
+}
+
+static void condemn_waiting(struct keyspace *k)
+{
+    struct table_node *node = table_next(&k->relays, NULL);
+
+    for (; node; node = table_next(&k->relays, node)) {
+        struct relay *r = CONTAINER_OF(node, struct relay, node);
+        const struct msg_store waits = {.client = r->client, .seq = r->last_seq};
+
+        if (r->state == RELAY_WAITING) {
+            condemn(k, r, &waits, MSG_CLOSE_FULL);
+        }
+    }
+}
+
 static void apply(struct keyspace *k, struct relay *r, const struct msg_store *m,
                   const struct tcpstore_request *request)
 {
@@ -278,7 +301,9 @@ static void apply(struct keyspace *k, struct relay *r, const struct msg_store *m
     rv = store_execute(k->store, (uint64_t)(uintptr_t)r, m->seq, request);
     k->is_reading = false;
     if (rv < 0) {
-        condemn(k, r, m);
+        condemn(k, r, m, MSG_CLOSE_BROKEN);
+    } else if (r->state == RELAY_WAITING && is_scarce(k)) {
+        condemn(k, r, m, MSG_CLOSE_FULL);
     } else if (!tcpstore_has_reply(request->op)) {
         keeping_save_ack(k, r, m->seq);
         send_ack(k, r->session, m);
@@ -311,12 +336,25 @@ static void execute(struct keyspace *k, struct relay *r, const struct msg_store 
     }
 }
 
+/* From the reserve come small values alone: a large one could spend it at once. */
+static bool has_space_for(const struct keyspace *k, const struct relay *r,
+                          const struct msg_store *m)
+{
+    enum durable_space space = store_budget_space(k->config.budget);
+    size_t size = buf_len(&r->parts) + m->body.size;
+
+    return space == SPACE_FINE || !adds((enum tcpstore_op)m->op) ||
+           (space == SPACE_LOW && size <= KEYSPACE_SMALL);
+}
+
 /* The request is whole, and its number is the next. */
 static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
-    if (store_budget_space(k->config.budget) != SPACE_FINE &&
-        adds((enum tcpstore_op)m->op)) {
-        condemn(k, r, m);
+    if (!has_space_for(k, r, m)) {
+        condemn(k, r, m, MSG_CLOSE_FULL);
+        if (is_scarce(k)) {
+            condemn_waiting(k); /* for that, perhaps */
+        }
         return;
     }
     if (!k->config.save) {
@@ -357,7 +395,7 @@ static void gather(struct keyspace *k, struct relay *r, const struct msg_store *
                                          const struct msg_store *m))
 {
     if (add_part(k, r, m) < 0) {
-        condemn(k, r, m);
+        condemn(k, r, m, MSG_CLOSE_BROKEN);
     } else if (!m->more) {
         execute_whole(k, r, m);
     }
@@ -379,7 +417,7 @@ static void answer_again(struct keyspace *k, struct relay *r, const struct msg_s
     } else if (kept->seq == m->seq && m->seq > 0 && !kept->forgot) {
         send_reply(k, r, m->seq, (struct bytes){kept->data, kept->size});
     } else {
-        condemn(k, r, m);
+        condemn(k, r, m, MSG_CLOSE_BROKEN);
     }
 }
 
@@ -394,13 +432,13 @@ void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store
     r = r ? r : keyspace_relay_new(k, session, m->client);
     if (!r || r->state == RELAY_DEAD ||
         (r->state == RELAY_CLOSED && m->seq > r->last_seq)) {
-        send_close(k, session, m);
+        send_close(k, session, m, MSG_CLOSE_BROKEN);
     } else if (m->seq <= r->last_seq) {
         answer_again(k, r, m);
     } else if (m->seq == r->last_seq + 1 || r->may_skip) {
         gather(k, r, m, execute_next);
     } else {
-        condemn(k, r, m);
+        condemn(k, r, m, MSG_CLOSE_BROKEN);
     }
 }
 

@@ -38,6 +38,7 @@ struct keyspace_config {
 enum {
     KEYSPACE_KEPT = 4, /* replies of a client that can be given again, where saved: as
                         * many as a relay lets be on their way (RELAY_FLOW_MAX_DUE) */
+    KEYSPACE_SMALL = 64 * 1024, /* bytes of a request that may come out of a reserve */
 };
 
 struct keyspace *keyspace_new(const struct keyspace_config *config);

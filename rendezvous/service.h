@@ -88,8 +88,8 @@ void service_closed(struct service *s, uint64_t conn, uint64_t now_ms);
 void service_tick(struct service *s, uint64_t now_ms);
 uint64_t service_deadline(const struct service *s);
 
-/* How much may still be kept: with little space no job is begun and nothing is stored,
- * with none no checkpoint is committed; what runs goes on. */
+/* How much may still be kept: with little space no job is begun, with less nothing is
+ * stored, with hardly any commits are no history; what runs goes on. */
 void service_set_space(struct service *s, enum durable_space space);
 
 /* The job ends on all nodes, and is not started again (draining.h). `why` for people. */

@@ -71,43 +71,73 @@ static uint64_t now_of(const struct state *s)
     return clock_ms() + s->durable.clock_offset_ms;
 }
 
+/* The disk was full: true when it is worth another try, with some of the reserve. */
+static bool gives_way(struct state *s, int rv, uint64_t bytes)
+{
+    return rv == -ENOSPC && state_dir_give_up(&s->dir, bytes) == 0;
+}
+
 static void write_batch(struct state *s, struct bytes batch)
 {
     struct errmsg msg = {""};
     int rv = fault_at("state.commit");
 
-    rv = rv == 0 ? state_db_commit(s->db, batch, now_of(s), &msg)
-                 : errmsg_set(&msg, rv, "committing: %s", err_text(rv));
-    if (rv == -ENOSPC && s->dir.has_reserve) {
-        rv = state_dir_give_reserve_up(&s->dir);
-        rv = rv == 0 ? state_db_commit(s->db, batch, now_of(s), &msg) : rv;
+    if (rv < 0) {
+        (void)errmsg_set(&msg, rv, "committing: %s", err_text(rv));
+        end_process(s, rv, msg.text);
     }
+    do {
+        rv = state_db_commit(s->db, batch, now_of(s), &msg);
+    } while (gives_way(s, rv, batch.size));
     if (rv < 0) {
         end_process(s, rv, msg.text);
     }
 }
 
-/* Free space below the size of the reserve is little; a quarter more is enough again. */
+/* What may be written without the reserve. Makes that whole again where there is enough
+ * for it, and the rest is none for us if it cannot be (a quota). */
+static int measure(struct state *s, uint64_t *ret)
+{
+    uint64_t whole = s->dir.reserve_bytes;
+    uint64_t missing = whole - s->dir.reserve_left;
+    uint64_t on_disk = 0;
+    int rv = state_dir_free(&s->dir, &on_disk);
+
+    *ret = rv == 0 ? state_db_free_bytes(s->db, on_disk) : 0;
+    if (rv < 0 || missing == 0 || on_disk < missing ||
+        *ret < missing + whole + whole / 4) {
+        return rv;
+    }
+    rv = state_dir_make_reserve(&s->dir);
+    *ret = rv == 0 ? *ret - missing : 0;
+    return rv == -ENOSPC ? 0 : rv;
+}
+
+/* Of the reserve's size, in eighths: so much may be written yet, with what is left of it,
+ * at each level; a quarter more is wanted to come back to it. */
 static enum durable_space look_at_space(struct state *s, enum durable_space before)
 {
-    uint64_t enough = s->dir.reserve_bytes;
-    uint64_t free_bytes = 0;
-    int rv = state_dir_free(&s->dir, &free_bytes);
+    static const unsigned eighths[] = {
+        [SPACE_FINE] = 16, [SPACE_LOW] = 4, [SPACE_SCARCE] = 1, [SPACE_SPENT] = 0};
+    enum durable_space space = SPACE_FINE;
+    uint64_t eighth = s->dir.reserve_bytes / 8;
+    uint64_t room = 0;
+    int rv = measure(s, &room);
 
-    enough += before == SPACE_FINE ? 0 : enough / 4;
-    if (rv == 0 && !s->dir.has_reserve && free_bytes >= enough + s->dir.reserve_bytes) {
-        rv = state_dir_make_reserve(&s->dir);
-        rv = rv == 0 ? state_dir_free(&s->dir, &free_bytes) : rv;
-    }
-    if (rv < 0 && rv != -ENOSPC) {
+    if (rv < 0) {
         end_process(s, rv,
                     rv == -ESTALE ? "its files were removed"
                                   : "the folder cannot be looked at");
     }
-    if (!s->dir.has_reserve) {
-        return SPACE_SPENT;
+    if (s->dir.reserve_left < s->dir.reserve_bytes) {
+        space = SPACE_LOW;
     }
-    return state_db_free_bytes(s->db, free_bytes) < enough ? SPACE_LOW : SPACE_FINE;
+    room += s->dir.reserve_left;
+    while (space < SPACE_SPENT &&
+           room < eighth * (eighths[space] + (before > space ? 2 : 0))) {
+        space++;
+    }
+    return space;
 }
 
 /* Returns when it is to be called again. */
@@ -122,6 +152,7 @@ static uint64_t tidy(struct state *s)
     if (rv < 0 && rv != -ENOSPC) {
         end_process(s, rv, msg.text);
     }
+    (void)gives_way(s, rv, 0); /* the next time is soon enough */
     return clock_ms() + (rv == 1 ? 0 : s->config.tidy_ms);
 }
 
@@ -236,13 +267,19 @@ static void log_space(const struct state *s, enum durable_space space)
         log_info("there is space for the service's state again", "dir=%s", s->dir.path);
         break;
     case SPACE_LOW:
-        log_error("the disk of the service's state is nearly full: new jobs and what "
-                  "jobs want to store are refused until there is space",
-                  "dir=%s needs_mib=%llu", s->dir.path, mib);
+        log_error(
+            "the disk of the service's state is nearly full: new jobs are refused "
+            "until there is space; those that run go on",
+            "dir=%s needs_mib=%llu", s->dir.path, mib);
+        break;
+    case SPACE_SCARCE:
+        log_error("the disk of the service's state is full, and half of the reserve is "
+                  "used: what jobs want to store is refused, too, until there is space",
+                  "dir=%s needs_mib=%llu", s->dir.path, 2 * mib);
         break;
     case SPACE_SPENT:
         log_error("the disk of the service's state is full, and the reserve is used: "
-                  "checkpoint commits are refused, too, until there is space",
+                  "only what must be kept is written until there is space",
                   "dir=%s needs_mib=%llu", s->dir.path, 2 * mib + mib / 4);
         break;
     }
@@ -358,10 +395,8 @@ static int load(void *arg, durable_take take, void *taker, struct errmsg *msg)
     struct state *s = arg;
     int rv = state_db_load(s->db, take, taker, msg);
 
-    rv = rv == 0 ? state_db_begin(s->db, msg) : rv;
-    if (rv == -ENOSPC && s->dir.has_reserve) {
-        rv = state_dir_give_reserve_up(&s->dir);
-        rv = rv == 0 ? state_db_begin(s->db, msg) : rv;
+    while (rv == 0 && gives_way(s, rv = state_db_begin(s->db, msg), 0)) {
+        rv = 0;
     }
     if (rv < 0) {
         return state_blame(&s->dir, rv, msg);
@@ -408,11 +443,9 @@ static int open_db(struct state *s, struct errmsg *msg)
     if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
         rv = errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
     } else {
-        rv = state_db_open(&config, &s->db, msg);
-    }
-    if (rv == -ENOSPC && s->dir.has_reserve) {
-        rv = state_dir_give_reserve_up(&s->dir);
-        rv = rv == 0 ? state_db_open(&config, &s->db, msg) : rv;
+        do {
+            rv = state_db_open(&config, &s->db, msg);
+        } while (gives_way(s, rv, 0));
     }
     mem_free(path);
     return rv < 0 ? state_blame(&s->dir, rv, msg) : 0;

@@ -138,6 +138,7 @@ int state_db_prepare(struct state_db *d, struct errmsg *msg)
 
     rv = rv == 0 ? prepare(d, "commit", &d->commit, msg) : rv;
     rv = rv == 0 ? prepare(d, "rollback", &d->rollback, msg) : rv;
+    rv = rv == 0 ? prepare(d, "pragma page_count", &d->pages, msg) : rv;
     rv = rv == 0 ? prepare(d, "pragma freelist_count", &d->free_pages, msg) : rv;
     for (int kind = RECORD_JOB; kind < STATE_FIRST_NEW && rv == 0; kind++) {
         rv = prepare_kind(d, (enum record_kind)kind, msg);

@@ -65,7 +65,7 @@ uint64_t state_db_kept(const struct state_db *d);
 
 /* A bounded part of the work that can be done at any time: history that is too old or
  * too much goes, the log is copied into the database if the file system has so much
- * left. 1: there is more of it; 0. */
+ * left. 1: there is more of it; 0. -ENOSPC: it has not, and nothing is lost by that. */
 int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
                   struct errmsg *msg) MUST_CHECK;
 
@@ -73,7 +73,7 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
 bool state_db_is_untidy(const struct state_db *d);
 
 /* How many bytes may be written where the file system has `on_disk` left: pages of the
- * database can be used again, and what is in the log wants to be copied into it. */
+ * database can be used again, and what is new in the log wants to be copied into it. */
 uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk);
 
 #endif

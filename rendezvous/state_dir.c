@@ -14,6 +14,9 @@
 
 static const char reserve_name[] = "reserve";
 
+/* What is given up of it at once: others would take what we do not need yet. */
+enum { RESERVE_PARTS = 16, PART_MAX = 1 << 20 };
+
 int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg)
 {
     return errmsg_set(msg, -ENOSPC,
@@ -308,37 +311,80 @@ int state_dir_free(const struct state_dir *d, uint64_t *ret)
     return 0;
 }
 
-int state_dir_give_reserve_up(struct state_dir *d)
+/* It is cut, and goes once nothing is left. */
+static int cut_reserve(struct state_dir *d, uint64_t left)
 {
-    d->has_reserve = false;
-    return unlinkat(d->fd, reserve_name, 0) < 0 && errno != ENOENT ? -errno : 0;
+    int fd = openat(d->fd, reserve_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int rv = 0;
+
+    if (fd < 0) {
+        rv = errno == ENOENT ? 0 : -errno;
+        left = 0;
+    } else {
+        rv = ftruncate(fd, (off_t)left) < 0 ? -errno : 0;
+        (void)close(fd); /* its contents mean nothing */
+    }
+    if (rv == -ENOSPC || rv == -EDQUOT) {
+        left = 0; /* there are file systems that cannot even cut then, but remove */
+        rv = 0;
+    }
+    if (rv == 0 && left == 0) {
+        rv = unlinkat(d->fd, reserve_name, 0) < 0 && errno != ENOENT ? -errno : 0;
+    }
+    d->reserve_left = left;
+    return rv;
 }
 
-/* Whole, or not at all: what was there before may be of another size. */
-int state_dir_make_reserve(struct state_dir *d)
+int state_dir_give_up(struct state_dir *d, uint64_t bytes)
+{
+    uint64_t some = MAX(bytes, MIN(d->reserve_bytes / RESERVE_PARTS, PART_MAX));
+
+    if (d->reserve_left == 0) {
+        return -ENOSPC;
+    }
+    return cut_reserve(d, d->reserve_left - MIN(d->reserve_left, some));
+}
+
+/* What was there before may be of another size: another was asked for, or a part of it
+ * was given up. */
+static int fill_reserve(struct state_dir *d, int fd)
 {
     struct stat st;
+    int rv;
+
+    if (fstat(fd, &st) < 0) {
+        return -errno;
+    }
+    d->reserve_left = MIN((uint64_t)st.st_size, d->reserve_bytes);
+    if ((uint64_t)st.st_size > d->reserve_bytes) {
+        return ftruncate(fd, (off_t)d->reserve_bytes) < 0 ? -errno : 0;
+    }
+    if ((uint64_t)st.st_size == d->reserve_bytes) {
+        return 0;
+    }
+    rv = -posix_fallocate(fd, 0, (off_t)d->reserve_bytes);
+    if (rv == 0) {
+        d->reserve_left = d->reserve_bytes;
+    }
+    return rv == -EDQUOT ? -ENOSPC : rv;
+}
+
+int state_dir_make_reserve(struct state_dir *d)
+{
     int fd;
     int rv;
 
-    if (d->has_reserve) {
+    if (d->reserve_left == d->reserve_bytes && d->reserve_bytes > 0) {
         return 0;
     }
     fd = openat(d->fd, reserve_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
-        return -errno;
+        return errno == EDQUOT ? -ENOSPC : -errno;
     }
-    rv = fstat(fd, &st) < 0 ? -errno : 0;
-    if (rv == 0 && (uint64_t)st.st_size != d->reserve_bytes) {
-        rv = ftruncate(fd, 0) < 0 ? -errno : 0;
-        if (rv == 0 && d->reserve_bytes > 0) {
-            rv = -posix_fallocate(fd, 0, (off_t)d->reserve_bytes);
-        }
-    }
+    rv = fill_reserve(d, fd);
     (void)close(fd); /* its contents mean nothing */
-    d->has_reserve = rv == 0;
-    if (rv == -ENOSPC || rv == -EDQUOT) {
-        rv = state_dir_give_reserve_up(d);
+    if (rv == -ENOSPC) {
+        rv = cut_reserve(d, d->reserve_left); /* it may have grown by some */
         return rv < 0 ? rv : -ENOSPC;
     }
     return rv;

@@ -8,7 +8,7 @@
  *   state.db, state.db-wal   the database, and its write-ahead log
  *   state.db-base            where the log begins (state_base.h)
  *   lock                     held (flock) by the service that uses it; its process id
- *   reserve                  space, given up when the disk is full */
+ *   reserve                  space, given up bit by bit when the disk is full */
 
 #include "common/err.h"
 
@@ -19,8 +19,8 @@ struct state_dir {
     char *path; /* owned */
     int fd;
     int lock_fd;
-    uint64_t reserve_bytes;
-    bool has_reserve;
+    uint64_t reserve_bytes; /* of the whole reserve … */
+    uint64_t reserve_left;  /* … and of what there is of it */
 };
 
 /* Makes the folder, not its parent's. ERR_INVALID: a mistake of the user's, such as a
@@ -54,8 +54,12 @@ bool state_dir_is_torn(const struct state_dir *d);
  * removed, what is written now is lost. */
 int state_dir_free(const struct state_dir *d, uint64_t *ret) MUST_CHECK;
 
-/* -ENOSPC: there is not enough space. Costs nothing when it is there. */
+/* The whole of it. -ENOSPC: there is not enough space, and what is left of it stays.
+ * Costs nothing when it is there. */
 int state_dir_make_reserve(struct state_dir *d) MUST_CHECK;
-int state_dir_give_reserve_up(struct state_dir *d) MUST_CHECK;
+
+/* So many bytes of it at least, if there are, and not all at once where that is little:
+ * others write to this disk, too. -ENOSPC: nothing is left. */
+int state_dir_give_up(struct state_dir *d, uint64_t bytes) MUST_CHECK;
 
 #endif

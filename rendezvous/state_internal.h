@@ -31,7 +31,8 @@ struct state_db {
     struct buf renewed;           /* a batch: what that writes anew of an older one */
     uint64_t n_copied; /* of the commits: that the database's own file has … */
     uint64_t n_base;   /* … and as state_base.h has it; UINT64_MAX: nobody knows */
-    sqlite3_stmt *begin, *commit, *rollback, *mark, *free_pages, *piece; /* owned … */
+    sqlite3_stmt *begin, *commit, *rollback, *mark, *piece; /* owned … */
+    sqlite3_stmt *pages, *free_pages;
     sqlite3_stmt *statements[RECORD_KIND_COUNT][STATE_STATEMENT_COUNT]; /* … or NULL */
 };
 

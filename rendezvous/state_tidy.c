@@ -3,10 +3,12 @@
 
 #include "rendezvous/state_internal.h"
 
+#include <errno.h>
+
 enum {
     WAL_PAGES_IDLE = 64, /* the log is copied when there is time and so much of it … */
     WAL_PAGES_MAX = 4096,  /* … and in any case */
-    SPARE_BYTES = 1 << 20, /* are left free by copying it */
+    SPARE_BYTES = 1 << 16, /* are left free by copying it: for state.db-base */
     PRUNE_OLD = 256,       /* rows at once, for their age … */
     PRUNE_MUCH = 16,       /* … and for their number, where more would be too many */
 };
@@ -81,12 +83,37 @@ int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
     return state_db_result(d, rc, "copying the log into the database", msg);
 }
 
-/* The database may grow by as much: what is left is worth more to the log. */
-static bool may_copy_log(const struct state_db *d, uint64_t on_disk)
+/* By how much the database's own file is to grow. */
+static uint64_t growth(const struct state_db *d)
 {
-    uint64_t in_log = (uint64_t)d->wal_pages * STATE_PAGE_SIZE;
+    sqlite3_file *file = NULL;
+    sqlite3_int64 has = 0;
+    uint64_t wants = 0;
+    int rc = sqlite3_file_control(d->db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
 
-    return d->wal_pages >= WAL_PAGES_IDLE && on_disk >= in_log + SPARE_BYTES;
+    if (rc == SQLITE_OK && file && file->pMethods) {
+        rc = file->pMethods->xFileSize(file, &has);
+    }
+    if (rc == SQLITE_OK && sqlite3_step(d->pages) == SQLITE_ROW) {
+        wants = (uint64_t)sqlite3_column_int64(d->pages, 0) * STATE_PAGE_SIZE;
+    }
+    (void)sqlite3_reset(d->pages); /* a count that is not there is none */
+    return wants - MIN(wants, (uint64_t)has);
+}
+
+/* Its place is used again then: so it is worth what the database grows by, and on a full
+ * disk the log would grow with each commit. */
+static int copy_log_if_long(struct state_db *d, uint64_t on_disk, struct errmsg *msg)
+{
+    uint64_t grows = d->wal_pages >= WAL_PAGES_IDLE ? growth(d) : 0;
+
+    if (d->wal_pages < WAL_PAGES_IDLE) {
+        return 0;
+    }
+    if (grows > 0 && on_disk < grows + SPARE_BYTES) {
+        return errmsg_set(msg, -ENOSPC, "copying the log into the database");
+    }
+    return state_db_copy_log(d, SQLITE_CHECKPOINT_PASSIVE, msg);
 }
 
 int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
@@ -100,9 +127,7 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
         return state_db_roll_back(d, &before, rv);
     }
     state_pending_clear(&d->pending);
-    if (may_copy_log(d, on_disk)) {
-        rv = state_db_copy_log(d, SQLITE_CHECKPOINT_PASSIVE, msg);
-    }
+    rv = copy_log_if_long(d, on_disk, msg);
     return rv < 0 ? rv : n > 0;
 }
 
@@ -113,7 +138,7 @@ bool state_db_is_untidy(const struct state_db *d)
 
 uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)
 {
-    uint64_t in_log = (uint64_t)d->wal_pages * STATE_PAGE_SIZE;
+    uint64_t grows = growth(d);
     uint64_t pages = 0;
 
     if (sqlite3_step(d->free_pages) == SQLITE_ROW) {
@@ -121,5 +146,5 @@ uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)
     }
     (void)sqlite3_reset(d->free_pages); /* a count that is not there is none */
     on_disk += pages * STATE_PAGE_SIZE;
-    return on_disk - MIN(on_disk, in_log);
+    return on_disk - MIN(on_disk, grows);
 }

@@ -35,6 +35,7 @@ enum {
     MAX_UNREAD_ALL = 256 * 1024 * 1024, /* … or the one with most of all together */
     MAX_CONNS = 65536,
     READ_SIZE = 64 * 1024,
+    FULL_EVERY_MS = 60000, /* between lines about a full disk */
 };
 
 enum crowd {
@@ -68,9 +69,10 @@ struct relay {
     uint32_t n_conns;
     uint32_t last_client;
     struct relay_closed closed;
-    size_t held;      /* unacknowledged bytes of all connections */
-    enum crowd crowd; /* what they came to; falls when all have had their turn */
-    size_t queued;    /* … and those on their way to the workers */
+    size_t held;            /* unacknowledged bytes of all connections */
+    enum crowd crowd;       /* what they came to; falls when all have had their turn */
+    size_t queued;          /* … and those on their way to the workers */
+    uint64_t full_until_ms; /* a full disk was told; 0: was not */
     struct closer closer;
     bool is_served;
     bool is_paused;
@@ -540,6 +542,20 @@ static void limit_unread(struct relay *r, struct relay_conn *c)
     }
 }
 
+/* The worker hears only that its connection was closed: its protocol has no word for it.
+ */
+static void tell_why(struct relay *r, const struct msg_store_reply *m)
+{
+    uint64_t now_ms = uv_now(r->config.loop);
+
+    if (m->close == MSG_CLOSE_FULL && now_ms >= r->full_until_ms) {
+        r->full_until_ms = now_ms + FULL_EVERY_MS;
+        log_error("the disk of the rendezvous service's state is full: it takes no new "
+                  "keys, and closes the store connection of a worker that stores one",
+                  "generation=%llu", (unsigned long long)r->generation);
+    }
+}
+
 void relay_reply(struct relay *r, const struct msg_store_reply *m)
 {
     struct relay_conn *c = r->conns;
@@ -558,6 +574,7 @@ void relay_reply(struct relay *r, const struct msg_store_reply *m)
     rv = relay_flow_reply(c->flow, m);
     r->held += relay_flow_held(c->flow);
     if (rv < 0) {
+        tell_why(r, m);
         close_conn(c);
     }
     limit_unread(r, c);

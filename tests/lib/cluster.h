@@ -221,9 +221,10 @@ struct cluster {
     uint64_t cancelled_by;               /* … that server's life */
     struct shared_key **keys;            /* owned; all that were shared */
     size_t n_keys;
-    uint64_t n_stamps; /* orders calls and returns at the same time */
-    uint64_t full_until_ms;
-    uint64_t job_life; /* counts jobs, as servers know them */
+    uint64_t n_stamps;        /* orders calls and returns at the same time */
+    uint64_t full_until_ms;   /* the disk … */
+    uint64_t scarce_until_ms; /* … so much that stores may refuse keys */
+    uint64_t job_life;        /* counts jobs, as servers know them */
     uint64_t server_life, server_since_ms, server_tick_ms, server_paused_until_ms;
     uint64_t generation; /* of this server: the highest handed out */
     uint64_t resumed_step, commit_step, commit_generation;

@@ -102,6 +102,8 @@ static void on_space(void *arg, uint64_t tag)
 /* What a reload of the configuration sets, and what the disk says. */
 static void fill_disk(struct cluster *c)
 {
+    static const enum durable_space spaces[] = {SPACE_LOW, SPACE_SCARCE, SPACE_SPENT};
+    enum durable_space space = spaces[sim_random(&c->sim, ARRAY_LEN(spaces))];
     uint64_t for_ms = sim_between(&c->sim, 100, 4000);
     size_t store_mib = (size_t)sim_between(&c->sim, 16, 1024);
 
@@ -112,9 +114,12 @@ static void fill_disk(struct cluster *c)
     if (!c->config.is_durable) {
         return; /* it has none */
     }
-    service_set_space(c->service, sim_chance(&c->sim, 50) ? SPACE_LOW : SPACE_SPENT);
+    service_set_space(c->service, space);
     serving_after_call(c);
     extend(&c->full_until_ms, c->sim.now_ms + for_ms);
+    if (space != SPACE_LOW) {
+        extend(&c->scarce_until_ms, c->full_until_ms);
+    }
     sim_at(&c->sim, c->full_until_ms, on_space, c, 0);
 }
 

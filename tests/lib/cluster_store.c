@@ -373,8 +373,8 @@ void worker_store_reply(struct sim_worker *w, const struct msg_store_reply *m)
         return;
     }
     if (relay_flow_reply(w->flow, m) < 0) {
-        if (c->full_until_ms == 0 ||
-            c->sim.now_ms > c->full_until_ms + LATE_MS) { /* it may be cut off */
+        if (c->scarce_until_ms == 0 ||
+            c->sim.now_ms > c->scarce_until_ms + LATE_MS) { /* it may be cut off */
             cluster_violate(c, "the service closes a store connection");
         }
         worker_store_close(w);

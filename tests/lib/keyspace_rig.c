@@ -188,13 +188,24 @@ void replied_text(struct keyspace_rig *rig, uint32_t client, uint64_t seq,
     buf_release(&b);
 }
 
-void replied_close(struct keyspace_rig *rig, uint32_t client, uint64_t seq)
+static void replied_end(struct keyspace_rig *rig, uint32_t client, uint64_t seq,
+                        enum msg_close why)
 {
     assert_true(rig->n_replies > 0);
-    assert_true(rig->replies[0].close);
+    assert_int_equal(rig->replies[0].close, why);
     assert_int_equal(rig->replies[0].client, client);
     assert_int_equal(rig->replies[0].seq, seq);
     take_keyspace_reply(rig);
+}
+
+void replied_close(struct keyspace_rig *rig, uint32_t client, uint64_t seq)
+{
+    replied_end(rig, client, seq, MSG_CLOSE_BROKEN);
+}
+
+void replied_full(struct keyspace_rig *rig, uint32_t client, uint64_t seq)
+{
+    replied_end(rig, client, seq, MSG_CLOSE_FULL);
 }
 
 void replied_nothing(struct keyspace_rig *rig)

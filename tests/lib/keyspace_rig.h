@@ -15,7 +15,7 @@ struct keyspace_reply {
     uint64_t session;
     uint32_t client;
     uint64_t seq;
-    bool close;
+    uint8_t close; /* enum msg_close */
     unsigned n_chunks;
     struct buf body;
 };
@@ -52,6 +52,8 @@ void replied_i64(struct keyspace_rig *rig, uint32_t client, uint64_t seq, int64_
 void replied_text(struct keyspace_rig *rig, uint32_t client, uint64_t seq,
                   const char *text);
 void replied_close(struct keyspace_rig *rig, uint32_t client, uint64_t seq);
+/* … as the disk is full. */
+void replied_full(struct keyspace_rig *rig, uint32_t client, uint64_t seq);
 void replied_nothing(struct keyspace_rig *rig);
 
 #endif

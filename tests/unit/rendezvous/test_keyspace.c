@@ -79,6 +79,47 @@ static void a_skipped_number_costs_the_connection(void **state)
     replied_text(rig, 4, 1, "v");
 }
 
+static void
+from_the_reserve_come_small_values_and_from_its_second_half_none(void **state)
+{
+    struct keyspace_rig *rig = *state;
+    char *large = mem_zalloc(KEYSPACE_SMALL + 1);
+
+    memset(large, 'x', KEYSPACE_SMALL);
+    rig->budget.space = SPACE_LOW;
+    ask(rig, WORKER, 1, TCPSTORE_SET, "ss", "/k", "v");
+    replied_ack(rig, WORKER, 1);
+    ask(rig, WORKER, 2, TCPSTORE_SET, "ss", "/l", large);
+    replied_full(rig, WORKER, 2);
+    rig->budget.space = SPACE_SCARCE;
+    ask(rig, 4, 1, TCPSTORE_GET, "s", "/k");
+    replied_text(rig, 4, 1, "v");
+    ask(rig, 4, 2, TCPSTORE_SET, "ss", "/k", "w");
+    replied_full(rig, 4, 2);
+    rig->budget.space = SPACE_FINE;
+    ask(rig, 5, 1, TCPSTORE_SET, "ss", "/l", large);
+    replied_ack(rig, 5, 1);
+    mem_free(large);
+}
+
+static void who_waits_for_a_key_hears_that_none_comes_any_more(void **state)
+{
+    struct keyspace_rig *rig = *state;
+
+    ask(rig, WORKER, 1, TCPSTORE_SET, "ss", "/there", "v");
+    replied_ack(rig, WORKER, 1);
+    ask(rig, 4, 1, TCPSTORE_WAIT, "ns", 1, "/k");
+    rig->budget.space = SPACE_SCARCE;
+    replied_nothing(rig);
+    ask(rig, 5, 1, TCPSTORE_WAIT, "ns", 1, "/there");
+    replied_byte(rig, 5, 1, 0);
+    ask(rig, WORKER, 2, TCPSTORE_SET, "ss", "/k", "v");
+    replied_full(rig, WORKER, 2);
+    replied_full(rig, 4, 1);
+    ask(rig, 5, 2, TCPSTORE_WAIT, "ns", 1, "/k");
+    replied_full(rig, 5, 2);
+}
+
 /* Its goodbye waits behind its requests, as STORE_CLOSE does. */
 static void who_is_forsaken_writes_but_gets_empty_replies(void **state)
 {
@@ -462,6 +503,8 @@ int main(void)
         CASE(requests_repeated_in_a_row_are_applied_once),
         CASE(a_repeated_read_reads_again),
         CASE(a_skipped_number_costs_the_connection),
+        CASE(from_the_reserve_come_small_values_and_from_its_second_half_none),
+        CASE(who_waits_for_a_key_hears_that_none_comes_any_more),
         CASE(who_is_forsaken_writes_but_gets_empty_replies),
         CASE(another_generation_is_ignored),
         CASE(clients_of_two_sessions_are_different),

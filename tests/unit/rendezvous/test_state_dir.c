@@ -8,6 +8,7 @@
 
 #include "common/exit_code.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,39 @@ static void folder_itself_may_be_reached_by_a_link(void **unused)
     scratch_close(&scratch);
 }
 
+static off_t size_of_reserve(struct scratch *s)
+{
+    struct stat st;
+
+    return stat(scratch_path(s, "state/reserve"), &st) < 0 ? -1 : st.st_size;
+}
+
+/* 4096 bytes: sixteen parts of 256. */
+static void
+reserve_is_given_up_bit_by_bit_and_what_is_left_is_there_later(void **unused)
+{
+    struct errmsg msg = {""};
+    struct scratch scratch;
+    struct state_dir d;
+
+    (void)unused;
+    scratch_open(&scratch);
+    assert_int_equal(open_dir(&scratch, &d, &msg), 0);
+    assert_int_equal(d.reserve_left, 4096);
+    assert_int_equal(state_dir_give_up(&d, 0), 0);
+    assert_int_equal(size_of_reserve(&scratch), 4096 - 256);
+    assert_int_equal(state_dir_give_up(&d, 1000), 0);
+    assert_int_equal(d.reserve_left, 4096 - 256 - 1000);
+    assert_int_equal(size_of_reserve(&scratch), 4096 - 256 - 1000);
+    assert_int_equal(state_dir_make_reserve(&d), 0);
+    assert_int_equal(d.reserve_left, 4096);
+    assert_int_equal(state_dir_give_up(&d, 5000), 0);
+    assert_int_equal(size_of_reserve(&scratch), -1);
+    assert_int_equal(state_dir_give_up(&d, 0), -ENOSPC);
+    state_dir_close(&d);
+    scratch_close(&scratch);
+}
+
 static void full_disk_is_no_mistake_and_says_how_much_is_wanted(void **unused)
 {
     const struct state_dir d = {.path = (char *)(uintptr_t) "/state",
@@ -108,6 +142,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_no_file_is_refused_by_name),
         cmocka_unit_test(folder_itself_may_be_reached_by_a_link),
+        cmocka_unit_test(
+            reserve_is_given_up_bit_by_bit_and_what_is_left_is_there_later),
         cmocka_unit_test(full_disk_is_no_mistake_and_says_how_much_is_wanted),
     };
 
