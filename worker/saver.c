@@ -122,6 +122,19 @@ static int write_shard(struct saver *s, const char *tmp, struct checkpoint_file 
     return rv;
 }
 
+/* The store's disk may be full: the others would not hear of a checkpoint, and take it
+ * for none. That shows before it is one. */
+static int try_store(struct saver *s, struct errmsg *msg)
+{
+    static const char key[] = "ckpt/tried";
+    uint64_t step = s->meta.step;
+    size_t size;
+    int rv = store_client_set(s->store, key, &step, sizeof(step), msg);
+
+    return rv < 0 ? rv
+                  : store_client_get(s->store, key, &step, sizeof(step), &size, msg);
+}
+
 /* All writers' files, in rank order. Waits for each, also after an error: those
  * that still write would make the folder anew. The first error of any. */
 static int collect_files(struct saver *s, struct checkpoint_file *files,
@@ -190,8 +203,10 @@ static int lead(struct saver *s, const char *tmp, const struct checkpoint_file *
     int others;
 
     files[0] = *own;
-    others =
-        collect_files(s, files, &other); /* also after an own failure: they write yet */
+    others = s->store ? try_store(s, &other) : 0;
+    if (others == 0) { /* also after an own failure: they write yet */
+        others = collect_files(s, files, &other);
+    }
     if (rv == 0 && others < 0) {
         *msg = other;
         rv = others;

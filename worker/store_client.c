@@ -4,8 +4,9 @@
  *
  * Happy path: connect, VALIDATE + PING, then SET | ADD | WAIT + GET.
  * Failures: a WAIT that times out is cancelled, and the connection stays usable;
- * anything that stops in the middle of a request leaves it broken, and later calls say
- * so. */
+ * anything that stops in the middle of a request leaves it broken, and the next call
+ * opens a new one. So does one that finds it closed: a store that cannot keep a key (its
+ * disk is full) says so by closing, behind a SET that was not answered. */
 
 #include "worker/store_client.h"
 
@@ -33,11 +34,13 @@ enum {
 };
 
 struct store_client {
-    int fd;         /* -1: not connected */
-    int abort_fd;   /* readable for ever once aborted */
-    int timeout_ms; /* of each call */
-    bool broken;    /* a request stopped half-way */
-    struct buf out; /* the request being made */
+    int fd;                       /* -1: not connected */
+    int abort_fd;                 /* readable for ever once aborted */
+    int timeout_ms;               /* of each call */
+    bool broken;                  /* a request stopped half-way */
+    struct buf out;               /* the request being made */
+    struct sockaddr_storage addr; /* where it was found */
+    socklen_t addr_size;
 };
 
 /* Waits for `events` on the socket (or, with fd -1, only for the time to pass). */
@@ -113,7 +116,14 @@ static int recv_all(struct store_client *s, void *data, size_t size, uint64_t de
     return rv;
 }
 
-/* ---- requests -------------------------------------------------------------------- */
+/* ---- their bytes ------------------------------------------------------------------ */
+
+static void put_op(struct store_client *s, enum tcpstore_op op)
+{
+    int rv = wire_put_u8(&s->out, (uint8_t)op);
+
+    ASSERT(rv == 0);
+}
 
 static void put_bytes(struct store_client *s, const char *prefix, const void *data,
                       size_t size)
@@ -130,36 +140,114 @@ static void put_key(struct store_client *s, const char *key)
     put_bytes(s, "/ctrun/", key, strlen(key));
 }
 
-static int begin(struct store_client *s, const char *key, size_t value_size,
-                 struct errmsg *msg)
-{
-    ASSERT(strlen(key) + 8 <= TCPSTORE_MAX_KEY);
-    if (s->broken) {
-        return errmsg_set(msg, ERR_CLOSED,
-                          "store key \"%s\": the connection to the store broke earlier",
-                          key);
-    }
-    if (value_size > TCPSTORE_MAX_VALUE) {
-        return errmsg_set(msg, ERR_TOO_LARGE, "store key \"%s\": %zu bytes, at most %d",
-                          key, value_size, TCPSTORE_MAX_VALUE);
-    }
-    buf_clear(&s->out);
-    return 0;
-}
-
-static void put_op(struct store_client *s, enum tcpstore_op op)
-{
-    int rv = wire_put_u8(&s->out, (uint8_t)op);
-
-    ASSERT(rv == 0);
-}
-
 static int flush(struct store_client *s, uint64_t deadline)
 {
     int rv = send_all(s, buf_bytes(&s->out), buf_len(&s->out), deadline);
 
     buf_clear(&s->out);
     return rv;
+}
+
+/* ---- a connection ---------------------------------------------------------------- */
+
+static void disconnect(struct store_client *s)
+{
+    if (s->fd >= 0) {
+        close(s->fd);
+    }
+    s->fd = -1;
+}
+
+/* VALIDATE and PING; the echo shows that a store is there and speaks our dialect. */
+static int greet(struct store_client *s, uint64_t deadline)
+{
+    uint32_t nonce = (uint32_t)getpid(), echo = 0;
+    uint8_t reply[4];
+    struct wire_reader r;
+    int rv;
+
+    put_op(s, TCPSTORE_VALIDATE);
+    rv = wire_put_u32(&s->out, TCPSTORE_MAGIC);
+    put_op(s, TCPSTORE_PING);
+    rv = rv < 0 ? rv : wire_put_u32(&s->out, nonce);
+    ASSERT(rv == 0);
+    rv = flush(s, deadline);
+    rv = rv < 0 ? rv : recv_all(s, reply, sizeof(reply), deadline);
+    if (rv == 0) {
+        wire_reader_init(&r, reply, sizeof(reply));
+        echo = wire_get_u32(&r);
+    }
+    return rv == 0 && echo != nonce ? ERR_PROTOCOL : rv;
+}
+
+static int connect_one(struct store_client *s, const struct addrinfo *ai,
+                       uint64_t deadline)
+{
+    socklen_t size = sizeof(int);
+    int one = 1, err = 0, rv = 0;
+
+    s->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s->fd < 0) {
+        return -errno;
+    }
+    if (connect(s->fd, ai->ai_addr, ai->ai_addrlen) < 0) {
+        rv = errno == EINPROGRESS ? wait_fd(s, s->fd, POLLOUT, deadline) : -errno;
+    }
+    if (rv == 0 && getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &size) == 0) {
+        rv = -err;
+    }
+    if (rv == 0 && setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0) {
+        rv = -errno;
+    }
+    rv = rv < 0 ? rv : greet(s, deadline);
+    if (rv < 0) {
+        disconnect(s);
+    }
+    return rv;
+}
+
+/* Between requests there is nothing to be read. */
+static bool has_ended(const struct store_client *s)
+{
+    uint8_t byte;
+
+    return recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+}
+
+/* The agent is there as long as this process is to live: one try. */
+static int ensure_connected(struct store_client *s, const char *key, struct errmsg *msg)
+{
+    const struct addrinfo found = {.ai_family = s->addr.ss_family,
+                                   .ai_addr = (struct sockaddr *)&s->addr,
+                                   .ai_addrlen = s->addr_size};
+    int rv;
+
+    if (!s->broken && !has_ended(s)) {
+        return 0;
+    }
+    s->broken = true;
+    disconnect(s);
+    rv = connect_one(s, &found, clock_ms() + (uint64_t)s->timeout_ms);
+    s->broken = rv < 0;
+    return rv < 0 ? errmsg_set(msg, rv == ERR_ABORTED ? rv : ERR_CLOSED,
+                               "store key \"%s\": the connection to the store broke, "
+                               "and there is no new one: %s",
+                               key, err_text(rv))
+                  : 0;
+}
+
+/* ---- requests -------------------------------------------------------------------- */
+
+static int begin(struct store_client *s, const char *key, size_t value_size,
+                 struct errmsg *msg)
+{
+    ASSERT(strlen(key) + 8 <= TCPSTORE_MAX_KEY);
+    if (value_size > TCPSTORE_MAX_VALUE) {
+        return errmsg_set(msg, ERR_TOO_LARGE, "store key \"%s\": %zu bytes, at most %d",
+                          key, value_size, TCPSTORE_MAX_VALUE);
+    }
+    buf_clear(&s->out);
+    return ensure_connected(s, key, msg);
 }
 
 /* The end of a request that failed with `err` half-way. */
@@ -172,7 +260,8 @@ static int fail(struct store_client *s, int err, const char *key, struct errmsg 
                           s->timeout_ms);
     }
     return errmsg_set(msg, err, "store key \"%s\": %s", key,
-                      err == ERR_CLOSED ? "the store closed the connection"
+                      err == ERR_CLOSED ? "the store closed the connection (where it "
+                                          "takes no new keys, ctrun has said so)"
                                         : err_text(err));
 }
 
@@ -316,55 +405,6 @@ int store_client_add(struct store_client *s, const char *key, int64_t delta,
 
 /* ---- connecting ------------------------------------------------------------------ */
 
-/* VALIDATE and PING; the echo shows that a store is there and speaks our dialect. */
-static int greet(struct store_client *s, uint64_t deadline)
-{
-    uint32_t nonce = (uint32_t)getpid(), echo = 0;
-    uint8_t reply[4];
-    struct wire_reader r;
-    int rv;
-
-    put_op(s, TCPSTORE_VALIDATE);
-    rv = wire_put_u32(&s->out, TCPSTORE_MAGIC);
-    put_op(s, TCPSTORE_PING);
-    rv = rv < 0 ? rv : wire_put_u32(&s->out, nonce);
-    ASSERT(rv == 0);
-    rv = flush(s, deadline);
-    rv = rv < 0 ? rv : recv_all(s, reply, sizeof(reply), deadline);
-    if (rv == 0) {
-        wire_reader_init(&r, reply, sizeof(reply));
-        echo = wire_get_u32(&r);
-    }
-    return rv == 0 && echo != nonce ? ERR_PROTOCOL : rv;
-}
-
-static int connect_one(struct store_client *s, const struct addrinfo *ai,
-                       uint64_t deadline)
-{
-    socklen_t size = sizeof(int);
-    int one = 1, err = 0, rv = 0;
-
-    s->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s->fd < 0) {
-        return -errno;
-    }
-    if (connect(s->fd, ai->ai_addr, ai->ai_addrlen) < 0) {
-        rv = errno == EINPROGRESS ? wait_fd(s, s->fd, POLLOUT, deadline) : -errno;
-    }
-    if (rv == 0 && getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &err, &size) == 0) {
-        rv = -err;
-    }
-    if (rv == 0 && setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0) {
-        rv = -errno;
-    }
-    rv = rv < 0 ? rv : greet(s, deadline);
-    if (rv < 0) {
-        close(s->fd);
-        s->fd = -1;
-    }
-    return rv;
-}
-
 static int connect_any(struct store_client *s, const struct addrinfo *list,
                        uint64_t deadline)
 {
@@ -372,6 +412,10 @@ static int connect_any(struct store_client *s, const struct addrinfo *list,
 
     for (const struct addrinfo *ai = list; ai; ai = ai->ai_next) {
         rv = connect_one(s, ai, deadline);
+        if (rv == 0) {
+            s->addr_size = MIN(ai->ai_addrlen, (socklen_t)sizeof(s->addr));
+            memcpy(&s->addr, ai->ai_addr, s->addr_size);
+        }
         if (rv == 0 || rv == ERR_ABORTED) {
             break;
         }
@@ -464,9 +508,7 @@ void store_client_close(struct store_client *s)
     if (!s) {
         return;
     }
-    if (s->fd >= 0) {
-        close(s->fd);
-    }
+    disconnect(s);
     if (s->abort_fd >= 0) {
         close(s->abort_fd);
     }

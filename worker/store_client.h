@@ -3,7 +3,11 @@
 
 /* A blocking client of the job's key-value store (PyTorch's TCPStore protocol, drawn in
  * common/tcpstore.h) at MASTER_ADDR:MASTER_PORT, which for ctrun-worker is its own
- * agent. Keys are the caller's, prefixed with "/ctrun/". One thread at a time. */
+ * agent. Keys are the caller's, prefixed with "/ctrun/". One thread at a time.
+ *
+ * A call whose connection breaks fails with ERR_CLOSED; the next one opens another. A
+ * store that cannot keep a key closes the connection: behind SET that is heard of at the
+ * next call, or by the one under way. */
 
 #include "common/err.h"
 

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,7 +29,13 @@ struct script {
     size_t n_lines;
     int listener;
     bool is_right; /* everything arrived as expected */
+    sem_t closed;  /* at each CLOSES */
 };
+
+#define CLOSES           \
+    {                    \
+        NULL, 0, NULL, 0 \
+    }
 
 #define EXPECT(e, r)                           \
     {                                          \
@@ -73,6 +80,13 @@ static void *serve_script(void *arg)
     for (size_t i = 0; i < s->n_lines && s->is_right; i++) {
         const struct line *l = &s->line[i];
 
+        if (!l->expect) {
+            close(fd);
+            (void)sem_post(&s->closed);
+            fd = accept(s->listener, NULL, NULL);
+            s->is_right = fd >= 0 && greet(fd, false);
+            continue;
+        }
         s->is_right =
             expect(fd, l->expect, l->n_expect) &&
             send(fd, l->reply, l->n_reply, MSG_NOSIGNAL) == (ssize_t)l->n_reply;
@@ -120,7 +134,7 @@ static void requests_are_those_of_the_modern_protocol(void **state)
         EXPECT("\x06\x01\0\0\0\0\0\0\0" KEY, "\0"),
         EXPECT("\x03" KEY, "\x02\0\0\0\0\0\0\0hi"),
     };
-    struct script s = {lines, ARRAY_LEN(lines), -1, false};
+    struct script s = {.line = lines, .n_lines = ARRAY_LEN(lines)};
     struct errmsg msg = {""};
     struct store_client *c;
     char value[8];
@@ -144,7 +158,39 @@ static void requests_are_those_of_the_modern_protocol(void **state)
     assert_int_equal(store_client_get(c, "k", value, sizeof(value), &size, &msg),
                      ERR_CLOSED);
     assert_int_equal(store_client_add(c, "k", 1, &sum, &msg), ERR_CLOSED);
-    assert_non_null(strstr(msg.text, "broke earlier"));
+    assert_non_null(strstr(msg.text, "broke, and there is no new one"));
+    store_client_close(c);
+}
+
+/* A store that keeps no key closes, then keeps one. */
+static void the_call_after_a_broken_one_opens_a_new_connection(void **state)
+{
+    static const struct line lines[] = {
+        EXPECT("\x01" KEY "\x01\0\0\0\0\0\0\0v", ""),
+        CLOSES,
+        EXPECT("\x04" KEY "\x01\0\0\0\0\0\0\0", ""),
+        CLOSES,
+        EXPECT("\x04" KEY "\x02\0\0\0\0\0\0\0", "\x07\0\0\0\0\0\0\0"),
+    };
+    struct script s = {.line = lines, .n_lines = ARRAY_LEN(lines)};
+    struct errmsg msg = {""};
+    struct store_client *c;
+    int64_t sum = 0;
+    int port;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(sem_init(&s.closed, 0, 0), 0);
+    thread = start_script(&s, &port);
+    assert_int_equal(store_client_open("127.0.0.1", port, TIMEOUT_MS, &c, &msg), 0);
+    assert_int_equal(store_client_set(c, "k", "v", 1, &msg), 0);
+    assert_int_equal(sem_wait(&s.closed), 0);
+    assert_int_equal(store_client_add(c, "k", 1, &sum, &msg), ERR_CLOSED);
+    assert_non_null(strstr(msg.text, "\"k\": the store closed the connection"));
+    assert_int_equal(store_client_add(c, "k", 2, &sum, &msg), 0);
+    assert_int_equal(sum, 7);
+    end_script(&s, thread);
+    assert_true(s.is_right);
     store_client_close(c);
 }
 
@@ -155,7 +201,7 @@ static void late_wake_up_after_cancelling_counts_as_success(void **state)
         EXPECT("\x0c", "\0\1"), /* the key came just then; the cancellation */
         EXPECT("\x03" KEY, "\0\0\0\0\0\0\0\0"),
     };
-    struct script s = {lines, ARRAY_LEN(lines), -1, false};
+    struct script s = {.line = lines, .n_lines = ARRAY_LEN(lines)};
     struct errmsg msg = {""};
     struct store_client *c;
     size_t size = 9;
@@ -174,7 +220,7 @@ static void late_wake_up_after_cancelling_counts_as_success(void **state)
 
 static void wrong_echo_is_not_a_store(void **state)
 {
-    struct script s = {NULL, 0, -1, false};
+    struct script s = {.line = NULL};
     struct store_client *c = NULL;
     struct errmsg msg = {""};
     int port;
@@ -306,6 +352,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_those_of_the_modern_protocol),
+        cmocka_unit_test(the_call_after_a_broken_one_opens_a_new_connection),
         cmocka_unit_test(late_wake_up_after_cancelling_counts_as_success),
         cmocka_unit_test(wrong_echo_is_not_a_store),
         cmocka_unit_test(nobody_at_the_port_is_an_error_after_the_time_out),
