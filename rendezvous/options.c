@@ -179,8 +179,8 @@ static const struct option_spec specs[] = {
      .value = "N",
      .help =
          "Space that is held ready in the state's folder for a full disk. Where less "
-         "than this is free beside it new jobs, and what jobs want to store, are "
-         "refused. Default: 64.",
+         "than this is free beside it new jobs are refused; those that run go on, on a "
+         "full disk out of it. Default: 64.",
      .set = option_set_u32,
      FIELD(state_reserve_mib),
      .min = 1,
