@@ -1,11 +1,14 @@
 """The disk of the service's state is full: clear refusals, and what runs goes on."""
 
 import http.client
+import json
 import os
 import re
 import subprocess
+import time
 
 import pytest
+import training
 
 MIB = 1 << 20
 PATIENCE = 120
@@ -22,6 +25,22 @@ with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c
     c.send(bytes([MULTI_SET]) + __import__("struct").pack("<Q", len(words) // 2) + b"".join(
         __import__("store_client").string(w) for w in words))
     sys.exit(0 if c.num_keys() >= {n} else 7)  # the agent itself would answer a ping
+"""
+
+
+# a worker that stores values of 32 KiB until its connection is closed
+STORES_ON = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from store_client import Client
+with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c:
+    try:
+        for i in range(1000):
+            c.set(f"/large/{{i}}", b"x" * (1 << 15))
+            c.get(f"/large/{{i}}")
+    except (OSError, EOFError):
+        sys.exit(0)
+    sys.exit(7)
 """
 
 
@@ -42,6 +61,13 @@ def leave_free(disk, n_bytes):
     st = os.statvfs(disk)
     with open(ballast, "wb") as f:
         f.write(b"b" * max(st.f_bavail * st.f_frsize - n_bytes, 0))
+
+
+def fill(disk):
+    """Takes what is left of the disk, as others do that write to it."""
+    with open(disk / "ballast", "ab", buffering=0) as f, pytest.raises(OSError):
+        while True:
+            f.write(b"b" * 4096)
 
 
 @pytest.fixture
@@ -66,6 +92,147 @@ def job(start, bin_dir, service):
                       f"--rdzv-id={name}", f"--rdzv-endpoint=127.0.0.1:{service.port}",
                       *options, *command) for _ in range(nodes)]
     return run
+
+
+@pytest.fixture
+def restart(service, start_server, small_disk):
+    """Kills the service, and begins it again on the same port; `between` before that."""
+    def run(between=lambda: None):
+        service.process.popen.kill()
+        service.process.wait()
+        between()
+        service.process = start_server(f"--listen=127.0.0.1:{service.port}",
+                                       f"--state-dir={small_disk / 'state'}",
+                                       "--state-reserve-mib=4", "--lease-ms=3000").process
+    return run
+
+
+@pytest.fixture
+def ask(bin_dir, service):
+    """A verb, to its end."""
+    def run(*args):
+        return subprocess.run([bin_dir / "ctrun", *args, f"--endpoint=127.0.0.1:{service.port}"],
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=PATIENCE)
+    return run
+
+
+@pytest.fixture
+def how_it_ended(ask):
+    def run(name):
+        past = [j for j in json.loads(ask("history", "--json").stdout)["jobs"]
+                if j["id"] == name]
+        return [(j["state"], j["exit_code"]) for j in past]
+    return run
+
+
+@pytest.fixture
+def trains(job, bin_dir, corpus, tmp_path, wait_for):
+    """Two nodes that train, far from their end; the first checkpoint is there."""
+    run_dir = tmp_path / "run"
+    agents = job("trains", bin_dir / "ctrun-worker",
+                 *training.overrides(corpus, run_dir, "train.steps=1000000", "checkpoint.every=20",
+                                     "eval.every=0"),
+                 nodes=2, options=("--max-restarts=1",))
+    agents[0].run_dir = run_dir
+    wait_for(lambda: training.checkpoints(run_dir), PATIENCE)
+    return agents
+
+
+def await_checkpoint(run_dir, wait_for):
+    """A checkpoint of a step that is not there yet."""
+    step = training.last_step(run_dir)
+    wait_for(lambda: [c for c in training.checkpoints(run_dir) if training.step_of(c) > step],
+             PATIENCE)
+
+
+PROMPT_S = 10  # of a job's end; a worker that waits would be killed after 30 s
+
+
+def test_jobs_save_restart_and_end_on_a_full_disk(
+        service, trains, restart, ask, how_it_ended, small_disk, wait_for):
+    run_dir = trains[0].run_dir
+    fill(small_disk)
+    wait_for(lambda: "nearly full" in service.process.err(), PATIENCE)
+    await_checkpoint(run_dir, wait_for)
+    os.kill(training.workers(trains[0].pid)[0], 9)
+    wait_for(lambda: "restarting (1 of 1)" in trains[0].err(), PATIENCE)
+    await_checkpoint(run_dir, wait_for)
+    fill(small_disk)  # what the service has given up is taken by others
+    began = time.monotonic()
+    assert ask("cancel", "trains").returncode == 0
+    for agent in trains:
+        agent.wait(PATIENCE)
+        assert "job trains was cancelled by" in agent.err()
+    assert time.monotonic() - began < PROMPT_S
+    assert how_it_ended("trains") == [("cancelled", 143)]
+    restart()
+    assert how_it_ended("trains") == [("cancelled", 143)]
+
+
+@pytest.fixture
+def use_half(service, job, small_disk, tmp_path, wait_for):
+    """Fills the disk; a job stores until half of the reserve is used: that job's agent."""
+    def run():
+        script, go, here = tmp_path / "stores.py", tmp_path / "go", tmp_path / "here"
+        script.write_text(f"open({str(here)!r}, 'w')\nimport os, time\n"
+                          f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n" +
+                          STORES_ON.format(tests=os.path.dirname(__file__)))
+        stores, = job("stores", script)
+        wait_for(here.exists, PATIENCE)
+        fill(small_disk)
+        wait_for(lambda: "nearly full" in service.process.err(), PATIENCE)
+        go.touch()
+        assert stores.wait(PATIENCE) == 0, stores.err()
+        wait_for(lambda: "half of the reserve is used" in service.process.err(), PATIENCE)
+        return stores
+    return run
+
+
+def says(agents, text):
+    return any(text in a.err() for a in agents)
+
+
+def test_what_is_stored_is_refused_once_half_of_the_reserve_is_used_and_taken_again_later(
+        service, trains, use_half, small_disk, wait_for):
+    stores = use_half()
+    assert "takes no new keys" in stores.err()
+    wait_for(lambda: says(trains, "a checkpoint was not written: store key"), PATIENCE)
+    assert says(trains, "takes no new keys")
+    (small_disk / "ballast").unlink()
+    wait_for(lambda: "there is space for the service's state again" in service.process.err(), PATIENCE)
+    await_checkpoint(trains[0].run_dir, wait_for)
+    assert not says(trains, "restarting")
+
+
+def test_job_is_cancelled_at_once_where_nothing_can_be_stored(
+        trains, use_half, ask, how_it_ended, wait_for):
+    use_half()
+    wait_for(lambda: says(trains, "a checkpoint was not written: store key"), PATIENCE)
+    began = time.monotonic()
+    assert ask("cancel", "trains").returncode == 0
+    for agent in trains:
+        agent.wait(PATIENCE)
+        assert "waiting for the others" not in agent.err()
+    assert time.monotonic() - began < PROMPT_S
+    assert how_it_ended("trains") == [("cancelled", 143)]
+
+
+def test_end_of_a_job_is_known_to_the_next_start_when_the_reserve_is_used_too(
+        service, restart, job, bin_dir, how_it_ended, small_disk, tmp_path, wait_for):
+    go, here = tmp_path / "go", tmp_path / "here"
+    ends, = job("ends", bin_dir / "fake-worker", f"touch={here}", f"wait={go}", "exit=7")
+    wait_for(here.exists, PATIENCE)
+
+    def use_reserve():
+        (small_disk / "state/reserve").unlink()
+        leave_free(small_disk, MIB // 4)
+    restart(use_reserve)
+    wait_for(lambda: "the reserve is used" in service.process.err(), PATIENCE)
+    go.touch()
+    assert ends.wait(PATIENCE) == 7
+    restart()
+    assert how_it_ended("ends") == [("failed", 7)]
 
 
 def test_little_space_refuses_what_is_new_and_lets_run_what_runs(
