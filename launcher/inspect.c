@@ -229,21 +229,30 @@ static bool has_ended(int pidfd, uint64_t until_ms)
     return poll(&poll_fd, 1, now_ms < until_ms ? (int)(until_ms - now_ms) : 0) > 0;
 }
 
+/* Nobody has reaped it: its number is its own. */
+static bool is_there(pid_t child)
+{
+    siginfo_t info;
+
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 /* False: its time is up. Then it is killed: the kernel lets the process go, while gdb
  * itself, told to quit before it knows that it has attached, kills it. One that has not
- * come to its own end may leave the process stopped, with the signal by which it was
- * attached still to come: SIGCONT takes that away. */
+ * come to its own end, as far as is known, may leave the process stopped, with the signal
+ * by which it was attached still to come: SIGCONT takes that away. */
 static bool end_gdb(pid_t gdb, pid_t pid, bool was_stopped, uint64_t until_ms)
 {
     int pidfd = pidfd_open(gdb, 0);
-    bool is_in_time = pidfd >= 0 && has_ended(pidfd, until_ms);
-    int status = 0;
+    bool is_in_time = !is_there(gdb) || (pidfd >= 0 && has_ended(pidfd, until_ms));
+    bool is_known;
+    int status;
 
     if (!is_in_time) {
         (void)kill(gdb, SIGKILL);
     }
-    (void)waitpid(gdb, &status, 0); /* only then has it let go */
-    if (!was_stopped && !(is_in_time && WIFEXITED(status))) {
+    is_known = waitpid(gdb, &status, 0) == gdb; /* only then has it let go */
+    if (!was_stopped && !(is_in_time && is_known && WIFEXITED(status))) {
         (void)kill(pid, SIGCONT);
     }
     if (pidfd >= 0) {

@@ -29,6 +29,9 @@ enum {
     PAUSE_MS = 5,
     KEEPER_FD = 3, /* in the keeper */
     MAX_DEPTH = 64,
+    /* What another thread has started (gdb) is that thread's to wait for: whom we have
+     * adopted is the main thread's, as the keeper is. */
+    OURS = WEXITED | WNOHANG | __WNOTHREAD,
 };
 
 /* What ctrun was started with, before anything of it changes. */
@@ -385,9 +388,9 @@ void keeper_reap_others(const struct keeper *k)
 {
     siginfo_t info = {0};
 
-    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid != 0 && info.si_pid != k->pid) {
-        (void)waitid(P_PID, (id_t)info.si_pid, NULL, WEXITED | WNOHANG);
+    while (waitid(P_ALL, 0, &info, OURS | WNOWAIT) == 0 && info.si_pid != 0 &&
+           info.si_pid != k->pid) {
+        (void)waitid(P_PID, (id_t)info.si_pid, NULL, OURS);
         info.si_pid = 0;
     }
 }
@@ -406,7 +409,7 @@ void keeper_clean_up(void)
     for (;;) {
         keeper_each_child(true, on_adopted, NULL);
         info.si_pid = 0;
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0 && errno == ECHILD) {
+        if (waitid(P_ALL, 0, &info, OURS) < 0 && errno == ECHILD) {
             return;
         }
         if (info.si_pid != 0) {

@@ -105,10 +105,11 @@ void keeper_dismiss(const struct keeper *k);
 /* Closes the socket and waits until the keeper has killed everything and ended. */
 void keeper_stop(struct keeper *k);
 
-/* Reaps every dead child of the caller but the keeper. */
+/* Reaps every dead child of the caller but the keeper. This and the next are the main
+ * thread's: the children that another one has started are left to it. */
 void keeper_reap_others(const struct keeper *k);
 
-/* After the keeper's own death: kills and reaps all children the agent has adopted. */
+/* After the keeper's own death: kills all children, reaps those the agent has adopted. */
 void keeper_clean_up(void);
 
 #endif

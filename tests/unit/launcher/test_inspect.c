@@ -1,6 +1,7 @@
 /* What is found out about a live process. */
 
 #include "launcher/inspect.h"
+#include "launcher/keeper/keeper.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/scratch.h"
 
@@ -11,10 +12,12 @@
 #include <libgen.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -274,25 +277,43 @@ static int be_a_gdb_that_hangs(const char *pid)
     return 1;
 }
 
-static void put_a_gdb_that_hangs_into_the_path(struct scratch *s)
+/* A gdb of ours, the only one in the PATH. */
+struct our_gdb {
+    struct scratch folder;
+    char *path; /* as it was */
+};
+
+static void open_folder(struct our_gdb *g)
+{
+    scratch_open(&g->folder);
+    g->path = strdup(getenv("PATH"));
+    assert_int_equal(setenv("PATH", g->folder.dir, 1), 0);
+}
+
+static void remove_gdb(struct our_gdb *g)
+{
+    assert_int_equal(setenv("PATH", g->path, 1), 0);
+    free(g->path);
+    scratch_close(&g->folder);
+}
+
+static void put_a_gdb_that_hangs(struct our_gdb *ret)
 {
     char self[512] = "";
 
-    scratch_open(s);
+    open_folder(ret);
     assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
-    assert_int_equal(symlink(self, scratch_path(s, "gdb")), 0);
-    assert_int_equal(setenv("PATH", s->dir, 1), 0);
+    assert_int_equal(symlink(self, scratch_path(&ret->folder, "gdb")), 0);
 }
 
 static void a_gdb_that_hangs_leaves_the_process_as_it_was(void **state)
 {
-    char *path = strdup(getenv("PATH"));
     char stack[INSPECT_STACK_SIZE];
     pid_t pid = start(sleep_for_ever);
-    struct scratch s;
+    struct our_gdb gdb;
 
     (void)state;
-    put_a_gdb_that_hangs_into_the_path(&s);
+    put_a_gdb_that_hangs(&gdb);
     expect_state(pid, "S");
     inspect_stack(pid, 200, stack);
     assert_non_null(
@@ -303,9 +324,79 @@ static void a_gdb_that_hangs_leaves_the_process_as_it_was(void **state)
     inspect_stack(pid, 200, stack);
     expect_state(pid, "T");
     end(pid);
-    assert_int_equal(setenv("PATH", path, 1), 0);
-    free(path);
-    scratch_close(&s);
+    remove_gdb(&gdb);
+}
+
+/* Dies by a signal with the process stopped, as one that is killed while memory is
+ * short. */
+static void put_a_gdb_that_dies(struct our_gdb *ret)
+{
+    static const char text[] = "#!/bin/sh\n"
+                               "for pid; do :; done\n"
+                               "kill -STOP $pid\n"
+                               "kill -KILL $$\n";
+
+    open_folder(ret);
+    assert_int_equal(chmod(scratch_text(&ret->folder, "gdb", text), 0700), 0);
+}
+
+struct look_aside {
+    pid_t pid;
+    atomic_bool is_done;
+    char stack[INSPECT_STACK_SIZE];
+};
+
+static void *look_aside(void *arg)
+{
+    struct look_aside *l = arg;
+
+    inspect_stack(l->pid, INSPECT_STACK_MS, l->stack);
+    atomic_store(&l->is_done, true);
+    return NULL;
+}
+
+/* As the supervisor does, whose loop reaps whom ctrun has adopted. */
+static void gdb_is_reaped_by_nobody_but_who_looks(void **state)
+{
+    enum { TIMES = 40 };
+    pid_t pid = start(sleep_for_ever);
+    const struct keeper keeper = {.fd = -1, .pid = pid};
+    struct our_gdb gdb;
+
+    (void)state;
+    put_a_gdb_that_dies(&gdb);
+    for (int i = 0; i < TIMES; i++) {
+        struct look_aside aside = {.pid = pid};
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, NULL, look_aside, &aside), 0);
+        while (!atomic_load(&aside.is_done)) {
+            keeper_reap_others(&keeper);
+        }
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_null(strstr(aside.stack, "gdb has not come to its end"));
+        expect_state(pid, "S");
+    }
+    end(pid);
+    remove_gdb(&gdb);
+}
+
+/* SIGCHLD is ignored: the kernel reaps it. */
+static void where_it_is_not_known_how_gdb_ended_the_process_goes_on(void **state)
+{
+    char stack[INSPECT_STACK_SIZE];
+    pid_t pid = start(sleep_for_ever);
+    struct our_gdb gdb;
+
+    (void)state;
+    put_a_gdb_that_dies(&gdb);
+    assert_true(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
+    inspect_stack(pid, INSPECT_STACK_MS, stack);
+    assert_true(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
+    assert_null(strstr(stack, "gdb has not come to its end"));
+    expect_state(pid, "S");
+    end(pid);
+    remove_gdb(&gdb);
 }
 
 /* Before it has attached, or soon after. */
@@ -333,6 +424,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_process_that_somebody_traces_says_who),
         cmocka_unit_test(so_does_one_that_traces_what_it_has_started),
         cmocka_unit_test(a_gdb_that_hangs_leaves_the_process_as_it_was),
+        cmocka_unit_test(gdb_is_reaped_by_nobody_but_who_looks),
+        cmocka_unit_test(where_it_is_not_known_how_gdb_ended_the_process_goes_on),
         cmocka_unit_test(a_gdb_that_is_sent_away_leaves_the_process_as_it_was),
     };
 
