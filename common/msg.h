@@ -352,7 +352,7 @@ enum inspect_what {
     U(8, more)    /* further pieces of the same answer follow */             \
     T(32, state)  /* INSPECT_HANG: "T", "S futex_wait": as proc(5) has it */ \
     U(64, offset) /* INSPECT_LOG: of the body's first byte */                \
-    B(body)       /* the stack, or the log */
+    B(body)       /* the log; the stack: what is had at once, then gdb's */
 
 /* X(NAME, name, number) */
 #define MSG_MAP(X)                  \

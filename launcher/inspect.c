@@ -23,7 +23,8 @@
 
 enum {
     APART_MS = 250, /* the two looks */
-    MANY_FRAMES = 24
+    MANY_FRAMES = 24,
+    NOTE_SIZE = 64, /* of inspect_no_stack */
 };
 
 struct look {
@@ -136,6 +137,17 @@ bool inspect_catches(pid_t pid, int signal)
 }
 
 /* --- the stack --- */
+
+void inspect_kernel(pid_t pid, char ret[INSPECT_KERNEL_SIZE])
+{
+    static const char title[] = "in the kernel:\n";
+    const size_t len = sizeof(title) - 1;
+
+    memcpy(ret, title, len);
+    if (!proc_file_read(pid, "stack", ret + len, INSPECT_KERNEL_SIZE - len)) {
+        ret[0] = '\0';
+    }
+}
 
 /* The lines of `text`, which are cut apart. */
 static void split_lines(char *text, char **ret, size_t n)
@@ -261,7 +273,12 @@ static bool end_gdb(pid_t gdb, pid_t pid, bool was_stopped, uint64_t until_ms)
     return is_in_time;
 }
 
-static void ask_gdb(pid_t pid, unsigned limit_ms, char *ret, size_t size)
+void inspect_no_stack(unsigned limit_ms, char *ret, size_t size)
+{
+    (void)snprintf(ret, size, "(gdb has not come to its end within %u ms)\n", limit_ms);
+}
+
+void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE])
 {
     bool was_stopped = is_stop(look_at(pid).state);
     uint64_t until_ms = clock_ms() + limit_ms;
@@ -271,6 +288,7 @@ static void ask_gdb(pid_t pid, unsigned limit_ms, char *ret, size_t size)
     pid_t child;
     int ends[2];
 
+    ret[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) < 0) {
         return;
     }
@@ -282,22 +300,8 @@ static void ask_gdb(pid_t pid, unsigned limit_ms, char *ret, size_t size)
     }
     (void)close(ends[0]);
     text[used] = '\0';
-    keep_frames(text, ret, size);
+    keep_frames(text, ret, INSPECT_STACK_SIZE - NOTE_SIZE);
     if (!is_in_time) {
-        (void)snprintf(ret + strlen(ret), size - strlen(ret),
-                       "(gdb has not come to its end within %u ms)\n", limit_ms);
-    }
-}
-
-void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE])
-{
-    char kernel[1024];
-    bool may_look = proc_file_read(pid, "stack", kernel, sizeof(kernel)); /* root's */
-
-    ret[0] = '\0'; /* gdb stops it there */
-    ask_gdb(pid, limit_ms, ret, INSPECT_STACK_SIZE - sizeof(kernel) - 16);
-    if (may_look) {
-        (void)snprintf(ret + strlen(ret), INSPECT_STACK_SIZE - strlen(ret),
-                       "in the kernel:\n%s", kernel);
+        inspect_no_stack(limit_ms, ret + strlen(ret), NOTE_SIZE);
     }
 }

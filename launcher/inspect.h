@@ -2,7 +2,7 @@
 #define LAUNCHER_INSPECT_H
 
 /* What a worker's process does and where it is, as /proc and, if it is there, gdb have
- * it. Both take their time: they are called by threads. */
+ * it. The state and gdb take their time: these are called by threads. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,9 +10,12 @@
 
 enum {
     INSPECT_STATE_SIZE = 32,
-    INSPECT_STACK_SIZE = 3072,
-    INSPECT_STACK_MS =
-        8000, /* gdb's time: PyTorch's symbols alone take it six seconds */
+    INSPECT_KERNEL_SIZE = 1024,
+    INSPECT_STACK_SIZE = 2048,
+    /* gdb's time: PyTorch's symbols alone take it six seconds … */
+    INSPECT_STACK_MS = 8000,
+    /* … and where a restart waits for it, with another stack at hand. */
+    INSPECT_HURRY_MS = 2500,
 };
 
 /* Looks twice, a moment apart: "T" and "t" only where it was so both times; "R" if it
@@ -25,8 +28,16 @@ void inspect_state(pid_t pid, char ret[INSPECT_STATE_SIZE]);
 /* Whether the process has a handler for the signal. Does not take its time. */
 bool inspect_catches(pid_t pid, int signal);
 
-/* Its main thread's, the inmost first, in lines; "": nobody may look. gdb has that long,
- * and is killed then: the process goes on as it was. */
+/* Where its main thread is in the kernel, the inmost first, in lines; "": only root may
+ * look. Does not take its time. */
+void inspect_kernel(pid_t pid, char ret[INSPECT_KERNEL_SIZE]);
+
+/* Its main thread's stack, as gdb has it, in the same order; "": it is not there, or may
+ * not look. It has that long, and is killed then, which is said: the process goes on as
+ * it was. */
 void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE]);
+
+/* What is said then. */
+void inspect_no_stack(unsigned limit_ms, char *ret, size_t size);
 
 #endif

@@ -77,10 +77,11 @@ struct hung {
     bool lasts;
     bool has_rank;     /* else nobody knows who it is */
     uint64_t moved_ms; /* the last move before it */
-    uint64_t due_ms;   /* without the stack; 0: it is not waited for */
+    uint64_t due_ms;   /* without all of the stack; 0: it is not waited for */
     uint64_t on_ms;    /* others went on then, it has not said so yet; 0: nobody */
     struct hang_verdict verdict;
     char text[MSG_TEXT_MAX];
+    char *stack; /* what has come of it; owned; NULL: nothing yet */
 };
 
 /* A new generation. */

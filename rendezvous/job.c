@@ -76,7 +76,7 @@ void job_free(struct job *j)
     }
     keyspace_free(j->keys);
     cause_release(&j->cause);
-    progress_release(&j->progress);
+    tracking_release(j);
     drained_release(&j->drained);
     mem_free(j->report);
     table_release(&j->node_ranks);

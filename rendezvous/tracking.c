@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum {
-    STACK_MS = 9500,  /* the agents' limit, and some */
+    STACK_MS = 11000, /* the agents' limits, and some */
+    STACK_MAX = MSG_TAIL_MAX / 2,
     OTHERS_MS = 1500, /* after the others an agent says that its rank goes on */
 };
 
@@ -31,6 +32,18 @@ static const struct job_node **members_in_order(const struct job *j)
     return members;
 }
 
+static void forget_hung(struct job *j)
+{
+    mem_free(j->hung.stack);
+    j->hung = (struct hung){0};
+}
+
+void tracking_release(struct job *j)
+{
+    forget_hung(j);
+    progress_release(&j->progress);
+}
+
 void tracking_begin(struct job *j)
 {
     const struct job_node **members = members_in_order(j);
@@ -46,7 +59,7 @@ void tracking_begin(struct job *j)
         progress_know(&j->progress, j->saving.pace_ms);
     }
     hang_begin(&j->hang, j->now_ms);
-    j->hung = (struct hung){0};
+    forget_hung(j);
 }
 
 /* --- words --- */
@@ -207,6 +220,7 @@ static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v
     struct hung *hung = &j->hung;
     size_t len;
 
+    forget_hung(j);
     *hung = (struct hung){.lasts = true,
                           .has_rank = has_rank,
                           .moved_ms = j->progress.moved_ms,
@@ -277,7 +291,7 @@ void tracking_note(struct job *j, const struct job_node *node,
 }
 
 /* The rank has ended, as it were, when the others went on without it. */
-static void end_generation(struct job *j, const char *stack)
+static void end_generation(struct job *j)
 {
     const struct progress_rank *r = &j->progress.rank[j->hung.verdict.rank];
     const struct progress_node *node =
@@ -291,27 +305,63 @@ static void end_generation(struct job *j, const char *stack)
     end->signal = SIGKILL;
     end->step = r->step;
     end->ended_ms = j->now_ms;
-    (void)snprintf(end->message, sizeof(end->message), "%s%s%s", j->hung.text,
-                   stack[0] != '\0' ? "\n" : "", stack);
+    (void)snprintf(end->message, sizeof(end->message), "%s\n%s", j->hung.text,
+                   j->hung.stack);
     draining_hang(j, end, node->host);
     mem_free(end);
 }
 
-/* The stack is here, or does not come. */
-static void close_case(struct job *j, const char *stack)
+static bool has_other_news(const struct job *j)
 {
-    char text[64];
+    return j->state != JOB_RUNNING || j->progress.n_ended > 0;
+}
 
-    j->hung.due_ms = 0;
-    if (j->state != JOB_RUNNING || j->progress.n_ended > 0) {
-        return; /* there are other news */
+/* What is had at once comes first, C's stack, by gdb, behind it. */
+static void add_stack(struct job *j, const char *piece)
+{
+    struct hung *hung = &j->hung;
+    size_t used = hung->stack ? strlen(hung->stack) : 0;
+    char where[64];
+
+    if (has_other_news(j) || piece[0] == '\0') {
+        return;
     }
-    if (stack[0] != '\0') {
-        (void)snprintf(text, sizeof(text), "where rank %u is", j->hung.verdict.rank);
-        notify(j, text, stack);
+    (void)snprintf(where, sizeof(where), "where rank %u is%s", hung->verdict.rank,
+                   hung->stack ? " in C" : "");
+    notify(j, where, piece);
+    if (!hung->stack) {
+        hung->stack = mem_zalloc(STACK_MAX);
     }
-    if (j->hung.lasts && j->hung.on_ms == 0 && j->shape.on_hang == ON_HANG_RESTART) {
-        end_generation(j, stack);
+    (void)snprintf(hung->stack + used, STACK_MAX - used, "%s", piece);
+}
+
+/* No more of the stack comes but this. */
+static void close_case(struct job *j, const char *last)
+{
+    struct hung *hung = &j->hung;
+
+    hung->due_ms = 0;
+    add_stack(j, last);
+    if (!hung->stack) {
+        add_stack(j, "(nobody may look: gdb is not there, or not allowed to)");
+    }
+    if (!has_other_news(j) && hung->lasts && hung->on_ms == 0 &&
+        j->shape.on_hang == ON_HANG_RESTART) {
+        end_generation(j);
+    }
+}
+
+/* One piece, and the last. */
+static void take_stack(struct job *j, const struct msg_inspected *m)
+{
+    char text[STACK_MAX];
+
+    (void)snprintf(text, sizeof(text), "%.*s", (int)MIN(m->body.size, sizeof(text) - 1),
+                   (const char *)m->body.data);
+    if (!m->more) {
+        close_case(j, text);
+    } else if (!j->hung.stack) {
+        add_stack(j, text);
     }
 }
 
@@ -330,7 +380,7 @@ void tracking_tick(struct job *j)
         return;
     }
     if (j->hung.due_ms != 0 && j->now_ms >= j->hung.due_ms) {
-        close_case(j, "");
+        close_case(j, "(its agent has not answered in time)");
     }
     if (j->hung.on_ms != 0 && j->now_ms >= j->hung.on_ms + OTHERS_MS) {
         if (tracking_hung(j)) {
@@ -361,7 +411,6 @@ void tracking_inspected(struct job *j, const struct job_node *node,
                         const struct msg_inspected *m)
 {
     const struct progress_node *its = progress_node_of(&j->progress, m->rank);
-    char stack[MSG_TAIL_MAX / 2];
 
     if (!its || its->session != node->session) {
         return;
@@ -371,10 +420,7 @@ void tracking_inspected(struct job *j, const struct job_node *node,
         tracking_tick(j);
     } else if (m->what == INSPECT_STACK && j->hung.due_ms != 0 &&
                m->rank == j->hung.verdict.rank) {
-        (void)snprintf(stack, sizeof(stack), "%.*s",
-                       (int)MIN(m->body.size, sizeof(stack) - 1),
-                       (const char *)m->body.data);
-        close_case(j, stack);
+        take_stack(j, m);
     }
 }
 

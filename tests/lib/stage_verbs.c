@@ -277,6 +277,7 @@ static void act_inspected(struct stage *st, struct actor *a, const char *words)
 
     i->generation = number_of(words, "gen", a->generation);
     i->rank = (uint32_t)number_of(words, "rank", (uint64_t)a->group_rank);
+    i->more = (uint8_t)number_of(words, "more", 0);
     text_of(words, "state", "", i->state, sizeof(i->state));
     text_of(words, "stack", "", stack, sizeof(stack));
     i->what = i->state[0] != '\0' ? INSPECT_HANG : INSPECT_STACK;

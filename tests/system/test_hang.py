@@ -161,25 +161,53 @@ echo $$ >{pid}.new && mv {pid}.new {pid} && exec sleep 60
 """
 
 
-def test_a_stack_that_takes_its_time_is_not_waited_for_at_the_end(
-    start, bin_dir, tmp_path, wait_for
-):
+def slow_gdb(tmp_path):
+    """The environment in which it is found, and the file that has its pid once it runs."""
     pid = tmp_path / "pid"
     gdb = tmp_path / "bin/gdb"
     gdb.parent.mkdir()
     gdb.write_text(SLOW_GDB.format(pid=pid))
     gdb.chmod(0o755)
+    return {**os.environ, "PATH": f"{gdb.parent}:{os.environ['PATH']}",
+            "PYTHON_EXEC": sys.executable}, pid
+
+
+def test_a_stack_that_takes_its_time_is_not_waited_for_at_the_end(
+    start, bin_dir, tmp_path, wait_for
+):
+    env, pid = slow_gdb(tmp_path)
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--on-hang=report", script, 1, "sleep",
-                  env={**os.environ, "PATH": f"{gdb.parent}:{os.environ['PATH']}",
-                       "PYTHON_EXEC": sys.executable})
+                  env=env)
     wait_for(pid.exists)
     began = time.monotonic()
     ctrun.signal(signal.SIGTERM)
     assert ctrun.wait() == 128 + signal.SIGTERM, ctrun.err()
     assert time.monotonic() - began < 5  # launcher/inspect.h: it has 8 s
     os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_a_gdb_that_does_not_end_holds_up_neither_the_stack_nor_the_restart(
+    start, bin_dir, tmp_path, wait_for
+):
+    """Killed, it is not gone either: a tracer of its own keeps it."""
+    env, pid = slow_gdb(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    ctrun = start(bin_dir / "ctrun", "--nproc-per-node=2", "--max-restarts=1", script, 1, "sleep",
+                  env=env)
+    wait_for(lambda: verdicts(ctrun))
+    named = time.monotonic()
+    wait_for(pid.exists)
+    tracer = start(sys.executable, "-c", TRACER, pid.read_text().strip())
+    wait_for(lambda: "restarting (1 of 1)" in ctrun.err())
+    assert time.monotonic() - named < 7  # launcher/inspect.h: gdb has 2.5 s of them
+    _, at_once, in_c = re.split("where rank 1 is(?: in C)?$", ctrun.err(), flags=re.M)
+    assert re.search(r'File ".*/train.py", line \d+ in stay_here\n', at_once), ctrun.err()
+    assert "(gdb has not come to its end within 2500 ms)" in in_c, ctrun.err()
+    assert ctrun.wait() == 0, ctrun.err()
+    tracer.signal(signal.SIGKILL)
 
 
 @pytest.mark.faults_only

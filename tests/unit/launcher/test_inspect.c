@@ -128,6 +128,7 @@ static void a_stopped_process_is_stopped(void **state)
 static void of_a_process_that_is_gone_nothing_is_found(void **state)
 {
     char found[INSPECT_STATE_SIZE] = "x";
+    char kernel[INSPECT_KERNEL_SIZE] = "x";
     char stack[INSPECT_STACK_SIZE] = "x";
     pid_t pid = start(spin);
 
@@ -135,11 +136,27 @@ static void of_a_process_that_is_gone_nothing_is_found(void **state)
     end(pid);
     inspect_state(pid, found);
     assert_string_equal(found, "");
+    inspect_kernel(pid, kernel);
+    assert_string_equal(kernel, "");
     inspect_stack(pid, INSPECT_STACK_MS, stack);
     assert_string_equal(stack, "");
 }
 
-/* By gdb where it is, else the kernel's part alone, which root may see. */
+/* Root does, mostly. */
+static void who_may_sees_where_a_process_is_in_the_kernel(void **state)
+{
+    static const char title[] = "in the kernel:\n[<0>] ";
+    char kernel[INSPECT_KERNEL_SIZE];
+    pid_t pid = start(sleep_for_ever);
+
+    (void)state;
+    expect_state(pid, "S");
+    inspect_kernel(pid, kernel);
+    assert_true(kernel[0] == '\0' || strncmp(kernel, title, sizeof(title) - 1) == 0);
+    end(pid);
+}
+
+/* By gdb, where it is. */
 static void looking_at_the_stack_leaves_the_process_as_it_was(void **state)
 {
     char stack[INSPECT_STACK_SIZE];
@@ -419,6 +436,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_state_says_what_a_process_does),
         cmocka_unit_test(a_stopped_process_is_stopped),
         cmocka_unit_test(of_a_process_that_is_gone_nothing_is_found),
+        cmocka_unit_test(who_may_sees_where_a_process_is_in_the_kernel),
         cmocka_unit_test(looking_at_the_stack_leaves_the_process_as_it_was),
         cmocka_unit_test(only_a_handler_catches_a_signal),
         cmocka_unit_test(a_process_that_somebody_traces_says_who),

@@ -59,9 +59,42 @@ static const struct scene scenes[] = {
      "> a,b ROUND g=2 a b failures=1\n"},
 
     {"without_a_stack_it_is_ended_all_the_same", two_nodes,
-     HANG ANSWERS "wait 1000\n" VERDICT "wait 9499\n"
+     HANG ANSWERS "wait 1000\n" VERDICT "wait 10999\n"
                   "wait 1\n"
+                  "> a,b NOTICE where rank 1 is ((its agent has not answered in "
+                  "time))\n"
                   "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
+
+    {"what_is_had_at_once_is_shown_before_gdb_has_come_to_its_end", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "b inspected stack=stay more=1\n"
+                  "> a,b NOTICE where rank 1 is (stay)\n"
+                  "b inspected stack=again more=1\n" /* one is all that it has */
+                  "wait 2500\n"
+                  "b inspected stack=#0_spin\n"
+                  "> a,b NOTICE where rank 1 is in C (#0 spin)\n"
+                  "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
+
+    {"a_gdb_of_which_nothing_is_heard_does_not_hold_up_the_restart", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "b inspected stack=stay more=1\n"
+                  "> a,b NOTICE where rank 1 is (stay)\n"
+                  "wait 10999\n"
+                  "wait 1\n"
+                  "> a,b NOTICE where rank 1 is in C ((its agent has not answered in "
+                  "time))\n"
+                  "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
+
+    {"where_there_is_no_gdb_what_was_had_is_all", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "b inspected stack=stay more=1\n"
+                  "> a,b NOTICE where rank 1 is (stay)\n"
+                  "b inspected\n"
+                  "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
+
+    {"where_nobody_may_look_this_is_said", two_that_report,
+     HANG ANSWERS
+     "wait 1000\n" VERDICT "b inspected\n"
+     "> a,b NOTICE where rank 1 is ((nobody may look: gdb is not there, or "
+     "not allowed to))\n"
+     "wait 60000\n"},
 
     {"a_rank_that_goes_on_meanwhile_is_left_alone", two_nodes,
      HANG ANSWERS "wait 1000\n" VERDICT "b reports step=6 phase=reduce\n"
