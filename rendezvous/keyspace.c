@@ -123,7 +123,8 @@ void keyspace_keep_reply(struct keyspace *k, struct relay *r, uint64_t seq,
 
     forget_reply(k, kept);
     kept->seq = seq;
-    kept->forgot = !store_budget_allows(k->config.budget, body.size);
+    kept->forgot =
+        !k->is_restoring && !store_budget_allows(k->config.budget, body.size);
     if (!kept->forgot) {
         kept->data = mem_dup(body.data, body.size);
         kept->size = body.size;

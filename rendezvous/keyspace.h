@@ -69,7 +69,7 @@ void keyspace_reattach(struct keyspace *k, uint64_t session);
 void keyspace_drop_session(struct keyspace *k, uint64_t session);
 
 /* Puts a KEY, QUEUE or CLIENT back, in the order of record.h, before anything else is
- * done. ERR_CORRUPT, ERR_UNSUPPORTED; ERR_TOO_LARGE: it does not fit the budget. */
+ * done, and whatever the budget says. ERR_CORRUPT, ERR_UNSUPPORTED. */
 int keyspace_restore(struct keyspace *k, const struct record *r) MUST_CHECK;
 
 #endif

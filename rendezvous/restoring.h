@@ -8,7 +8,7 @@
 #include "rendezvous/job.h"
 #include "rendezvous/record.h"
 
-/* Each: ERR_CORRUPT, ERR_UNSUPPORTED (another version's), ERR_TOO_LARGE (the budget). */
+/* Each: ERR_CORRUPT, ERR_UNSUPPORTED (another version's). */
 int restoring_job(struct job *j, const struct record *r) MUST_CHECK; /* a fresh one */
 int restoring_node(struct job *j, const struct record *r,
                    struct job_node **ret) MUST_CHECK;

@@ -38,7 +38,7 @@ struct server_config {
     void *arg;
 };
 
-/* ERR_CORRUPT, ERR_UNSUPPORTED, ERR_TOO_LARGE: what is kept cannot be taken up. */
+/* ERR_CORRUPT, ERR_UNSUPPORTED: what is kept cannot be taken up. */
 int server_new(const struct server_config *config, struct server **ret,
                struct errmsg *msg) MUST_CHECK;
 

@@ -61,8 +61,9 @@ void service_free(struct service *s); /* NULL allowed */
  * Every node known then is away until its agent is back, or a fresh term of its lease
  * is over (some have a little longer, so that not all ends come at once); rounds wait
  * so long. service_restored may save. Negative, with the reason: the state is damaged
- * (ERR_CORRUPT), or another version's (ERR_UNSUPPORTED), or larger than the store may be
- * (ERR_TOO_LARGE); then the service is of no use any more. */
+ * (ERR_CORRUPT), or another version's (ERR_UNSUPPORTED); then the service is of no use
+ * any more. What stores had comes back though they may have less now: until they have,
+ * they are full. */
 int service_restore(struct service *s, const struct record *r,
                     struct errmsg *msg) MUST_CHECK;
 int service_restored(struct service *s, uint64_t now_ms, struct errmsg *msg) MUST_CHECK;

@@ -135,13 +135,6 @@ static int complain(int rv, const char *job, const char *what, struct errmsg *ms
                           "version of ctrun-rendezvous",
                           job, what);
     }
-    if (rv == ERR_TOO_LARGE) {
-        return errmsg_set(
-            msg, rv,
-            "the saved store of job %.64s is larger than the limit: raise "
-            "it to what it was",
-            job);
-    }
     return errmsg_set(msg, rv, "the saved state is damaged (job %.64s, %s)", job, what);
 }
 

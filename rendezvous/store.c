@@ -166,6 +166,19 @@ static size_t choose_capacity(const struct slot *slot, size_t size, bool grows)
     return old > SHRINK_FROM && size < old / 4 ? MAX(size, (size_t)MIN_CAPACITY) : old;
 }
 
+static void set_capacity(struct store *s, struct slot *slot, size_t capacity)
+{
+    if (!slot->value || capacity != slot->capacity) {
+        size_t old = slot->value ? store_value_cost(slot->capacity) : 0;
+
+        s->n_keys += slot->value == NULL;
+        slot->value = mem_grow(slot->value, capacity, 1);
+        slot->capacity = capacity;
+        give_back(s, old);
+        charge(s, store_value_cost(capacity));
+    }
+}
+
 int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
                      struct slot **ret)
 {
@@ -181,16 +194,18 @@ int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
     if (!store_budget_fits(budget, old, fixed + store_value_cost(capacity))) {
         return ERR_TOO_LARGE;
     }
-    slot = slot ? slot : store_slot_new(s, key);
-    if (!slot->value || capacity != slot->capacity) {
-        s->n_keys += slot->value == NULL;
-        slot->value = mem_grow(slot->value, capacity, 1);
-        slot->capacity = capacity;
-        give_back(s, old);
-        charge(s, store_value_cost(capacity));
-    }
-    *ret = slot;
+    *ret = slot ? slot : store_slot_new(s, key);
+    set_capacity(s, *ret, capacity);
     return 0;
+}
+
+struct slot *store_restore_value(struct store *s, struct slice key, size_t size)
+{
+    struct slot *slot = store_find(s, key);
+
+    slot = slot ? slot : store_slot_new(s, key);
+    set_capacity(s, slot, MAX(size, (size_t)MIN_CAPACITY));
+    return slot;
 }
 
 void store_drop_value(struct store *s, struct slot *slot)

@@ -119,10 +119,12 @@ int store_execute(struct store *s, uint64_t client, uint64_t seq,
 void store_drop_client(struct store *s, uint64_t client);
 
 /* Puts back what `changed` once told (STORE_VALUE, or STORE_ITEM in the order of the
- * numbers), and says nothing of it. ERR_CORRUPT: no store says so; ERR_TOO_LARGE. */
+ * numbers), and says nothing of it. No limit holds: it was within
+ * those of its time. ERR_CORRUPT: no store says so. */
 int store_restore(struct store *s, const struct store_change *c) MUST_CHECK;
 
-/* A BARRIER that was counted, but not answered: waits again, or is answered. */
+/* A BARRIER that was counted, but not answered: waits again, or is answered. The client
+ * has nothing parked. ERR_CORRUPT. */
 int store_restore_barrier(struct store *s, uint64_t client, uint64_t seq,
                           const struct tcpstore_request *request) MUST_CHECK;
 

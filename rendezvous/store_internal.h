@@ -87,6 +87,8 @@ void store_slot_settle(struct store *s, struct slot *slot);
  * fit). ERR_TOO_LARGE: the memory cap; nothing changed. */
 int store_make_value(struct store *s, struct slice key, size_t size, bool grows,
                      struct slot **ret) MUST_CHECK;
+/* … for a value that was taken before: whatever the cap says now. */
+struct slot *store_restore_value(struct store *s, struct slice key, size_t size);
 void store_drop_value(struct store *s, struct slot *slot);
 
 void store_push_item(struct store *s, struct slot *slot, struct slice data);

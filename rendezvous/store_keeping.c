@@ -1,4 +1,5 @@
-/* PURE. What a store tells who keeps it, and what it takes back at the next start. */
+/* PURE. What a store tells who keeps it, and what it takes back at the next start: all
+ * of it, though the limits may be lower than they were. Then it is full. */
 
 #include "rendezvous/store_internal.h"
 
@@ -45,33 +46,24 @@ void store_tell_no_item(const struct store *s, const struct slot *slot)
                                .number = slot->n_pushed - (uint64_t)slot->n_items});
 }
 
-static int restore_value(struct store *s, const struct store_change *c)
+static void restore_value(struct store *s, const struct store_change *c)
 {
     struct slice key = {c->key, c->key_size};
-    struct slot *slot;
-    int rv = store_make_value(s, key, c->size, false, &slot);
+    struct slot *slot = store_restore_value(s, key, c->size);
 
-    if (rv < 0) {
-        return rv;
-    }
     if (c->size > 0) {
         memcpy(slot->value, c->data, c->size);
     }
     slot->size = c->size;
-    return 0;
 }
 
 static int restore_item(struct store *s, const struct store_change *c)
 {
     struct slice key = {c->key, c->key_size};
     struct slot *slot = store_find(s, key);
-    size_t cost = store_item_cost(c->size) + (slot ? 0 : store_slot_cost(key.size));
 
     if (slot && slot->head && slot->n_pushed != c->number) {
         return ERR_CORRUPT; /* one between is missing, or it comes twice */
-    }
-    if (!store_fits(s, cost)) {
-        return ERR_TOO_LARGE;
     }
     slot = slot ? slot : store_slot_new(s, key);
     slot->n_pushed = c->number;
@@ -84,7 +76,8 @@ int store_restore(struct store *s, const struct store_change *c)
     bool is_sane = c->key_size <= TCPSTORE_MAX_KEY && c->number < UINT64_MAX;
 
     if (is_sane && c->kind == STORE_VALUE) {
-        return restore_value(s, c);
+        restore_value(s, c);
+        return 0;
     }
     if (is_sane && c->kind == STORE_ITEM) {
         return restore_item(s, c);
@@ -116,10 +109,6 @@ int store_restore_barrier(struct store *s, uint64_t client, uint64_t seq,
     if (arrived >= (int64_t)wire_get_u64(&body)) {
         store_reply_byte(s, client, seq, 0);
         return 0;
-    }
-    rv = store_can_park(s, client, 1, slot ? 0 : store_slot_cost(key.size));
-    if (rv < 0) {
-        return rv;
     }
     wait = store_park(s, client, seq, 1);
     wait->is_barrier = true;

@@ -208,6 +208,36 @@ static void a_reply_that_could_not_be_kept_closes_the_client(void **state)
     mem_free(value);
 }
 
+/* Its limit was lowered while it ran. */
+static void what_is_above_a_lower_limit_is_back_and_the_store_is_full(void **state)
+{
+    struct keyspace_rig *rig = *state;
+
+    ask(rig, WORKER, 1, TCPSTORE_SET, "ss", "/k", "v");
+    ask(rig, WORKER, 2, TCPSTORE_QUEUE_PUSH, "ss", "/q", "item");
+    ask(rig, 1, 1, TCPSTORE_BARRIER, "si", "/b", (int64_t)2);
+    ask(rig, WORKER, 3, TCPSTORE_ADD, "si", "/n", (int64_t)7);
+    for (int i = 0; i < 3; i++) {
+        take_keyspace_reply(rig);
+    }
+    rig->budget.max = 1;
+    keyspace_rig_restart(rig);
+    ask(rig, WORKER, 3, TCPSTORE_ADD, "si", "/n", (int64_t)7);
+    replied_i64(rig, WORKER, 3, 7);
+    ask(rig, WORKER, 4, TCPSTORE_GET, "s", "/k");
+    replied_text(rig, WORKER, 4, "v");
+    ask(rig, WORKER, 5, TCPSTORE_QUEUE_LEN, "s", "/q");
+    replied_i64(rig, WORKER, 5, 1);
+    ask(rig, WORKER, 6, TCPSTORE_SET, "ss", "/more", "v");
+    replied_close(rig, WORKER, 6);
+    ask(rig, 2, 1, TCPSTORE_DELETE_KEY, "s", "/k");
+    replied_i64(rig, 2, 1, 1);
+    rig->budget.max = 64 << 20;
+    ask(rig, 2, 2, TCPSTORE_BARRIER, "si", "/b", (int64_t)2);
+    replied_byte(rig, 2, 2, 0);
+    replied_byte(rig, 1, 1, 0);
+}
+
 /* ---- waits ---- */
 
 static void a_wait_is_registered_again(void **state)
@@ -411,6 +441,7 @@ int main(void)
         CASE(closed_clients_that_make_room_are_forgotten),
         CASE(a_request_in_parts_starts_over),
         CASE(a_reply_that_could_not_be_kept_closes_the_client),
+        CASE(what_is_above_a_lower_limit_is_back_and_the_store_is_full),
         CASE(a_wait_is_registered_again),
         CASE(an_arrival_at_a_barrier_counts_once),
         CASE(an_arrival_said_again_still_waits),
