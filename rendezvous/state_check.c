@@ -66,10 +66,10 @@ static int check_db(const struct state_dir *dir, struct errmsg *msg)
     struct state_db *db = NULL;
     int rv = state_db_open(&config, &db, msg);
 
-    if (rv == 0) {
+    if (rv == 0 && !state_db_is_blank(db)) {
         rv = state_db_load(db, take_nothing, NULL, msg);
-        state_db_close(db);
     }
+    state_db_close(db);
     if (!has_log) {
         state_dir_drop_empty_log(dir); /* SQLite makes one */
     }

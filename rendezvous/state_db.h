@@ -44,6 +44,10 @@ int state_db_open(const struct state_db_config *config, struct state_db **ret,
                   struct errmsg *msg) MUST_CHECK;
 void state_db_close(struct state_db *d);
 
+/* With `only_looks`: the file is there, and a start was broken off before it made a
+ * database of it. There is nothing to load. */
+bool state_db_is_blank(const struct state_db *d);
+
 const struct state_identity *state_db_identity(const struct state_db *d);
 
 /* All rows, in the order of record.h. ERR_CORRUPT: one is not what was written; or what

@@ -28,6 +28,7 @@ struct state_db {
     struct state_pending pending; /* as the journal has it */
     int wal_pages;                /* of the log, since it was last copied */
     int schema;                   /* its own, until state_db_begin */
+    bool is_blank;                /* nothing is prepared */
     struct buf renewed;           /* a batch: what that writes anew of an older one */
     uint64_t n_copied; /* of the commits: that the database's own file has … */
     uint64_t n_base;   /* … and as state_base.h has it; UINT64_MAX: nobody knows */

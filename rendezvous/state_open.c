@@ -320,7 +320,8 @@ static int open_all(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? set_up(d, msg) : rv;
     rv = rv == 0 ? check_origin(d, &is_new, msg) : rv;
     if (rv == 0 && is_new && d->config.only_looks) {
-        return 0; /* a start was broken off before it made one */
+        d->is_blank = true;
+        return 0;
     }
     rv = rv == 0 ? begin_log(d, msg) : rv;
     if (rv == 0) {
@@ -356,6 +357,11 @@ int state_db_open(const struct state_db_config *config, struct state_db **ret,
     }
     *ret = d;
     return 0;
+}
+
+bool state_db_is_blank(const struct state_db *d)
+{
+    return d->is_blank;
 }
 
 const struct state_identity *state_db_identity(const struct state_db *d)

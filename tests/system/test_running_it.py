@@ -272,6 +272,21 @@ def test_check_config_takes_a_good_state_and_leaves_it_as_it_is(bin_dir, kept, s
     assert f"state-dir: {kept} (used now: by the service itself?)\n" in result.stdout
 
 
+def test_database_that_a_start_left_blank_is_checked_and_used(bin_dir, tmp_path, start_server):
+    """As a full disk leaves it at a first start: a head, and no table."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    with sqlite3.connect(folder / "state.db") as db:
+        db.execute("pragma journal_mode = wal")
+    db.close()
+    assert (folder / "state.db").stat().st_size == 4096
+    before = contents(folder)
+    result = run(bin_dir, "--check-config", f"--state-dir={folder}")
+    assert result.returncode == 0, result.stderr
+    assert contents(folder) == before
+    start_server(f"--state-dir={folder}", "--state-reserve-mib=1")
+
+
 def test_files_of_the_state_are_for_the_service_alone(kept, start_server):
     names = {"lock", "reserve", "state.db", "state.db-wal", "state.db-base"}
     assert {p.name for p in kept.iterdir()} >= names - {"state.db-base"}
