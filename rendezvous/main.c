@@ -1,9 +1,11 @@
 /* ctrun-rendezvous. Happy path: 1. options; 2. a server on a loop, listening; 3. READY
  * to whoever supervises; 4. SIGHUP: the configuration is read again, aside (reloader.h);
  * 5. SIGTERM or SIGINT: the server is stopped, the loop runs empty, exit 0. The user's
- * mistakes: one line, exit 2; a port that is taken may be free soon: exit 1. */
+ * mistakes: one line, exit 2; a port or a state that is taken may be free soon: exit 1.
+ * Signals wait until 3. */
 
 #include "rendezvous/check_config.h"
+#include "rendezvous/early.h"
 #include "rendezvous/holder.h"
 #include "rendezvous/keyring.h"
 #include "rendezvous/manager.h"
@@ -173,6 +175,7 @@ static int open_state(struct daemon *d, struct errmsg *msg)
         .reserve_bytes = (uint64_t)o->state_reserve_mib << 20,
         .history_ms = (uint64_t)o->history_days * 24 * 3600 * 1000,
         .history_bytes = (uint64_t)o->history_max_mib << 20,
+        .patience_ms = STATE_PATIENCE_MS,
     };
     int rv;
 
@@ -344,6 +347,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (rv < 0) {
         return errmsg_set(msg, rv, "cannot handle signals: %s", err_text(rv));
     }
+    early_let_go();
     if (say_addresses(d) < 0) {
         log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
     }
@@ -357,6 +361,18 @@ static int serve(struct daemon *d, struct errmsg *msg)
     return 0;
 }
 
+/* Who is told to stop while it cannot start yet has stopped. */
+static int end_failed(const struct daemon *d, const struct errmsg *msg)
+{
+    if (early_is_told_to_stop()) {
+        log_info("stopping before the start is over", "cause=\"%s\"", msg->text);
+        return EXIT_SUCCESS;
+    }
+    (void)fprintf(stderr, "%sctrun-rendezvous: %s\n", log_prefix(LOG_LEVEL_ERROR),
+                  msg->text);
+    return d->exit_code;
+}
+
 int main(int argc, char **argv)
 {
     static struct daemon daemon;
@@ -364,6 +380,7 @@ int main(int argc, char **argv)
     struct errmsg msg = {""};
     int rv;
 
+    early_hold();
     daemon.exit_code = EXIT_MISTAKE;
     daemon.argc = argc;
     daemon.argv = argv;
@@ -381,6 +398,7 @@ int main(int argc, char **argv)
         (void)umask(077); /* what is written is for this user alone */
     }
     if (rv == 0 && options->check_config) {
+        early_let_go(); /* it is no service that could stop in order */
         rv = check_config(options, &daemon.exit_code, &msg);
     } else if (rv == 0) {
         log_setup("ctrun-rendezvous", "", options->log_level);
@@ -388,10 +406,5 @@ int main(int argc, char **argv)
                      SIG_IGN); /* cannot fail: writes to gone peers return errors */
         rv = serve(&daemon, &msg);
     }
-    if (rv < 0) {
-        (void)fprintf(stderr, "%sctrun-rendezvous: %s\n", log_prefix(LOG_LEVEL_ERROR),
-                      msg.text);
-        return daemon.exit_code;
-    }
-    return EXIT_SUCCESS;
+    return rv < 0 ? end_failed(&daemon, &msg) : EXIT_SUCCESS;
 }

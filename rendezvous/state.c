@@ -444,7 +444,7 @@ static int open_db(struct state *s, struct errmsg *msg)
         rv = errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
     } else {
         do {
-            rv = state_db_open(&config, &s->db, msg);
+            rv = state_open_db(&s->dir, &config, &s->db, msg);
         } while (gives_way(s, rv, 0));
     }
     mem_free(path);
@@ -492,7 +492,8 @@ int state_open(const struct state_config *config, struct state **ret,
     buf_init(&s->next, SIZE_MAX);
     buf_init(&s->writing, SIZE_MAX);
     init_thread(s);
-    rv = state_dir_open(&s->dir, config->dir, config->reserve_bytes, msg);
+    rv = state_dir_open(&s->dir, config->dir, config->reserve_bytes,
+                        config->patience_ms, msg);
     rv = rv == 0 ? open_db(s, msg) : rv;
     rv = rv == 0 ? init_wake(s, msg) : rv;
     if (rv < 0) {
@@ -563,7 +564,6 @@ int state_exit_code(int err)
 {
     switch (err) {
     case ERR_INVALID:
-    case ERR_BUSY:
         return EXIT_MISTAKE;
     case ERR_CORRUPT:
     case ERR_UNSUPPORTED:

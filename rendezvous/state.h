@@ -23,13 +23,16 @@
 struct uv_loop_s;
 struct state;
 
+enum { STATE_PATIENCE_MS = 5000 }; /* a service's */
+
 struct state_config {
     struct uv_loop_s *loop; /* borrowed: outlives the state */
     const char *dir;
     uint64_t reserve_bytes;
     uint64_t history_ms;
     uint64_t history_bytes;
-    uint32_t tidy_ms; /* between looks at what is to be tidied; 0: 1000 */
+    uint32_t tidy_ms;     /* between looks at what is to be tidied; 0: 1000 */
+    uint32_t patience_ms; /* how long another program's use of it is waited for */
 };
 
 /* What is wrong stands in `msg`, with what to do about it; state_exit_code says with

@@ -3,6 +3,7 @@
 
 #include "rendezvous/state_check.h"
 
+#include "rendezvous/state.h"
 #include "rendezvous/state_db.h"
 #include "rendezvous/state_dir.h"
 
@@ -58,13 +59,25 @@ static int take_nothing(void *arg, const struct record *r, struct errmsg *msg)
     return 0;
 }
 
-static int check_db(const struct state_dir *dir, struct errmsg *msg)
+/* Anew each time: who had it open may have copied its log, and removed it. */
+int state_open_db(struct state_dir *dir, const struct state_db_config *config,
+                  struct state_db **ret, struct errmsg *msg)
+{
+    int rv;
+
+    do {
+        rv = state_db_open(config, ret, msg);
+    } while (rv == ERR_BUSY && state_dir_wait(dir));
+    return rv;
+}
+
+static int check_db(struct state_dir *dir, struct errmsg *msg)
 {
     char *path = mem_printf("%s/state.db", dir->path);
     struct state_db_config config = {.path = path, .only_looks = true};
     bool has_log = state_dir_has_log(dir);
     struct state_db *db = NULL;
-    int rv = state_db_open(&config, &db, msg);
+    int rv = state_open_db(dir, &config, &db, msg);
 
     if (rv == 0 && !state_db_is_blank(db)) {
         rv = state_db_load(db, take_nothing, NULL, msg);
@@ -86,6 +99,7 @@ int state_check(const char *path, bool *ret_used, struct errmsg *msg)
     if (rv < 0) {
         return *ret_used ? 0 : rv;
     }
+    dir.patience_ms = STATE_PATIENCE_MS;
     if (state_dir_is_torn(&dir)) {
         rv = state_blame_torn(&dir, msg);
     } else if (!state_dir_is_new(&dir)) {

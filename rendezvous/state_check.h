@@ -8,12 +8,18 @@
 
 #include <stdbool.h>
 
+struct state_db;
+struct state_db_config;
 struct state_dir;
 
 /* As state_open does, and state_exit_code says what a start would end with. `*ret_used`:
  * a service uses it, perhaps the one that is asked about; its database is not looked at
  * then. A state that is not there yet is fine where it can be made. */
 int state_check(const char *path, bool *ret_used, struct errmsg *msg) MUST_CHECK;
+
+/* state_db_open, as long as another program has it open and patience lasts. */
+int state_open_db(struct state_dir *dir, const struct state_db_config *config,
+                  struct state_db **ret, struct errmsg *msg) MUST_CHECK;
 
 /* `msg` says what is wrong with the database; now with its path, and the way out. Returns
  * `err`. */

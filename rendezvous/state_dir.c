@@ -1,16 +1,25 @@
 #include "rendezvous/state_dir.h"
 
+#include "rendezvous/early.h"
+
+#include "common/clock.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { TELL_AFTER_MS = 1000 };
 
 static const char reserve_name[] = "reserve";
 
@@ -23,6 +32,25 @@ int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg)
                       "the disk of the state %.200s is full: make room for %llu MiB on "
                       "it, or give a --state-dir on another one",
                       d->path, (unsigned long long)(d->reserve_bytes >> 20) + 1);
+}
+
+/* The folder it is in, which the caller frees. */
+static char *parent_of(const char *path)
+{
+    char *parent = mem_strdup(path);
+    size_t n = strlen(parent);
+    char *slash;
+
+    while (n > 1 && parent[n - 1] == '/') {
+        parent[--n] = '\0';
+    }
+    slash = strrchr(parent, '/');
+    if (!slash) {
+        mem_free(parent);
+        return mem_strdup(".");
+    }
+    slash[slash == parent] = '\0';
+    return parent;
 }
 
 /* Root may look at what belongs to the service's user. */
@@ -121,23 +149,70 @@ static int blame_folder(const struct state_dir *d, struct errmsg *msg)
                       d->path, err_text(-errno));
 }
 
+bool state_dir_wait(struct state_dir *d)
+{
+    static const struct timespec moment = {.tv_nsec = 50L * 1000 * 1000};
+    uint64_t now_ms = clock_ms();
+
+    d->busy_ms = d->busy_ms ? d->busy_ms : now_ms;
+    if (now_ms - d->busy_ms >= d->patience_ms || early_is_told_to_stop()) {
+        return false;
+    }
+    if (now_ms - d->busy_ms >= TELL_AFTER_MS && !d->has_told) {
+        d->has_told = true;
+        log_warn("another program uses the state: waiting for it", "dir=%s wait_ms=%u",
+                 d->path, d->patience_ms);
+    }
+    (void)nanosleep(&moment, NULL); /* shorter is as well */
+    return true;
+}
+
+/* The process whose number is in the file, if it is still there; 0. */
+static long holder(const struct state_dir *d)
+{
+    char text[16] = "";
+    ssize_t n = pread(d->lock_fd, text, sizeof(text) - 1, 0);
+    long pid;
+
+    text[MAX(n, 0)] = '\0';
+    pid = strtol(text, NULL, 10);
+    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM) ? pid : 0;
+}
+
 static int blame_holder(const struct state_dir *d, struct errmsg *msg)
 {
-    char pid[16] = "";
-    ssize_t n = pread(d->lock_fd, pid, sizeof(pid) - 1, 0);
+    char who[32] = "";
+    long pid = holder(d);
 
-    pid[MAX(n, 0)] = '\0';
-    pid[strcspn(pid, "\n")] = '\0';
-    return errmsg_set(
-        msg, ERR_BUSY,
-        "another ctrun-rendezvous (pid %s) keeps its state in %.200s: stop "
-        "it, or give this one another --state-dir",
-        pid[0] ? pid : "unknown", d->path);
+    if (flock(d->lock_fd, LOCK_SH | LOCK_NB) == 0) { /* so does who holds it */
+        return errmsg_set(msg, ERR_BUSY,
+                          "another program looks at the state in %.200s, and does not "
+                          "end (ctrun-rendezvous --check-config?): end it",
+                          d->path);
+    }
+    if (pid > 0) {
+        (void)snprintf(who, sizeof(who), " (pid %ld)", pid);
+    }
+    return errmsg_set(msg, ERR_BUSY,
+                      "another ctrun-rendezvous%s keeps its state in %.200s: stop "
+                      "it, or give this one another --state-dir",
+                      who, d->path);
+}
+
+static int lock(struct state_dir *d)
+{
+    int rv;
+
+    do {
+        rv = flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+    } while (rv == -EWOULDBLOCK && state_dir_wait(d));
+    return rv;
 }
 
 static int take_lock(struct state_dir *d, struct errmsg *msg)
 {
     char pid[16];
+    int rv;
 
     d->lock_fd = openat(d->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (d->lock_fd < 0 && (errno == ENOSPC || errno == EDQUOT)) {
@@ -146,13 +221,14 @@ static int take_lock(struct state_dir *d, struct errmsg *msg)
     if (d->lock_fd < 0) {
         return blame_folder(d, msg);
     }
-    if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        return errno == EWOULDBLOCK
+    rv = lock(d);
+    if (rv < 0) {
+        return rv == -EWOULDBLOCK
                    ? blame_holder(d, msg)
-                   : errmsg_set(msg, -errno,
+                   : errmsg_set(msg, rv,
                                 "cannot lock %.200s/lock: %s; give a --state-dir on a "
                                 "disk of this machine",
-                                d->path, err_text(-errno));
+                                d->path, err_text(rv));
     }
     (void)snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
     if (ftruncate(d->lock_fd, 0) < 0 ||
@@ -163,14 +239,15 @@ static int take_lock(struct state_dir *d, struct errmsg *msg)
 }
 
 int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes,
-                   struct errmsg *msg)
+                   uint32_t patience_ms, struct errmsg *msg)
 {
     int rv;
 
     *d = (struct state_dir){.path = mem_strdup(path),
                             .fd = -1,
                             .lock_fd = -1,
-                            .reserve_bytes = reserve_bytes};
+                            .reserve_bytes = reserve_bytes,
+                            .patience_ms = patience_ms};
     rv = open_folder(d, msg);
     rv = rv == 0 ? check_files(d, msg) : rv;
     rv = rv == 0 ? take_lock(d, msg) : rv;
@@ -195,19 +272,9 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
 
 static int check_parent(const char *path, struct errmsg *msg)
 {
-    char *parent = mem_strdup(path);
-    char *slash;
-    size_t n = strlen(parent);
-    int rv;
+    char *parent = parent_of(path);
+    int rv = access(parent, W_OK | X_OK) < 0 ? -errno : 0;
 
-    while (n > 1 && parent[n - 1] == '/') {
-        parent[--n] = '\0';
-    }
-    slash = strrchr(parent, '/');
-    if (slash) {
-        slash[slash == parent] = '\0';
-    }
-    rv = access(slash ? parent : ".", W_OK | X_OK) < 0 ? -errno : 0;
     mem_free(parent);
     return rv < 0 ? errmsg_set(msg, ERR_INVALID, "cannot make the folder %.200s: %s%s",
                                path, err_text(rv),

@@ -21,20 +21,27 @@ struct state_dir {
     int lock_fd;
     uint64_t reserve_bytes; /* of the whole reserve … */
     uint64_t reserve_left;  /* … and of what there is of it */
+    uint32_t patience_ms;   /* for others who use it */
+    uint64_t busy_ms;       /* since when they are waited for; 0: they are not */
+    bool has_told;          /* … and that is said */
 };
 
 /* Makes the folder, not its parent's. ERR_INVALID: a mistake of the user's, such as a
  * folder that others can read, or something in it that is no file; ERR_BUSY: another
- * service uses it; -ENOSPC: there is no room even for the folder. The reserve may be
- * missing when this returns 0. */
+ * service uses it, and has for `patience_ms`; -ENOSPC: there is no room even for the
+ * folder. The reserve may be missing when this returns 0. */
 int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes,
-                   struct errmsg *msg) MUST_CHECK;
+                   uint32_t patience_ms, struct errmsg *msg) MUST_CHECK;
 /* The same, and changes nothing: a folder that is not there yet is not made (`fd` is
  * negative then). ERR_BUSY: a service uses it, perhaps the one that is asked about. Until
  * state_dir_close none can begin to. */
 int state_dir_look(struct state_dir *d, const char *path,
                    struct errmsg *msg) MUST_CHECK;
 void state_dir_close(struct state_dir *d);
+
+/* What another program holds may be free in a moment: sleeps for one, and says so where
+ * it takes long. False: patience is at its end, or the process is told to stop. */
+bool state_dir_wait(struct state_dir *d) MUST_CHECK;
 
 /* -ENOSPC, with what to do about it. */
 int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg);

@@ -144,7 +144,7 @@ def test_training_goes_on_through_kills_and_gives_the_same_numbers(
 def test_two_services_never_share_a_folder(service, start, bin_dir):
     other = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
                   f"--state-dir={service.folder}")
-    assert other.wait() == 2
+    assert other.wait() == 1  # it may pass: the other may be about to end
     pid = service.server.process.pid
     assert f"another ctrun-rendezvous (pid {pid}) keeps its state in" in other.err()
 

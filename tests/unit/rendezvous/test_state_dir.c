@@ -20,7 +20,7 @@ static const char *const names[] = {"lock", "reserve", "state.db", "state.db-wal
 
 static int open_dir(struct scratch *s, struct state_dir *d, struct errmsg *msg)
 {
-    return state_dir_open(d, scratch_path(s, "state"), 4096, msg);
+    return state_dir_open(d, scratch_path(s, "state"), 4096, 0, msg);
 }
 
 static void make_folder(const char *path)
