@@ -361,6 +361,14 @@ static int serve(struct daemon *d, struct errmsg *msg)
     return 0;
 }
 
+/* Writes that cannot be return errors: to peers that are gone, to a file that has as
+ * much as it may (ulimit -f). */
+static void ignore_failed_writes(void)
+{
+    (void)signal(SIGPIPE, SIG_IGN); /* neither can fail */
+    (void)signal(SIGXFSZ, SIG_IGN);
+}
+
 /* Who is told to stop while it cannot start yet has stopped. */
 static int end_failed(const struct daemon *d, const struct errmsg *msg)
 {
@@ -381,6 +389,7 @@ int main(int argc, char **argv)
     int rv;
 
     early_hold();
+    ignore_failed_writes();
     daemon.exit_code = EXIT_MISTAKE;
     daemon.argc = argc;
     daemon.argv = argv;
@@ -402,8 +411,6 @@ int main(int argc, char **argv)
         rv = check_config(options, &daemon.exit_code, &msg);
     } else if (rv == 0) {
         log_setup("ctrun-rendezvous", "", options->log_level);
-        (void)signal(SIGPIPE,
-                     SIG_IGN); /* cannot fail: writes to gone peers return errors */
         rv = serve(&daemon, &msg);
     }
     return rv < 0 ? end_failed(&daemon, &msg) : EXIT_SUCCESS;
