@@ -19,7 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TELL_AFTER_MS = 1000 };
+enum {
+    TELL_AFTER_MS = 1000,
+    PATH_MAX_BYTES = 480, /* SQLite takes 512, with the names of its files */
+};
 
 static const char reserve_name[] = "reserve";
 
@@ -51,6 +54,35 @@ static char *parent_of(const char *path)
     }
     slash[slash == parent] = '\0';
     return parent;
+}
+
+/* Where it is, or will be: SQLite takes no longer path, and follows links. */
+static size_t real_length(const char *path)
+{
+    char *parent = parent_of(path);
+    char *real = realpath(path, NULL);
+    size_t n = 0;
+
+    if (!real) { /* it is not there yet */
+        real = realpath(parent, NULL);
+        n = strlen(path) - (real && strchr(path, '/') ? strlen(parent) : 0);
+    }
+    n += real ? strlen(real) : 0;
+    free(real); /* not mem_free: it is the library's */
+    mem_free(parent);
+    return n;
+}
+
+static int check_length(const char *path, struct errmsg *msg)
+{
+    size_t n = real_length(path);
+
+    return n > PATH_MAX_BYTES
+               ? errmsg_set(msg, ERR_INVALID,
+                            "the path %.80s… of the state has %zu bytes, and may have "
+                            "%d: give a shorter --state-dir",
+                            path, n, PATH_MAX_BYTES)
+               : 0;
 }
 
 /* Root may look at what belongs to the service's user. */
@@ -248,7 +280,8 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
                             .lock_fd = -1,
                             .reserve_bytes = reserve_bytes,
                             .patience_ms = patience_ms};
-    rv = open_folder(d, msg);
+    rv = check_length(path, msg);
+    rv = rv == 0 ? open_folder(d, msg) : rv;
     rv = rv == 0 ? check_files(d, msg) : rv;
     rv = rv == 0 ? take_lock(d, msg) : rv;
     rv = rv == 0 ? close_files(d, msg) : rv;
@@ -256,10 +289,11 @@ int state_dir_open(struct state_dir *d, const char *path, uint64_t reserve_bytes
         rv = state_dir_make_reserve(d);
         rv = rv == -ENOSPC ? 0 : rv; /* the service begins with what there is */
         if (rv < 0) {
-            (void)errmsg_set(msg, rv,
-                             "cannot make %.200s/%s: %s; give a --state-dir where this "
-                             "user may write",
-                             path, reserve_name, err_text(rv));
+            (void)errmsg_set(msg, rv, "cannot make %.200s/%s: %s; %s", path,
+                             reserve_name, err_text(rv),
+                             rv == -EFBIG
+                                 ? "raise the limit of a file's size (ulimit -f)"
+                                 : "give a --state-dir where this user may write");
         }
     }
     if (rv < 0) {
@@ -302,6 +336,11 @@ int state_dir_look(struct state_dir *d, const char *path, struct errmsg *msg)
     int rv;
 
     *d = (struct state_dir){.path = mem_strdup(path), .fd = -1, .lock_fd = -1};
+    rv = check_length(path, msg);
+    if (rv < 0) {
+        state_dir_close(d);
+        return rv;
+    }
     d->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->fd < 0 && errno == ENOENT) {
         rv = check_parent(path, msg);

@@ -1,6 +1,7 @@
 """The start of ctrun-rendezvous: what it waits for, and signals that come before it is over."""
 
 import fcntl
+import os
 import re
 import signal
 import sqlite3
@@ -108,3 +109,36 @@ def test_hangup_during_the_start_is_heard_when_it_is_over(kept, looker, begin, w
     wait_for(lambda: "the configuration was read again changed=none" in process.err())
     process.signal(signal.SIGTERM)
     assert process.wait() == 0
+
+
+# --- what cannot be ---
+
+
+def test_limit_of_a_files_size_is_an_error_like_any_other(bin_dir, tmp_path):
+    result = subprocess.run(["prlimit", "--fsize=2000000", bin_dir / "ctrun-rendezvous",
+                             "--listen=127.0.0.1:0", f"--state-dir={tmp_path}/state"],
+                            capture_output=True, text=True, timeout=300)
+    assert result.returncode == 1, result.stderr
+    assert "reserve: File too large; raise the limit of a file's size" in result.stderr
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_path_that_sqlite_does_not_take_is_refused_at_once(bin_dir, tmp_path, is_there,
+                                                           is_relative):
+    folder = tmp_path
+    while len(str(folder)) < 460:
+        folder /= "deep" * 5
+    folder.mkdir(parents=True)
+    state = folder / ("s" * 32)
+    if is_there:
+        state.mkdir(mode=0o700)
+    for option in ("--check-config", "--state-reserve-mib=1"):
+        result = subprocess.run(
+            [bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0", option,
+             f"--state-dir={state.name if is_relative else state}"],
+            capture_output=True, text=True, timeout=300, cwd=folder)
+        assert result.returncode == 2, result.stderr
+        assert "give a shorter --state-dir" in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert state.exists() == is_there and not (is_there and os.listdir(state))
