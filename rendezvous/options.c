@@ -84,15 +84,27 @@ static int on_http(void *target, const struct option_spec *spec, const char *val
     return parse_address(value, DEFAULT_HTTP_PORT, &o->http, msg);
 }
 
+/* What the Host of a request can say, but for a port. */
+static bool is_host_name(const char *name)
+{
+    static const char of[] = "abcdefghijklmnopqrstuvwxyz"
+                             "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                             "0123456789-._";
+    size_t n = strlen(name);
+
+    return n > 0 && n < RENDEZVOUS_NAME_MAX && strspn(name, of) == n;
+}
+
 static int on_http_name(void *target, const struct option_spec *spec, const char *value,
                         struct errmsg *msg)
 {
     struct rendezvous_options *o = target;
 
     (void)spec;
-    if (strchr(value, ':') || strlen(value) >= RENDEZVOUS_NAME_MAX || !*value) {
+    if (!is_host_name(value)) {
         return errmsg_set(msg, ERR_INVALID,
-                          "expects the name of a host, without a port, not '%.80s'",
+                          "expects the name of a host, such as status.example, without "
+                          "a port, not '%.80s'",
                           value);
     }
     if (o->is_command_line && !o->names_replaced) {
