@@ -14,6 +14,7 @@
 #include "rendezvous/server.h"
 #include "rendezvous/state.h"
 
+#include "common/buf.h"
 #include "common/exit_code.h"
 #include "common/listener.h"
 #include "common/log.h"
@@ -302,6 +303,31 @@ static int start_http(struct daemon *d, struct errmsg *msg)
     return blame_http(address, rv, msg);
 }
 
+/* Without keys, where other machines can connect. */
+static void warn_of_strangers(const struct daemon *d)
+{
+    struct buf open;
+    char host[sizeof(d->options.listen[0].host) + 2];
+    int rv = 0;
+
+    buf_init(&open, SIZE_MAX);
+    for (size_t i = 0; i < d->options.n_listen && d->options.insecure && rv == 0; i++) {
+        const struct rendezvous_address *address = &d->options.listen[i];
+
+        if (!rendezvous_is_loopback(address->host)) {
+            str_format_host(host, sizeof(host), address->host);
+            rv = buf_printf(&open, "%s%s:%d", buf_len(&open) > 0 ? "," : "", host,
+                            address->port);
+        }
+    }
+    if (buf_len(&open) > 0) {
+        log_warn("whoever can connect may take part in jobs, and nothing is encrypted: "
+                 "give --secrets in place of --insecure ('ctrun keygen' makes them)",
+                 "listen=%.*s", (int)buf_len(&open), (const char *)buf_bytes(&open));
+    }
+    buf_release(&open);
+}
+
 /* On stdout, where scripts that asked for port 0 find it. */
 static int say_addresses(const struct daemon *d)
 {
@@ -351,6 +377,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (say_addresses(d) < 0) {
         log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
     }
+    warn_of_strangers(d);
     say_state(d);
     manager_ready(d->manager);
     rv = uv_run(&d->loop, UV_RUN_DEFAULT);

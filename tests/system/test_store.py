@@ -166,6 +166,15 @@ def test_ipv6_and_dual_stack(start_server):
         a.set("/k", "v")
         assert a.ping()
         assert b.get("/k") == b"v"
+    line, = [li for li in server.process.err().splitlines() if "may take part" in li]
+    assert f"listen=[::]:{server.ports[0]}" in line and "--secrets" in line
+
+
+def test_addresses_of_this_machine_alone_are_no_reason_to_warn(start_server):
+    server = start_server("--insecure")
+    with server.client() as c:
+        assert c.ping()
+    assert "may take part" not in server.process.err()
 
 
 # ---- legacy clients: bytes as PyTorch 1.13 sends them ----
