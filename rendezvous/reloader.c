@@ -65,10 +65,7 @@ static void release(void *data)
 
 static void take_keys(const struct reloader *r, struct reading *reading)
 {
-    if (reading->keys_rv < 0) {
-        log_error("the keys stay as they were, for the new ones have a mistake",
-                  "cause=\"%s\"", reading->keys_msg.text);
-    } else if (reading->has_keys) {
+    if (reading->has_keys && reading->keys_rv == 0) {
         keyring_replace(r->config.keyring, &reading->keyring);
         log_info("the keys were read again", "secrets=%zu",
                  r->config.keyring->n_secrets);
@@ -78,6 +75,7 @@ static void take_keys(const struct reloader *r, struct reading *reading)
 static void take_over(const struct reloader *r, struct reading *reading)
 {
     struct reload reload;
+    const char *changed;
 
     if (reading->rv < 0) {
         log_error("the configuration stays as it was, for the new one has a mistake",
@@ -87,8 +85,14 @@ static void take_over(const struct reloader *r, struct reading *reading)
     reload_take(r->config.options, &reading->options, &reload);
     r->config.on_options(r->config.arg);
     take_keys(r, reading);
-    log_info("the configuration was read again", "changed=%s",
-             reload.changed[0] != '\0' ? reload.changed : "none");
+    changed = reload.changed[0] != '\0' ? reload.changed : "none";
+    if (reading->keys_rv < 0) {
+        log_error("the keys stay as they were, for the new ones have a mistake; of the "
+                  "rest all is taken over",
+                  "changed=%s cause=\"%s\"", changed, reading->keys_msg.text);
+    } else {
+        log_info("the configuration was read again", "changed=%s", changed);
+    }
     if (reload.fixed[0] != '\0') {
         log_warn("these keys have changed, too, but hold from the next start on",
                  "keys=%s", reload.fixed);
