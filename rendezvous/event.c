@@ -72,6 +72,16 @@ static void log_detail(const struct job_event *e, const char *job, const char *w
               (unsigned long long)e->step, why);
 }
 
+static void log_refusal(const struct job_event *e, const char *job, const char *why)
+{
+    char node[MSG_ID_MAX + 3] = "";
+
+    if (e->node) {
+        (void)log_value(e->node, node, sizeof(node));
+    }
+    log_warn("turned a node away", "job=%s node=%s cause=\"%s\"", job, node, why);
+}
+
 void event_log(const struct job_event *e)
 {
     unsigned long long generation = e->generation;
@@ -115,8 +125,7 @@ void event_log(const struct job_event *e)
         log_info("an operator acts", "job=%s text=\"%s\"", job, why);
         break;
     case NODE_IS_REFUSED:
-        log_warn("turned a node away", "cause=\"%s\"",
-                 why); /* its words are not clean */
+        log_refusal(e, job, why);
         break;
     case JOB_IS_STOPPED:
     case JOB_HAS_COMMITTED:

@@ -222,10 +222,11 @@ static struct entry *take_entry(struct service *s, struct session *session,
     struct errmsg msg = {""};
 
     if (s->budget.space != SPACE_FINE && !registry_find(&s->jobs, hello->job)) {
-        refuse(s, session, EXIT_RENDEZVOUS,
-               "the disk on which this service keeps its state is full: no new job is "
-               "begun until there is space",
-               now_ms);
+        (void)errmsg_set(&msg, ERR_REFUSED,
+                         "the disk on which this service keeps its state is full: no "
+                         "new job is begun until there is space");
+        note_refusal(s, hello, msg.text);
+        refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
         return NULL;
     }
     entry = service_take_job(s, hello->job);

@@ -76,13 +76,25 @@ def service(start_server, small_disk):
                         "--lease-ms=3000", "--http=127.0.0.1:0")
 
 
-def readiness(service):
+def get(service, path):
+    """The status, and the text."""
     port = re.search(r"status at http://\S+:(\d+)/\n", service.process.out())[1]
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=PATIENCE)
-    connection.request("GET", "/readyz")
-    status = connection.getresponse().status
+    connection.request("GET", path)
+    response = connection.getresponse()
+    text = response.read().decode()
     connection.close()
-    return status
+    return response.status, text
+
+
+def readiness(service):
+    return get(service, "/readyz")[0]
+
+
+def turned_away(service):
+    """Nodes, as Prometheus sees it."""
+    return int(re.search(r'ctrun_refusals_total\{reason="node"\} (\d+)',
+                         get(service, "/metrics")[1])[1])
 
 
 @pytest.fixture
@@ -247,6 +259,9 @@ def test_little_space_refuses_what_is_new_and_lets_run_what_runs(
     new, = job("new", bin_dir / "fake-worker", "exit=0")
     assert new.wait(PATIENCE) == 94
     assert "the disk on which this service keeps its state is full" in new.err()
+    line, = [li for li in service.process.err().splitlines() if "no new job is begun" in li]
+    assert "job=new" in line
+    assert turned_away(service) == 1
     (small_disk / "ballast").unlink()
     wait_for(lambda: "there is space for the service's state again" in service.process.err(), PATIENCE)
     assert readiness(service) == 200
