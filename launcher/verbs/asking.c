@@ -61,9 +61,13 @@ static void note_end(struct asked *asked, const struct place *place,
     case TALK_UNREAD: /* of what is followed alone */
     case TALK_OTHER:  /* … too */
     case TALK_REFUSED:
+        asked->n_refused++;
+        memcpy(asked->trouble, result->text, sizeof(asked->trouble));
+        break;
     case TALK_BROKEN:
         asked->n_refused++;
         memcpy(asked->trouble, result->text, sizeof(asked->trouble));
+        memcpy(asked->broken, result->text, sizeof(asked->broken));
         break;
     case TALK_NOBODY:
         if (!place->is_guess) {
@@ -84,7 +88,8 @@ static json_t *parse_lines(const uint8_t *text, size_t size)
         size_t len = end ? (size_t)(end - text) : size;
         json_t *line = json_loadb((const char *)text, len, 0, NULL);
 
-        if (!line) {
+        if (!json_is_object(line)) {
+            json_decref(line);
             json_decref(list);
             return NULL;
         }
@@ -96,25 +101,39 @@ static json_t *parse_lines(const uint8_t *text, size_t size)
     return list;
 }
 
+const char *asking_list(enum verb_kind kind)
+{
+    return kind == VERB_STATUS || kind == VERB_HISTORY ? "jobs"
+           : kind == VERB_PS                           ? "ranks"
+                                                       : NULL;
+}
+
+/* An object, with the list that was asked for. */
+static json_t *parse_object(const char *list, const uint8_t *text, size_t size)
+{
+    json_t *root = json_loadb((const char *)text, size, 0, NULL);
+
+    if (json_is_object(root) && (!list || json_is_array(json_object_get(root, list)))) {
+        return root;
+    }
+    json_decref(root);
+    return NULL;
+}
+
 /* The answer, or NULL: it was none. */
-static json_t *parse(enum verb_kind kind, const struct place *place,
-                     const struct gathering *g)
+static json_t *parse(enum verb_kind kind, const struct gathering *g)
 {
     const uint8_t *text = buf_bytes(&g->text);
     size_t size = buf_len(&g->text);
-    json_t *root = NULL;
 
-    if (!g->is_too_large) {
-        root = kind == VERB_EVENTS ? parse_lines(text, size)
-                                   : json_loadb((const char *)text, size, 0, NULL);
+    if (g->is_too_large) {
+        return NULL;
     }
-    if (!root) {
-        log_warn("cannot read what the server answered", "server=%s", place->name);
-    }
-    return root;
+    return kind == VERB_EVENTS ? parse_lines(text, size)
+                               : parse_object(asking_list(kind), text, size);
 }
 
-/* One server's answer, whole; NULL where there is none. */
+/* One server's answer, whole; NULL where there is none. What nobody can read is none. */
 static json_t *ask_one(const struct inquiry *q, struct place *place,
                        struct question *question, struct talk_result *result)
 {
@@ -125,7 +144,13 @@ static json_t *ask_one(const struct inquiry *q, struct place *place,
     question->arg = &g;
     talk_run(place, question, result);
     if (result->end == TALK_ANSWERED) {
-        root = parse(q->options.kind, place, &g);
+        root = parse(q->options.kind, &g);
+    }
+    if (result->end == TALK_ANSWERED && !root) {
+        result->end = TALK_BROKEN;
+        result->exit_code = EXIT_RENDEZVOUS;
+        (void)snprintf(result->text, sizeof(result->text), "%.560s: %s", place->name,
+                       ASKING_UNREADABLE);
     }
     buf_release(&g.text);
     return root;
@@ -161,6 +186,9 @@ void asking_all(struct inquiry *q,
 int asking_judge(const struct asked *asked)
 {
     if (asked->n_answered > 0) {
+        if (asked->broken[0] != '\0') {
+            log_warn(asked->broken, "%s", "");
+        }
         return 0;
     }
     if (asked->n_said_no > 0) {

@@ -22,7 +22,8 @@ struct lines {
     struct inquiry *inquiry;
     struct show_style style;
     struct buf rest;   /* of a line that has not come whole */
-    bool is_bad;       /* the server's words, or stdout */
+    bool is_unread;    /* stdout takes no more */
+    bool is_nonsense;  /* what the server says */
     bool has_returned; /* … the server, and has said no line yet */
     struct following following;
     struct standing standing;
@@ -76,23 +77,23 @@ static bool take_line(struct lines *l, const uint8_t *data, size_t size)
 {
     json_error_t error;
     json_t *line = json_loadb((const char *)data, size, 0, &error);
-    bool is_good = false;
 
-    if (line) {
+    l->is_nonsense = !json_is_object(line);
+    if (!l->is_nonsense) {
         note_place(l, line);
-        is_good = lines_print(&l->inquiry->options, &l->style, line);
+        l->is_unread = !lines_print(&l->inquiry->options, &l->style, line);
     }
     json_decref(line);
-    l->is_bad = l->is_bad || !is_good;
-    return is_good;
+    return !l->is_nonsense && !l->is_unread;
 }
 
 static bool on_lines(void *arg, struct bytes body)
 {
     struct lines *l = arg;
-    bool is_good = buf_append(&l->rest, body.data, body.size) == 0;
+    bool is_good = true;
 
-    while (is_good && buf_len(&l->rest) > 0) {
+    l->is_nonsense = buf_append(&l->rest, body.data, body.size) < 0;
+    while (is_good && !l->is_nonsense && buf_len(&l->rest) > 0) {
         const uint8_t *data = buf_bytes(&l->rest);
         const uint8_t *end = memchr(data, '\n', buf_len(&l->rest));
 
@@ -102,8 +103,7 @@ static bool on_lines(void *arg, struct bytes body)
         is_good = take_line(l, data, (size_t)(end - data));
         buf_consume(&l->rest, (size_t)(end - data) + 1);
     }
-    l->is_bad = l->is_bad || !is_good;
-    return is_good;
+    return is_good && !l->is_nonsense;
 }
 
 /* ---- a talk ---- */
@@ -190,13 +190,23 @@ static bool wait_for(uint64_t delay_ms)
     return poll(&out, 1, (int)delay_ms) != 1;
 }
 
+/* Its lines are whole. */
+static int judge_answer(const struct lines *l)
+{
+    if (l->is_nonsense || buf_len(&l->rest) > 0) {
+        log_error(ASKING_UNREADABLE, "server=%s", l->where);
+        return EXIT_RENDEZVOUS;
+    }
+    return EXIT_SUCCESS;
+}
+
 static int judge(const struct lines *l, const struct talk_result *result)
 {
-    if (l->is_bad || result->end == TALK_UNREAD) {
-        return EXIT_VERB_FAILED; /* nobody reads any more, or it made no sense */
+    if (l->is_unread || result->end == TALK_UNREAD) {
+        return EXIT_VERB_FAILED;
     }
     if (result->end == TALK_ANSWERED) {
-        return EXIT_SUCCESS;
+        return judge_answer(l);
     }
     if (l->following.is_lost && result->end == TALK_NOBODY) {
         log_error("the server has not come back", "waited=%ds cause=\"%s\"",
@@ -217,7 +227,7 @@ static uint64_t go_on(struct lines *l, const struct talk_result *result)
     bool was_lost = l->following.is_lost;
     uint64_t delay_ms = FOLLOWING_NEVER;
 
-    if (l->inquiry->options.follow && !l->is_bad) {
+    if (l->inquiry->options.follow && !l->is_unread) {
         delay_ms = following_ended(&l->following, result->end, clock_ms());
     }
     if (l->following.is_lost && !was_lost) {

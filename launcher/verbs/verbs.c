@@ -78,7 +78,7 @@ static int exit_code_of(const struct verb_options *o, const json_t *list)
 static int run_view(struct inquiry *q)
 {
     const struct verb_options *o = &q->options;
-    const char *key = o->kind == VERB_PS ? "ranks" : "jobs";
+    const char *key = asking_list(o->kind);
     struct merging m = {key, json_array()};
     json_t *root = json_pack("{s:o}", key, m.list);
     struct asked asked;

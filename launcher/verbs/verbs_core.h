@@ -15,6 +15,8 @@
 
 enum { EXIT_VERB_FAILED = 1 };
 
+#define ASKING_UNREADABLE "cannot read what it answered"
+
 /* What came of asking all of them. */
 struct asked {
     size_t n_answered;
@@ -24,6 +26,7 @@ struct asked {
     int exit_code;                    /* of the last that said no */
     char text[MSG_TEXT_MAX + 600];    /* … and its words */
     char trouble[MSG_TEXT_MAX + 600]; /* the last that did not answer, or refused */
+    char broken[MSG_TEXT_MAX + 600];  /* … that answered in part, or nonsense */
 };
 
 /* The verb at work. */
@@ -34,6 +37,9 @@ struct inquiry {
 };
 
 struct msg_ask asking_question(const struct verb_options *o);
+
+/* The list that an answer to it has; NULL: it has none. */
+const char *asking_list(enum verb_kind kind);
 
 /* Asks each server once. `on_answer` gets the whole answer of one, parsed; takes it
  * over. */

@@ -359,9 +359,10 @@ def dying_server():
     of a talk's words, and after its last ends it."""
     threads = []
 
-    def begin(*talks):
-        listener = socket.create_server(("127.0.0.1", 0))
+    def begin(*talks, listener=None):
+        listener = listener or socket.create_server(("127.0.0.1", 0))
         listener.settimeout(training.PATIENCE)
+        address = listener.getsockname()
 
         def serve():
             with listener:
@@ -374,7 +375,7 @@ def dying_server():
 
         threads.append(threading.Thread(target=serve))
         threads[-1].start()
-        return listener.getsockname()[1]
+        return address[1]
 
     yield begin
     for thread in threads:
@@ -392,6 +393,29 @@ def test_of_a_server_that_ends_in_the_middle_is_said_what_is_known(ask, dying_se
                                                                    wanted):
     trouble = ask(*verb, f"--endpoint=127.0.0.1:{dying_server(answers)}", code=94)
     assert wanted in trouble and ("may or may not" in wanted or "may or" not in trouble)
+
+
+@pytest.mark.parametrize("body", [b'{"jobs":[ broken', b"[]", b"7\n"])
+@pytest.mark.parametrize("verb", [("status",), ("ps",), ("history",), ("events",), ("cancel",),
+                                  ("drain", "--all", HOST), ("logs", "train"),
+                                  ("events", "-f", "train")], ids=" ".join)
+def test_an_answer_that_nobody_can_read_is_a_failure(ask, dying_server, verb, body):
+    talks = [[WELCOME, answer(body, more=0)]]
+    if verb[-1] == "train":  # it is asked for the job first
+        talks.insert(0, [WELCOME, answer(b'{"jobs": [{"id": "train", "state": "running"}]}', more=0)])
+    trouble = ask(*verb, f"--endpoint=127.0.0.1:{dying_server(*talks)}", code=94)
+    assert "cannot read what it answered" in trouble and trouble.count("\n") == 1
+
+
+def test_of_several_servers_one_that_nobody_can_read_is_named(bin_dir, start_server, dying_server,
+                                                              env):
+    start_server(env=env)
+    path = f"{env['CTRUN_SOCKET_DIR']}/{os.getpid()}-7.sock"
+    dying_server([WELCOME, answer(b"broken", more=0)],
+                 listener=socket.create_server(path, family=socket.AF_UNIX))
+    done = subprocess.run([bin_dir / "ctrun", "status"], env=env, text=True, capture_output=True)
+    assert done.returncode == 0 and "no jobs" in done.stdout
+    assert "cannot read what it answered" in done.stderr and path in done.stderr
 
 
 def test_which_node_is_drained_the_server_decides_with_the_deed(ask, dying_server):
