@@ -121,7 +121,7 @@ static void on_all_closed(void *arg)
 {
     struct relay *r = arg;
 
-    ASSERT(!r->conns);
+    ASSERT(!r->conns && r->held == 0);
     relay_admission_free(r->admission);
     mem_free(r);
 }
@@ -585,16 +585,32 @@ void relay_reply(struct relay *r, const struct msg_store_reply *m)
     }
 }
 
+static void resend(struct relay_conn *c)
+{
+    struct relay *r = c->relay;
+    int rv;
+
+    r->held -= relay_flow_held(c->flow);
+    rv = relay_flow_resend(c->flow);
+    if (c->is_closing) {
+        relay_flow_end(c->flow);
+    }
+    r->held += relay_flow_held(c->flow);
+    if (rv < 0) {
+        close_conn(c);
+    }
+    if (c->is_closed && relay_flow_is_idle(c->flow)) {
+        remove_conn(c);
+    }
+}
+
 void relay_resend(struct relay *r)
 {
     r->is_paused = false; /* that was the connection before */
     relay_closed_tell(&r->closed, r->generation, r->config.send, r->config.arg);
-    for (struct relay_conn *c = r->conns; c; c = c->next) {
-        if (relay_flow_resend(c->flow) < 0) {
-            close_conn(c);
-        } else if (c->is_closing) {
-            relay_flow_end(c->flow);
-        }
+    for (struct relay_conn *c = r->conns, *next; c; c = next) {
+        next = c->next;
+        resend(c);
     }
 }
 

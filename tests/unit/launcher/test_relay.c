@@ -18,6 +18,7 @@ enum {
     MANY_TURNS = 1000,
     HELD_ALL_SETS = 64, /* so many reach the bound for all together; … */
     N_CROWD = 20,       /* … workers that ask for more */
+    HALF_REPLY = 1100 * 1024,
 };
 
 static void ask_wait(struct relay_rig *r, int fd)
@@ -253,6 +254,60 @@ static void the_end_of_a_connection_is_told_again(void **state)
     child_run(ended);
 }
 
+static void ask_get(struct relay_rig *r, int fd)
+{
+    struct buf body;
+
+    body_make(&body, "s", "k");
+    relay_rig_ask(r, fd, TCPSTORE_GET, &body);
+    buf_release(&body);
+}
+
+/* So much that the relay passes it on before its end. */
+static void reply_half(struct relay_rig *r, const struct relay_heard *h)
+{
+    static const uint8_t bytes[HALF_REPLY];
+    const struct msg_store_reply m = {.generation = RELAY_GENERATION,
+                                      .client = h->client,
+                                      .seq = h->seq,
+                                      .more = 1,
+                                      .body = {.data = bytes, .size = sizeof(bytes)}};
+
+    relay_reply(r->relay, &m);
+}
+
+/* Neither a worker that is there nor one that has gone is asked for again; when the
+ * relay ends it counts nothing as held any more, or aborts. */
+static void half_answered(void)
+{
+    struct relay_rig *r = relay_rig_open();
+    int fds[2];
+
+    for (unsigned i = 0; i < ARRAY_LEN(fds); i++) {
+        fds[i] = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+        ask_get(r, fds[i]);
+        TURN_UNTIL(r, r->n_heard == i + 1);
+        reply_half(r, &r->heard[i]);
+    }
+    CHECK(close(fds[0]) == 0);
+    TURN_UNTIL(r, r->n_heard == 3 && r->heard[2].op == RELAY_CLOSE);
+    relay_rig_turn(r); /* its handle is closed, too */
+    relay_resend(r->relay);
+    CHECK(r->n_heard == 5); /* both have ended, … */
+    CHECK(r->heard[3].op == RELAY_CLOSE && r->heard[4].op == RELAY_CLOSE);
+    relay_rig_turn(r);
+    relay_resend(r->relay);
+    CHECK(r->n_heard == 7); /* … and are among those that have */
+    CHECK(close(fds[1]) == 0);
+    relay_rig_close(r);
+}
+
+static void what_was_half_answered_is_not_held_after_a_reconnect(void **state)
+{
+    (void)state;
+    child_run(half_answered);
+}
+
 /* Each has reached its own bound, but for those that came when all had reached theirs.
  */
 static void crowd_in(struct relay_rig *r, int fds[N_CROWD], struct buf out[N_CROWD])
@@ -377,6 +432,7 @@ int main(void)
             only_workers_that_hold_little_are_read_while_the_relay_is_paused),
         cmocka_unit_test(pause_ends_with_its_connection),
         cmocka_unit_test(the_end_of_a_connection_is_told_again),
+        cmocka_unit_test(what_was_half_answered_is_not_held_after_a_reconnect),
         cmocka_unit_test(worker_that_holds_little_is_read_when_all_hold_too_much),
     };
 
