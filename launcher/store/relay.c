@@ -136,7 +136,9 @@ static void remove_conn(struct relay_conn *c)
         at = &(*at)->next;
     }
     *at = c->next;
-    relay_closed_add(&c->relay->closed, c->client);
+    if (relay_flow_is_known(c->flow)) {
+        relay_closed_add(&c->relay->closed, c->client);
+    }
     c->relay->n_conns--;
     c->relay->held -= relay_flow_held(c->flow);
     relay_flow_free(c->flow);

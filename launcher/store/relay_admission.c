@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,10 +19,20 @@ struct node {
     bool is_told; /* one that came from there was turned away, and that was logged */
 };
 
+enum { MAX_TOLD = 16 };
+
+/* Those from outside the job's nodes. */
+struct strangers {
+    char told[MAX_TOLD][INET6_ADDRSTRLEN]; /* their addresses, … */
+    unsigned n_told;                       /* … so many lines, … */
+    uint64_t n;                            /* … of so many connections */
+};
+
 struct relay_admission {
     bool is_known;        /* which nodes are this host's */
     bool is_told;         /* … that it is not */
     struct node loopback; /* whichever address of it */
+    struct strangers strangers;
     uint32_t n;
     struct node nodes[];
 };
@@ -68,7 +79,31 @@ struct relay_admission *relay_admission_new(const struct msg_node *nodes, uint32
 
 void relay_admission_free(struct relay_admission *a)
 {
+    if (a && a->strangers.n > a->strangers.n_told) {
+        log_warn("turned away store connections from outside the job's nodes, not all "
+                 "of which were told one by one",
+                 "connections=%llu", (unsigned long long)a->strangers.n);
+    }
     mem_free(a);
+}
+
+/* Once for each address, and of a few alone: a network that calls must not fill the log.
+ */
+static void turn_away(struct strangers *s, const char *addr)
+{
+    bool is_told = s->n_told == MAX_TOLD;
+
+    for (unsigned i = 0; i < s->n_told && !is_told; i++) {
+        is_told = strcmp(s->told[i], addr) == 0;
+    }
+    s->n++;
+    if (is_told) {
+        return;
+    }
+    (void)snprintf(s->told[s->n_told], sizeof(s->told[0]), "%s", addr);
+    s->n_told++;
+    log_warn("turned away a store connection from outside the job's nodes", "from=%s",
+             addr);
 }
 
 /* Once for each address: whoever knocks again and again must not fill the log. */
@@ -142,8 +177,7 @@ bool relay_admission_check(struct relay_admission *a, const struct sockaddr *pee
     netaddr_format(peer, text, sizeof(text));
     node = find_node(a, text);
     if (!node) {
-        log_warn("turned away a store connection from outside the job's nodes",
-                 "from=%s", text);
+        turn_away(&a->strangers, text);
         return false;
     }
     if (!a->is_known) {

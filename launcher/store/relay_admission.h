@@ -20,8 +20,9 @@ struct sockaddr;
 struct relay_admission *relay_admission_new(const struct msg_node *nodes, uint32_t n);
 void relay_admission_free(struct relay_admission *a); /* NULL allowed */
 
-/* Both ends of a connection that was accepted. Logs who is turned away, from the nodes
- * and loopback only the first of each address (of all of loopback). */
+/* Both ends of a connection that was accepted. Logs who is turned away, only the first
+ * of each address (of all of loopback); of addresses that are no node's, of the first
+ * few, and at its end how many connections there were. */
 bool relay_admission_check(struct relay_admission *a, const struct sockaddr *peer,
                            const struct sockaddr *local);
 

@@ -69,6 +69,11 @@ void relay_flow_free(struct relay_flow *f)
     mem_free(f);
 }
 
+bool relay_flow_is_known(const struct relay_flow *f)
+{
+    return f->last_seq > 0;
+}
+
 size_t relay_flow_held(const struct relay_flow *f)
 {
     return f->held;
@@ -224,7 +229,9 @@ int relay_flow_resend(struct relay_flow *f)
 void relay_flow_end(struct relay_flow *f)
 {
     free_held(take(f, 0));
-    send_close(f, 0);
+    if (relay_flow_is_known(f)) {
+        send_close(f, 0);
+    }
 }
 
 /* --- towards the worker --- */

@@ -50,10 +50,12 @@ int relay_flow_reply(struct relay_flow *f, const struct msg_store_reply *m) MUST
  * others are sent; close the worker's connection. */
 int relay_flow_resend(struct relay_flow *f) MUST_CHECK;
 
-/* The worker's connection has ended: its wait is withdrawn, its writes are not. */
+/* The worker's connection has ended: its wait is withdrawn, its writes are not. A
+ * service that was asked nothing hears nothing of it. */
 void relay_flow_end(struct relay_flow *f);
 
-size_t relay_flow_held(const struct relay_flow *f); /* unacknowledged bytes */
+bool relay_flow_is_known(const struct relay_flow *f); /* the service was asked */
+size_t relay_flow_held(const struct relay_flow *f);   /* unacknowledged bytes */
 bool relay_flow_is_full(const struct relay_flow *f);
 bool relay_flow_is_idle(const struct relay_flow *f); /* nothing unacknowledged */
 

@@ -1,5 +1,6 @@
 /* What the relay carries between its workers' connections and the service. */
 
+#include "launcher/store/relay_closed.h"
 #include "tests/lib/body.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/relay_rig.h"
@@ -232,19 +233,27 @@ static void pause_ends_with_its_connection(void **state)
     child_run(reconnected);
 }
 
+static void wait_and_end(struct relay_rig *r)
+{
+    int fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    unsigned n = r->n_heard;
+
+    ask_wait(r, fd);
+    TURN_UNTIL(r, r->n_heard == n + 1);
+    CHECK(close(fd) == 0);
+    TURN_UNTIL(r, r->n_heard == n + 2);
+    CHECK(r->heard[n + 1].op == RELAY_CLOSE);
+    relay_rig_turn(r); /* its handle is closed, too */
+}
+
 /* The service may not have heard of it. */
 static void ended(void)
 {
     struct relay_rig *r = relay_rig_open();
-    int fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
 
-    relay_rig_expect_pong(r, fd, 1);
-    CHECK(close(fd) == 0);
-    TURN_UNTIL(r, r->n_heard == 1);
-    CHECK(r->heard[0].op == RELAY_CLOSE && r->heard[0].client == 1);
-    relay_rig_turn(r); /* its handle is closed, too */
+    wait_and_end(r);
     relay_resend(r->relay);
-    CHECK(r->n_heard == 2 && r->heard[1].op == RELAY_CLOSE && r->heard[1].client == 1);
+    CHECK(r->n_heard == 3 && r->heard[2].op == RELAY_CLOSE && r->heard[2].client == 1);
     relay_rig_close(r);
 }
 
@@ -261,6 +270,32 @@ static void ask_get(struct relay_rig *r, int fd)
     body_make(&body, "s", "k");
     relay_rig_ask(r, fd, TCPSTORE_GET, &body);
     buf_release(&body);
+}
+
+/* More than can be remembered. */
+static void knocked(void)
+{
+    struct relay_rig *r = relay_rig_open();
+    int fd;
+
+    wait_and_end(r);
+    for (unsigned i = 0; i <= RELAY_CLOSED_MAX; i++) {
+        fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+        relay_rig_expect_pong(r, fd, 1);
+        CHECK(close(fd) == 0);
+    }
+    fd = relay_rig_enter(r, "127.0.0.1", "127.0.0.1");
+    relay_rig_expect_pong(r, fd, 1); /* the others' ends have been read */
+    relay_resend(r->relay);
+    CHECK(r->n_heard == 3 && r->heard[2].op == RELAY_CLOSE && r->heard[2].client == 1);
+    CHECK(close(fd) == 0);
+    relay_rig_close(r);
+}
+
+static void who_asks_nothing_of_the_service_pushes_nobody_out(void **state)
+{
+    (void)state;
+    child_run(knocked);
 }
 
 /* So much that the relay passes it on before its end. */
@@ -432,6 +467,7 @@ int main(void)
             only_workers_that_hold_little_are_read_while_the_relay_is_paused),
         cmocka_unit_test(pause_ends_with_its_connection),
         cmocka_unit_test(the_end_of_a_connection_is_told_again),
+        cmocka_unit_test(who_asks_nothing_of_the_service_pushes_nobody_out),
         cmocka_unit_test(what_was_half_answered_is_not_held_after_a_reconnect),
         cmocka_unit_test(worker_that_holds_little_is_read_when_all_hold_too_much),
     };

@@ -331,6 +331,47 @@ static void who_is_turned_away_is_logged_once_for_each_address(void **state)
     child_run(several_strangers);
 }
 
+enum { N_KNOCKS = 50, N_STRANGERS = 40 };
+
+static void knock(struct relay_rig *r, int host)
+{
+    char from[32];
+
+    (void)snprintf(from, sizeof(from), "10.9.1.%d", host);
+    relay_rig_expect_end(r, relay_rig_enter(r, from, "10.9.0.1"));
+}
+
+static void noisy_network(void)
+{
+    static const char *const addrs[] = {"10.9.0.1"};
+    struct relay_rig *r;
+    FILE *log = tmpfile();
+
+    make_host(addrs, 1); /* its interface has the others, too */
+    CHECK(log && dup2(fileno(log), STDERR_FILENO) == STDERR_FILENO);
+    r = relay_rig_new(addrs[0]);
+    relay_rig_serve(r, addrs, 1);
+    for (int i = 0; i < N_KNOCKS; i++) {
+        knock(r, 1);
+    }
+    for (int i = 1; i <= N_STRANGERS; i++) {
+        knock(r, i);
+    }
+    relay_rig_close(r);
+    CHECK(count_lines(log, "from=10.9.1.1\n") == 1);
+    CHECK(count_lines(log, "from=10.9.1.2\n") == 1);
+    CHECK(count_lines(log, "from=") < N_STRANGERS);
+    CHECK(count_lines(log, "connections=90") == 1);
+    CHECK(fclose(log) == 0);
+}
+
+static void strangers_do_not_fill_the_log(void **state)
+{
+    (void)state;
+    privilege_need();
+    child_run(noisy_network);
+}
+
 /* Debian's address for the host's own name. */
 static void own_name(void)
 {
@@ -363,6 +404,7 @@ int main(void)
         cmocka_unit_test(another_user_of_this_host_is_turned_away),
         cmocka_unit_test(another_user_who_has_gone_already_is_not_heard),
         cmocka_unit_test(addresses_outside_the_round_are_turned_away),
+        cmocka_unit_test(strangers_do_not_fill_the_log),
         cmocka_unit_test(another_user_is_turned_away_where_the_kernel_cannot_be_asked),
         cmocka_unit_test(
             another_user_is_turned_away_where_this_hosts_addresses_are_unknown),
