@@ -17,6 +17,23 @@ static void format_time(const ASN1_TIME *time, char *ret, size_t size)
     }
 }
 
+/* What is said to do is enough: keygen replaces nothing. */
+static int refuse_expired(const struct tls_config *config, bool is_ca, const char *when,
+                          struct errmsg *msg)
+{
+    if (is_ca) {
+        return errmsg_set(
+            msg, ERR_INVALID,
+            "the CA of the certificate %.200s has expired on %s: make another, and new "
+            "certificates, in a folder that is not there yet (ctrun keygen --ca DIR)",
+            config->cert, when);
+    }
+    return errmsg_set(msg, ERR_INVALID,
+                      "the certificate %.150s has expired on %s: move it and %.150s "
+                      "away, and make new ones the same way (ctrun keygen --ca DIR)",
+                      config->cert, when, config->key);
+}
+
 static int refuse_chain(X509_STORE_CTX *x, const struct tls_config *config,
                         struct errmsg *msg)
 {
@@ -28,10 +45,7 @@ static int refuse_chain(X509_STORE_CTX *x, const struct tls_config *config,
 
     if (error == X509_V_ERR_CERT_HAS_EXPIRED && at) {
         format_time(X509_get0_notAfter(at), when, sizeof(when));
-        return errmsg_set(msg, ERR_INVALID,
-                          "%s %.200s has expired on %s: make a new one (ctrun keygen "
-                          "--ca)",
-                          what, config->cert, when);
+        return refuse_expired(config, is_ca, when, msg);
     }
     if (error == X509_V_ERR_CERT_NOT_YET_VALID && at) {
         format_time(X509_get0_notBefore(at), when, sizeof(when));

@@ -13,6 +13,7 @@
 #include "common/tls_ca.h"
 #include "common/utf8.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,8 @@ static int print_help(void)
         "~/.config/ctrun/secret, where every ctrun of yours finds it. Nodes that have\n"
         "the same secret let only each other in, and encrypt what they say. A FILE\n"
         "named operator, or operator-NAME, is for those who see and steer all jobs.\n"
-        "What is there already is never replaced.\n\n%s",
+        "What is there already is never replaced: a certificate is made anew once its\n"
+        ".pem and its .key have been moved away.\n\n%s",
         list);
     mem_free(list);
     return end_printing();
@@ -204,13 +206,31 @@ static bool is_there(const char *folder, const char *name, const char *end)
            access(path, F_OK) == 0;
 }
 
+/* Half of a pair is as much in the way as both. */
+static int check_free(const struct keygen_options *o, const char *name,
+                      struct errmsg *msg)
+{
+    bool has_pem = is_there(o->ca, name, "pem");
+    bool has_key = is_there(o->ca, name, "key");
+
+    if (!has_pem && !has_key) {
+        return 0;
+    }
+    return errmsg_set(msg, -EEXIST,
+                      "%.200s/%s.%s is there already, and is not replaced: move it%s "
+                      "away first",
+                      o->ca, name, has_pem ? "pem" : "key",
+                      has_pem && has_key ? " and its key" : "");
+}
+
 static int issue(const struct keygen_options *o, const char *name,
                  const struct identity *who, struct errmsg *msg)
 {
     char uri[IDENTITY_URI_MAX] = "";
     unsigned days = o->days > 0 ? o->days : DAYS;
-    int rv = tls_ca_issue(o->ca, name, who, (int)days, msg);
+    int rv = check_free(o, name, msg);
 
+    rv = rv < 0 ? rv : tls_ca_issue(o->ca, name, who, (int)days, msg);
     if (rv == 0 && identity_format_uri(who, uri, sizeof(uri))) {
         (void)printf("ctrun: made %s/%s.pem and .key, %s, for %u days\n", o->ca, name,
                      uri, days);
@@ -243,7 +263,12 @@ static int issue_one(const struct keygen_options *o, const char *name,
     return issue(o, name, &who, msg);
 }
 
-/* Those that are not there; where there is nothing to do, the first says so. */
+static bool is_whole(const struct keygen_options *o, const char *name)
+{
+    return is_there(o->ca, name, "pem") && is_there(o->ca, name, "key");
+}
+
+/* Those that are not there. */
 static int issue_all(const struct keygen_options *o, struct errmsg *msg)
 {
     static const struct {
@@ -254,20 +279,23 @@ static int issue_all(const struct keygen_options *o, struct errmsg *msg)
         {"agent", IDENTITY_AGENT},
         {"operator", IDENTITY_OPERATOR},
     };
-    size_t n_there = 0;
+    size_t n_made = 0;
     int rv = 0;
 
-    for (size_t i = 0; i < ARRAY_LEN(roles); i++) {
-        n_there += is_there(o->ca, roles[i].name, "key");
-    }
     for (size_t i = 0; i < ARRAY_LEN(roles) && rv == 0; i++) {
         struct identity who = {.kind = IDENTITY_CERTIFICATE, .role = roles[i].role};
 
-        if (n_there == ARRAY_LEN(roles) || !is_there(o->ca, roles[i].name, "key")) {
+        if (!is_whole(o, roles[i].name)) {
             rv = issue(o, roles[i].name, &who, msg);
+            n_made++;
         }
     }
-    return rv;
+    return n_made > 0 ? rv
+                      : errmsg_set(msg, -EEXIST,
+                                   "each certificate is there already in %.200s, and "
+                                   "none is replaced: of one that is to be made anew "
+                                   "move NAME.pem and NAME.key away first",
+                                   o->ca);
 }
 
 static void say_command(const char *command, const char *folder, const char *name,
@@ -276,6 +304,19 @@ static void say_command(const char *command, const char *folder, const char *nam
     (void)printf("  %s --tls-ca=%s/ca.pem --tls-cert=%s/%s.pem --tls-key=%s/%s.key "
                  "%s\n",
                  command, folder, folder, name, folder, name, rest);
+}
+
+/* Nothing is replaced. */
+static void say_renewal(const struct keygen_options *o, const char *folder,
+                        const char *agent)
+{
+    (void)printf(
+        "To make one anew, before it expires:\n"
+        "  mv %s/%s.pem %s/%s.pem.previous && mv %s/%s.key %s/%s.key.previous && "
+        "ctrun keygen --ca %s%s%s%s%s\n",
+        folder, agent, folder, agent, folder, agent, folder, agent, folder,
+        o->job[0] != '\0' ? " --job " : "", o->job,
+        o->node[0] != '\0' ? " --node " : "", o->node);
 }
 
 /* Where what is for whom: only of what is there. */
@@ -307,6 +348,7 @@ static void say_certificates(const struct keygen_options *o, const char *folder,
             "Who is to see and steer all jobs of it has operator.pem and .key:\n");
         say_command("ctrun status", folder, "operator", "--endpoint=ADDRESS:29400");
     }
+    say_renewal(o, folder, agent);
     (void)printf("Keep %s/ca.key to yourself: whoever has it makes certificates.\n",
                  folder);
 }

@@ -169,6 +169,35 @@ def test_certificates_that_are_gone_are_made_again_and_no_other(keygen, bin_dir,
     assert again.returncode == 2 and "is there already" in again.stderr
 
 
+@pytest.mark.parametrize("args", [[], ["--job", "7"]])
+def test_certificate_is_made_anew_as_is_said(keygen, serve, args):
+    serving = keygen("--ca", "ca")
+    advice = keygen("--ca", "ca", *args) if args else serving
+    _, address = serve(serving)
+    assert advice.run("mv").returncode == 0
+    assert joins(advice, address) is True
+
+
+@pytest.mark.parametrize("gone, said", [
+    ([], "each certificate is there already"),
+    (["pem"], "/agent.key is there already, and is not replaced: move it away"),
+    (["key"], "/agent.pem is there already, and is not replaced: move it away"),
+])
+def test_what_is_in_the_way_of_a_certificate_is_named(keygen, bin_dir, tmp_path, gone, said):
+    keygen("--ca", "ca")
+    ca = tmp_path / "here/ca"
+    for end in gone:
+        (ca / f"agent.{end}").unlink()
+    before = {p.name: p.read_bytes() for p in ca.iterdir()}
+    done = subprocess.run([bin_dir / "ctrun", "keygen", "--ca", ca], capture_output=True, text=True)
+    assert done.returncode == 2 and said in done.stderr
+    assert {p.name: p.read_bytes() for p in ca.iterdir()} == before
+    for end in {"pem", "key"} - set(gone):
+        (ca / f"agent.{end}").unlink()
+    keygen("--ca", "ca")
+    assert {p.name for p in ca.iterdir()} == {*before, "agent.pem", "agent.key"}
+
+
 def test_days_without_certificates_are_refused(bin_dir, tmp_path):
     done = subprocess.run([bin_dir / "ctrun", "keygen", "--days=3"], capture_output=True, text=True)
     assert done.returncode == 2 and "give --ca, too" in done.stderr

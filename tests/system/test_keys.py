@@ -270,6 +270,22 @@ def test_expired_certificate_is_refused_by_its_node_and_by_the_service(
     assert "its certificate is not right: certificate has expired" in server.process.err()
 
 
+def test_expired_certificate_is_made_anew_as_is_said(start_server, agent, keygen, certificates,
+                                                     tmp_path):
+    show = certificates("ca")
+    server = start_server(*show("service"))
+    expire(tmp_path / "ca")
+    node = agent(server.port, *show("agent"), nodes=1)
+    assert node.wait() == 2
+    said = re.search(r"certificate (\S+) has .* move it and (\S+) away, and make new ones the same "
+                     r"way \(ctrun keygen --ca DIR\)", node.err())
+    for path in said.groups():
+        os.rename(path, path + ".old")
+    keygen("--ca", tmp_path / "ca")
+    node = agent(server.port, *show("agent"), nodes=1)
+    assert node.wait() == 0, node.err()
+
+
 def test_service_refuses_a_certificate_of_its_own_that_nobody_would_take(
         start_server, certificates, bin_dir, tmp_path, wait_for):
     show = certificates("ca")

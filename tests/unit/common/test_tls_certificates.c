@@ -224,7 +224,9 @@ static void own_certificate_that_has_expired_is_refused_with_its_date(void **sta
     config.is_server = true;
     assert_own_refused(&config, " has expired on 2");
     config.is_server = false;
-    assert_own_refused(&config, "make a new one (ctrun keygen --ca)");
+    assert_own_refused(&config,
+                       "away, and make new ones the same way (ctrun keygen --ca ");
+    assert_own_refused(&config, config.key);
 }
 
 static void own_certificate_of_another_ca_is_refused(void **state)
