@@ -128,7 +128,7 @@ void show_history(const json_t *root, const char *job, const struct show_style *
         {{"JOB", TABLE_LEFT, false, 12}, value_as_text, "id"},
         {{"STATE", TABLE_LEFT, false, 0}, value_as_state, NULL},
         {{"EXIT", TABLE_RIGHT, false, 0}, value_as_number, "exit_code"},
-        {{"ENDED", TABLE_LEFT, false, 0}, value_as_time, "ended_ms"},
+        {{"ENDED", TABLE_LEFT, true, 0}, value_as_time, "ended_ms"},
         {{"RAN", TABLE_LEFT, true, 0}, value_as_ran, NULL},
         {{"GEN", TABLE_RIGHT, true, 0}, value_as_number, "generation"},
         {{"NODES", TABLE_RIGHT, true, 0}, value_as_number, "nodes"},

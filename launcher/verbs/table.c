@@ -5,7 +5,11 @@
 
 #include <string.h>
 
-enum { GAP = 2, CELL_MAX = 16 * 1024 };
+enum {
+    GAP = 2,
+    NARROW = 8, /* so much of a cell says something yet */
+    CELL_MAX = 16 * 1024,
+};
 
 struct cell {
     char *text; /* owned; harmless UTF-8 */
@@ -162,14 +166,14 @@ static size_t total_of(const struct text_table *t, const struct layout *l)
     return total;
 }
 
-/* … with all cut that may be. */
-static size_t least_of(const struct text_table *t, const struct layout *l)
+/* … with all cut that may be, to `floor` in any case. */
+static size_t least_of(const struct text_table *t, const struct layout *l, size_t floor)
 {
     struct layout cut = *l;
 
     for (size_t i = 0; i < t->n_columns; i++) {
         if (t->column[i].least > 0) {
-            cut.width[i] = MIN(cut.width[i], t->column[i].least);
+            cut.width[i] = MIN(cut.width[i], MIN(t->column[i].least, floor));
         }
     }
     return total_of(t, &cut);
@@ -185,11 +189,25 @@ static bool says_nothing(const struct text_table *t, size_t column)
     return true;
 }
 
-static void leave_out(const struct text_table *t, struct layout *l, size_t width,
-                      bool only_empty)
+/* Which columns are left out, as long as the rest does not fit. */
+enum pass { PASS_EMPTY, PASS_MAY_GO, PASS_ANY_EMPTY, PASS_ANY, PASSES };
+
+static bool may_go_in(const struct text_table *t, size_t column, enum pass pass)
 {
-    for (size_t i = t->n_columns; i > 0 && least_of(t, l) > width; i--) {
-        if (t->column[i - 1].may_go && (!only_empty || says_nothing(t, i - 1))) {
+    bool is_empty = pass == PASS_EMPTY || pass == PASS_ANY_EMPTY;
+    bool is_any = pass == PASS_ANY || pass == PASS_ANY_EMPTY;
+
+    return (is_any ? column >= TABLE_KEPT : t->column[column].may_go) &&
+           (!is_empty || says_nothing(t, column));
+}
+
+static void leave_out(const struct text_table *t, struct layout *l, size_t width,
+                      enum pass pass)
+{
+    size_t floor = pass >= PASS_ANY_EMPTY ? NARROW : SIZE_MAX;
+
+    for (size_t i = t->n_columns; i > 0 && least_of(t, l, floor) > width; i--) {
+        if (may_go_in(t, i - 1, pass)) {
             l->width[i - 1] = 0;
         }
     }
@@ -197,12 +215,13 @@ static void leave_out(const struct text_table *t, struct layout *l, size_t width
 
 /* What still does not fit is taken from the last of those that may be cut, then the
  * others. */
-static void shrink(const struct text_table *t, struct layout *l, size_t width)
+static void shrink(const struct text_table *t, struct layout *l, size_t width,
+                   size_t floor)
 {
     size_t total = total_of(t, l);
 
     for (size_t i = t->n_columns; i > 0 && total > width; i--) {
-        size_t least = MIN(l->width[i - 1], t->column[i - 1].least);
+        size_t least = MIN(l->width[i - 1], MIN(t->column[i - 1].least, floor));
         size_t take = MIN(total - width, l->width[i - 1] - least);
 
         if (least > 0) {
@@ -212,15 +231,34 @@ static void shrink(const struct text_table *t, struct layout *l, size_t width)
     }
 }
 
+/* What is left on a terminal that is narrower still: of the widest. */
+static void squeeze(const struct text_table *t, struct layout *l, size_t width)
+{
+    for (size_t total = total_of(t, l); total > width; total--) {
+        size_t widest = 0;
+
+        for (size_t i = 1; i < t->n_columns; i++) {
+            widest = l->width[i] > l->width[widest] ? i : widest;
+        }
+        if (l->width[widest] <= 1) {
+            return;
+        }
+        l->width[widest]--;
+    }
+}
+
 static void lay_out(const struct text_table *t, struct layout *l, size_t width)
 {
     for (size_t i = 0; i < t->n_columns; i++) {
         l->width[i] = measure(t, i);
     }
     if (width > 0) {
-        leave_out(t, l, width, true);
-        leave_out(t, l, width, false);
-        shrink(t, l, width);
+        for (enum pass pass = 0; pass < PASSES; pass++) {
+            leave_out(t, l, width, pass);
+        }
+        shrink(t, l, width, SIZE_MAX);
+        shrink(t, l, width, NARROW);
+        squeeze(t, l, width);
     }
 }
 

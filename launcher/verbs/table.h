@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TABLE_MAX_COLUMNS = 16 };
+enum { TABLE_MAX_COLUMNS = 16, TABLE_KEPT = 2 };
 
 enum table_align { TABLE_LEFT, TABLE_RIGHT };
 
@@ -21,7 +21,8 @@ struct table_column {
     /* Where the terminal is too narrow it is left out, the last of them first, and those
      * that say nothing before; … */
     bool may_go;
-    size_t least; /* … or cut to so many columns; 0: it is not */
+    size_t least; /* … or cut to so many columns; 0: it is not. Where that is not
+                   * enough, only the first TABLE_KEPT are sure of a place, however cut */
 };
 
 struct text_table;

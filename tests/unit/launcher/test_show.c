@@ -130,11 +130,50 @@ static void of_a_job_that_runs_is_not_said_that_none_has_ended(void **state)
     json_decref(root);
 }
 
+/* Columns of the widest line; each cell is ASCII but for an ellipsis. */
+static size_t width_of(const char *text)
+{
+    size_t widest = 0;
+    size_t n = 0;
+
+    for (; *text != '\0'; text++) {
+        n = *text == '\n' ? 0 : n + ((*text & 0xc0) != 0x80);
+        widest = MAX(widest, n);
+    }
+    return widest;
+}
+
+static void tables_are_no_wider_than_the_terminal(void **state)
+{
+    json_t *root = parse(
+        "{\"jobs\": [{\"id\": \"a-job-of-a-long-name\", \"state\": \"cancelled\","
+        "\"exit_code\": 95, \"ended_ms\": 99000, \"began_ms\": 70000, \"nodes\": 2,"
+        "\"min_nodes\": 2, \"max_nodes\": 2, \"ranks\": 16,"
+        "\"restarts\": {\"failure\": 1}, \"failures\": 1, \"max_restarts\": 3,"
+        "\"cause\": {\"text\": \"rank 3 on a host of a long name ended with 1\"}}]}");
+    struct buf out;
+
+    (void)state;
+    buf_init(&out, MAX_OUT);
+    for (size_t width = 4; width <= 100; width++) {
+        const struct show_style style = {.wall_ms = 100000, .width = width};
+
+        buf_clear(&out);
+        show_history(root, "", &style, &out);
+        show_jobs(root, &style, &out);
+        assert_int_equal(buf_append(&out, "", 1), 0);
+        assert_in_range(width_of((const char *)buf_bytes(&out)), 1, width);
+    }
+    buf_release(&out);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_job_is_a_row_below_the_titles),
         cmocka_unit_test(a_hang_is_shown_in_place_of_what_was_before),
+        cmocka_unit_test(tables_are_no_wider_than_the_terminal),
         cmocka_unit_test(of_a_job_that_runs_is_not_said_that_none_has_ended),
     };
 

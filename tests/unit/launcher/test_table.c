@@ -59,7 +59,7 @@ static void last_column_that_may_shrink_is_cut_to_the_terminal(void **state)
            "train    7  a node was lost: …\n");
     expect(make("a-job-of-a-very-long-name", "7", "a node was lost"), 30, false,
            "JOB           GEN  CAUSE\n"
-           "a-job-of-a-…    7  a node was …\n"); /* none below 12 columns */
+           "a-job-of-a-…    7  a node was…\n");
 }
 
 static void columns_that_may_go_are_left_out_those_that_say_nothing_first(void **state)
@@ -80,8 +80,12 @@ static void columns_that_may_go_are_left_out_those_that_say_nothing_first(void *
                "long     7  because\n",
         [16] = "JOB   WHY\n"
                "long  because\n",
-        [3] = "JOB   WHY\n"
-              "long  becau…\n",
+        [12] = "JOB   WHY\n"
+               "long  becau…\n",
+        [11] = "JOB\n"
+               "long\n",
+        [3] = "JOB\n"
+              "lo…\n",
     };
 
     (void)state;
@@ -99,6 +103,19 @@ static void columns_that_may_go_are_left_out_those_that_say_nothing_first(void *
         table_put(t, "because", TABLE_PLAIN);
         expect(t, width, false, wanted[width]);
     }
+}
+
+/* Of a server that has no more than two columns to say, too. */
+static void no_line_is_wider_than_the_terminal(void **state)
+{
+    (void)state;
+    expect(make("a-job-of-a-very-long-name", "12345678", "a node was lost"), 20, false,
+           "JOB              GEN\n"
+           "a-job-of-…  12345678\n");
+    expect(make("a-job-of-a-very-long-name", "7", "a node was lost"), 10, false,
+           "JOB    GEN\n"
+           "a-jo…    7\n");
+    expect(make("train", "7", "x"), 4, false, "…  …\n…  7\n");
 }
 
 static void colours_are_added_where_they_are_wanted(void **state)
@@ -131,6 +148,7 @@ int main(void)
         cmocka_unit_test(what_is_not_known_is_a_dash),
         cmocka_unit_test(last_column_that_may_shrink_is_cut_to_the_terminal),
         cmocka_unit_test(columns_that_may_go_are_left_out_those_that_say_nothing_first),
+        cmocka_unit_test(no_line_is_wider_than_the_terminal),
         cmocka_unit_test(colours_are_added_where_they_are_wanted),
         cmocka_unit_test(escape_sequences_of_others_are_no_such_any_more),
     };
