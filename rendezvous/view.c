@@ -114,15 +114,22 @@ uint32_t view_job_ranks(const struct job *j)
     return n;
 }
 
+/* What has been saved was reached, though it was reported later or never. */
+static uint64_t step_of_record(const struct history_job *h)
+{
+    uint64_t step = h->curve.n > 0 ? h->curve.point[h->curve.n - 1].step : 0;
+
+    return MAX(step, h->commit_step);
+}
+
 uint64_t view_job_step(const struct job *j, const struct history_job *record)
 {
     const struct progress *p = view_progress(j);
-    const struct loss_curve *c = record ? &record->curve : NULL;
 
     if (p && p->front_step > 0) {
-        return p->front_step;
+        return MAX(p->front_step, j->fence.own.step); /* may be back from the last */
     }
-    return c && c->n > 0 ? c->point[c->n - 1].step : 0;
+    return MAX(record ? step_of_record(record) : 0, j->fence.last.step);
 }
 
 uint32_t view_job_tok_s(const struct job *j)
@@ -267,8 +274,7 @@ static json_t *make_past(const struct history_job *h)
     if (h->state != HISTORY_LIVES && h->state != HISTORY_STOPPED) {
         view_put_integer(json, "exit_code", h->exit_code);
     }
-    view_put_some(json, "step",
-                  h->curve.n > 0 ? h->curve.point[h->curve.n - 1].step : 0);
+    view_put_some(json, "step", step_of_record(h));
     put_record(json, h);
     return json;
 }

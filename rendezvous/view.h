@@ -60,7 +60,7 @@ json_t *view_history(const struct view *v, const char *job);
 /* Single figures, for metrics.h as well. */
 const char *view_job_state(const struct job *j); /* "forming", "running", … */
 uint32_t view_job_ranks(const struct job *j);    /* of the generation that runs */
-/* 0: not known */
+/* 0: not known; no less than has been saved */
 uint64_t view_job_step(const struct job *j, const struct history_job *record);
 uint32_t view_job_tok_s(const struct job *j); /* as its first ranks say, of the whole */
 

@@ -372,6 +372,39 @@ static void a_job_that_has_ended_is_in_the_history(void **state)
     stage_free(st);
 }
 
+/* Ranks report seldom: that a step was saved may be known before it was reported. */
+static void a_job_has_come_at_least_to_the_step_that_it_has_saved(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+    json_t *jobs;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a resumed step=0\n"
+                   "> a DECISION g=1 #1 accepted\n"
+                   "a progress step=5 loss=4.5\n"
+                   "a commit step=7\n"
+                   "> a DECISION g=1 #2 accepted\n");
+    v = view_of(st);
+    expect(member(view_job(&v, "job"), "step"), "7");
+    stage_play(st, "a progress step=8 loss=4.5\n"
+                   "a commit step=9\n"
+                   "> a DECISION g=1 #2 accepted\n"
+                   "a done\n"
+                   "> a CLOSED 0\n"
+                   "a gone\n");
+    v = view_of(st);
+    jobs = view_history(&v, NULL);
+    expect(
+        member(json_incref(json_array_get(json_object_get(jobs, "jobs"), 0)), "step"),
+        "9");
+    json_decref(jobs);
+    stage_free(st);
+}
+
 static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
 {
     struct stage *st = stage_new();
@@ -530,6 +563,7 @@ int main(void)
             a_restart_is_counted_under_its_cause_and_the_first_cause_is_named),
         cmocka_unit_test(each_cause_is_told_from_the_others),
         cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
+        cmocka_unit_test(a_job_has_come_at_least_to_the_step_that_it_has_saved),
         cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
         cmocka_unit_test(
             a_job_that_is_stopped_shows_its_failures_until_it_is_begun_anew),
