@@ -75,6 +75,7 @@ static int on_conn_message(void *arg, const struct msg *m)
         c->host.is_kept_elsewhere = true; /* for good: all others are refused then */
     }
     if (m->type == MSG_WELCOME) {
+        c->host.was_elsewhere = !c->host.embed;
         link_conn_bear_silence(c->conn, m->u.welcome.lease_ms);
     }
     return c->config.on_message(c->config.arg, m);

@@ -103,10 +103,16 @@ static int serve(struct rdzv_host *h, struct rdzv_attempt *a, const char *addr,
     if (rv < 0) {
         (void)snprintf(a->trouble, sizeof(a->trouble), "%s", msg.text);
         a->is_impossible = a->is_impossible || rv == -EMFILE || rv == -ENFILE;
-    } else if (!config.tls && h->config->max_nodes > 1) {
+        return rv;
+    }
+    if (h->was_elsewhere) {
+        log_info("the server is gone: this node serves the rendezvous in its place",
+                 "port=%d", embed_port(h->embed));
+    }
+    if (!config.tls && h->config->max_nodes > 1) {
         rdzv_advise(addr, embed_port(h->embed));
     }
-    return rv;
+    return 0;
 }
 
 /* On this host alone, and a client of it. */

@@ -541,3 +541,19 @@ def test_service_of_its_own_serves_agents(start, bin_dir, node, free_port, wait_
     agents = [node("print=hi") for _ in range(2)]
     assert [a.wait() for a in agents] == [0, 0]
     assert server.popen.poll() is None
+
+
+def test_who_serves_in_the_place_of_a_service_that_is_gone_says_so(start, bin_dir, node, free_port,
+                                                                   wait_for, tmp_path):
+    server = start(bin_dir / "ctrun-rendezvous", f"--listen=127.0.0.1:{free_port}")
+    wait_for(lambda: str(free_port) in server.err() + server.out())
+    go = tmp_path / "go"
+    agents = [node("print=up", f"wait={go}") for _ in range(2)]
+    wait_for(lambda: all("up" in a.out() for a in agents))
+    server.signal(signal.SIGKILL)
+    wait_for(lambda: all(a.out().count("up") == 2 for a in agents))
+    said = re.findall("the server is gone: this node serves the rendezvous in its place port="
+                      f"{free_port}\n", "".join(a.err() for a in agents))
+    assert len(said) == 1
+    go.touch()
+    assert [a.wait() for a in agents] == [0, 0]
