@@ -77,7 +77,8 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
 bool state_db_is_untidy(const struct state_db *d);
 
 /* How many bytes may be written where the file system has `on_disk` left: pages of the
- * database can be used again, and what is new in the log wants to be copied into it. */
+ * database can be used again; what is new in the log wants to be copied into it, and what
+ * is in the journal to be settled. */
 uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk);
 
 #endif

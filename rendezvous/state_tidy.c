@@ -138,7 +138,8 @@ bool state_db_is_untidy(const struct state_db *d)
 
 uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)
 {
-    uint64_t grows = growth(d);
+    uint64_t names = state_pending_count(&d->pending);
+    uint64_t owed = growth(d) + names * STATE_PAGE_SIZE;
     uint64_t pages = 0;
 
     if (sqlite3_step(d->free_pages) == SQLITE_ROW) {
@@ -146,5 +147,5 @@ uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)
     }
     (void)sqlite3_reset(d->free_pages); /* a count that is not there is none */
     on_disk += pages * STATE_PAGE_SIZE;
-    return on_disk - MIN(on_disk, grows);
+    return on_disk - MIN(on_disk, owed);
 }
