@@ -11,6 +11,7 @@
 #include "common/exit_code.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,6 +348,66 @@ static void history_goes_that_is_too_much_or_too_old(void **unused)
     scratch_close(&scratch);
 }
 
+/* So many transactions, each of which writes the same key over. */
+static void write_over(struct state_db *db, unsigned n, struct bytes value)
+{
+    struct errmsg msg = {""};
+    struct buf batch;
+
+    buf_init(&batch, SIZE_MAX);
+    state_batch_add(
+        &batch,
+        &(struct record){
+            RECORD_PUT, RECORD_KEY, "job", 3, {(const uint8_t *)"k", 1}, value});
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(
+            state_db_commit(db, (struct bytes){buf_bytes(&batch), buf_len(&batch)}, 1,
+                            &msg),
+            0);
+    }
+    buf_release(&batch);
+}
+
+/* What is written over needs no space at all, so that a reserve suffices for long. */
+static void log_does_not_grow_on_a_full_disk_by_what_is_written_over(void **unused)
+{
+    enum { COMMITS = 100, LARGE = 1 << 20 };
+    const struct bytes large = {mem_zalloc(LARGE), LARGE};
+    const struct bytes small = {large.data, 100};
+    struct errmsg msg = {""};
+    struct scratch scratch;
+    struct state_db *db;
+    struct stat st;
+    off_t first;
+
+    (void)unused;
+    scratch_open(&scratch);
+    assert_int_equal(state_db_open(&(struct state_db_config){.path = scratch_path(
+                                                                 &scratch, "state.db"),
+                                                             .history_ms = 1000,
+                                                             .history_bytes = 40000},
+                                   &db, &msg),
+                     0);
+    write_over(db, COMMITS, small);
+    assert_int_equal(state_db_tidy(db, 2, UINT64_MAX, &msg), 0);
+    write_over(db, COMMITS, small);
+    assert_int_equal(stat(scratch_path(&scratch, "state.db-wal"), &st), 0);
+    first = st.st_size;
+    for (int round = 0; round < 10; round++) {
+        assert_int_equal(state_db_tidy(db, 2, 0, &msg), 0);
+        write_over(db, COMMITS, small);
+    }
+    assert_int_equal(stat(scratch_path(&scratch, "state.db-wal"), &st), 0);
+    assert_in_range(st.st_size, 1, first + first / 4);
+    write_over(db, 1, large);
+    assert_in_range(state_db_free_bytes(db, 4 * LARGE), LARGE, 3 * LARGE);
+    assert_int_equal(state_db_tidy(db, 2, LARGE / 2, &msg), -ENOSPC);
+    assert_int_equal(state_db_tidy(db, 2, 2 * LARGE, &msg), 0);
+    state_db_close(db);
+    scratch_close(&scratch);
+    mem_free((void *)(uintptr_t)large.data);
+}
+
 static void folder_is_for_one_service_at_a_time(void **unused)
 {
     struct rig *r = rig_new();
@@ -409,6 +470,7 @@ int main(void)
         cmocka_unit_test(what_was_saved_last_is_written_when_it_is_closed),
         cmocka_unit_test(end_of_a_generation_takes_its_keys_along_and_nothing_else),
         cmocka_unit_test(history_goes_that_is_too_much_or_too_old),
+        cmocka_unit_test(log_does_not_grow_on_a_full_disk_by_what_is_written_over),
         cmocka_unit_test(folder_is_for_one_service_at_a_time),
         cmocka_unit_test(service_clock_goes_on_and_never_back),
     };
