@@ -27,5 +27,6 @@ def agent_hello(version):
 def operator_asks(who, verb, job):
     """OPERATOR and ASK, of this version."""
     version = int(re.search(r"MSG_VERSION = (\d+)", HEADER.read_text())[1])
-    ask = struct.pack("<Q", 1) + text(verb) + text(job) + text("") + struct.pack("<iBQ", -1, 0, 0)
+    ask = (struct.pack("<Q", 1) + text(verb) + text(job) + text("") + struct.pack("<iBQQ", -1, 0, 0, 0)
+           + text(""))  # places
     return agent_frame(23, struct.pack("<H", version) + text(who)) + agent_frame(24, ask)
