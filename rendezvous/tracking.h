@@ -3,8 +3,9 @@
 
 /* PURE. A job and what its ranks report: the table (progress.h), and what is done when
  * a rank hangs (hang.h): all nodes are told at once; the rank's agent is asked for the
- * stack of its process, of which they are told as it comes, or that it does not; then, by the job's policy, the generation ends with that rank as
- * its first cause, or the training goes on; that, too, is told. */
+ * stack of its process, of which they are told as it comes, or that it does not; then,
+ * by the job's policy, the generation ends with that rank as its first cause, or the
+ * training goes on; that, too, is told. */
 
 #include "rendezvous/job.h"
 
