@@ -371,8 +371,9 @@ static void write_over(struct state_db *db, unsigned n, struct bytes value)
 /* What is written over needs no space at all, so that a reserve suffices for long. */
 static void log_does_not_grow_on_a_full_disk_by_what_is_written_over(void **unused)
 {
-    enum { COMMITS = 100, LARGE = 1 << 20 };
-    const struct bytes large = {mem_zalloc(LARGE), LARGE};
+    enum { COMMITS = 100 };
+    static const uint64_t size = 1 << 20;
+    const struct bytes large = {mem_zalloc(size), size};
     const struct bytes small = {large.data, 100};
     struct errmsg msg = {""};
     struct scratch scratch;
@@ -400,9 +401,9 @@ static void log_does_not_grow_on_a_full_disk_by_what_is_written_over(void **unus
     assert_int_equal(stat(scratch_path(&scratch, "state.db-wal"), &st), 0);
     assert_in_range(st.st_size, 1, first + first / 4);
     write_over(db, 1, large);
-    assert_in_range(state_db_free_bytes(db, 4 * LARGE), LARGE, 3 * LARGE);
-    assert_int_equal(state_db_tidy(db, 2, LARGE / 2, &msg), -ENOSPC);
-    assert_int_equal(state_db_tidy(db, 2, 2 * LARGE, &msg), 0);
+    assert_in_range(state_db_free_bytes(db, 4 * size), size, 3 * size);
+    assert_int_equal(state_db_tidy(db, 2, size / 2, &msg), -ENOSPC);
+    assert_int_equal(state_db_tidy(db, 2, 2 * size, &msg), 0);
     state_db_close(db);
     scratch_close(&scratch);
     mem_free((void *)(uintptr_t)large.data);
