@@ -32,6 +32,8 @@
 #include <unistd.h>
 #include <uv.h>
 
+enum { FILES_OWN = 32 }; /* with a state and a status, and some to spare */
+
 struct daemon {
     struct rendezvous_options options;
     uv_loop_t loop;
@@ -63,17 +65,25 @@ static int print_help(void)
 }
 
 /* Each agent and each store client is a descriptor. */
-static void raise_descriptor_limit(uint32_t max_connections)
+static int raise_descriptor_limit(uint32_t max_connections, struct errmsg *msg)
 {
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
-        return; /* the listeners say when descriptors run out */
+        return 0; /* the listeners say when descriptors run out */
     }
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0) {
         log_warn("cannot raise the limit of open files", "cause=\"%s\"",
                  err_text(-errno));
+    }
+    if (limit.rlim_cur < FILES_OWN) {
+        return errmsg_set(msg, ERR_INVALID,
+                          "a service needs %d open files and one for each connection, "
+                          "and may have %llu: raise the limit (ulimit -Hn %llu; "
+                          "LimitNOFILE= of systemd)",
+                          FILES_OWN, (unsigned long long)limit.rlim_cur,
+                          (unsigned long long)FILES_OWN + max_connections);
     }
     if (limit.rlim_cur < max_connections) {
         log_warn(
@@ -82,6 +92,7 @@ static void raise_descriptor_limit(uint32_t max_connections)
             "files=%llu max_connections=%u", (unsigned long long)limit.rlim_cur,
             max_connections);
     }
+    return 0;
 }
 
 static void on_stopped(void *arg)
@@ -430,7 +441,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (rv == 0) {
-        raise_descriptor_limit(options->max_connections);
+        rv = raise_descriptor_limit(options->max_connections, &msg);
         (void)umask(077); /* what is written is for this user alone */
     }
     if (rv == 0 && options->check_config) {

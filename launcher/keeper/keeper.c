@@ -227,7 +227,10 @@ int keeper_spawn(struct keeper *k, const struct keeper_spawn *spawn, struct errm
     fds[0] = make_image(spawn);
     if (fds[0] < 0) {
         return errmsg_set(msg, fds[0], "starting %s: %s", spawn->argv[0],
-                          err_text(fds[0]));
+                          fds[0] == -EFBIG ? "its arguments and environment are larger "
+                                             "than a file may be here: raise the limit "
+                                             "(ulimit -f; LimitFSIZE= of systemd)"
+                                           : err_text(fds[0]));
     }
     for (unsigned i = 0; i < ARRAY_LEN(spawn->fds); i++) {
         if (spawn->fds[i] >= 0) {

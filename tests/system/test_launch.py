@@ -32,6 +32,16 @@ def node(launch, free_port):
 # --- one node ---
 
 
+def test_limit_of_a_files_size_that_is_too_low_is_named(start, bin_dir):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    done = subprocess.run([bin_dir / "ctrun", "--no-python", "true"], preexec_fn=limit, text=True,
+                          capture_output=True)
+    assert done.returncode == 127
+    assert "larger than a file may be here: raise the limit (ulimit -f" in done.stderr
+
+
 def test_environment_is_torchruns(launch):
     ctrun = launch("env", options=["--standalone", "--nproc_per_node", "2", "--max-restarts=3"])
     assert ctrun.wait() == 0

@@ -4,6 +4,7 @@ import os
 import resource
 import socket
 import struct
+import subprocess
 
 import pytest
 from agent_client import MAGIC, agent_hello
@@ -245,6 +246,16 @@ def test_connections_are_bounded(start_server):
     assert any(admitted() for _ in range(1000))
     for c in clients:
         c.close()
+
+
+def test_too_few_descriptors_to_start_with_are_refused_with_their_number(bin_dir):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+
+    done = subprocess.run([bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0"], preexec_fn=limit,
+                          text=True, capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert "needs 32 open files and one for each connection, and may have 8: raise" in done.stderr
 
 
 def test_out_of_descriptors_it_waits_and_goes_on(start_server, wait_for):
