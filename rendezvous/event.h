@@ -52,6 +52,8 @@ struct job_event {
     uint32_t exit_code;
     enum restart_cause cause; /* of one that restarts */
     const char *node;         /* the host that it is about, or of the first cause */
+    bool has_group_rank;
+    uint32_t group_rank; /* of the node there that it is about */
     bool has_rank;
     uint32_t rank;
     uint64_t step;   /* that was committed, or the curve's */

@@ -100,6 +100,9 @@ json_t *event_json_make(const struct history_event *e)
     set_some(json, "nodes", e->nodes);
     set_some(json, "ranks", e->ranks);
     set_text(json, "node", e->node);
+    if (e->has_group_rank) {
+        set_integer(json, "group_rank", e->group_rank);
+    }
     set_some(json, "step", e->step);
     if (e->has_rank) {
         set_integer(json, "rank", e->rank);
@@ -188,6 +191,8 @@ bool event_json_parse(const uint8_t *text, size_t size, struct history_event *re
         .exit_code = (uint32_t)integer_of(json, "exit_code"),
         .has_rank = json_object_get(json, "rank") != NULL,
         .rank = (uint32_t)integer_of(json, "rank"),
+        .has_group_rank = json_object_get(json, "group_rank") != NULL,
+        .group_rank = (uint32_t)integer_of(json, "group_rank"),
         .job = text_of(json, "job"),
         .node = text_of(json, "node"),
         .text = text_of(json, "text"),

@@ -221,9 +221,7 @@ void forming_tell_standby(struct job *j, struct job_node *node)
                        job_members(j) == 1 ? "" : "s", limit);
     }
     node->standby_told = true;
-    job_note(j, (struct job_event){.kind = NODE_STANDS_BY,
-                                   .node = node->hello.host,
-                                   .why = standby->text});
+    job_note_node(j, NODE_STANDS_BY, node, standby->text);
     saving_touch(j, node);
     j->sink.send(j->sink.arg, node->session, &m);
 }

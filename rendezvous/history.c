@@ -391,6 +391,8 @@ static struct history_event *make_event(const struct job_event *e, uint64_t wall
         .exit_code = e->exit_code,
         .has_rank = e->has_rank,
         .rank = e->rank,
+        .has_group_rank = e->has_group_rank,
+        .group_rank = e->group_rank,
         .job = history_copy_text(e->job),
         .node = history_copy_text(e->node),
         .text = history_copy_text(e->why),

@@ -38,6 +38,8 @@ struct history_event {
     uint32_t nodes, ranks, exit_code;
     bool has_rank;
     uint32_t rank;
+    bool has_group_rank; /* of the node that it is about */
+    uint32_t group_rank;
     uint32_t restarts[RESTART_CAUSE_COUNT]; /* of its job, so far */
     char *job, *node, *text;                /* owned; "" for nothing */
     char *owner;                            /* … of its job; nobody is shown it */

@@ -13,10 +13,22 @@ void job_note(const struct job *j, struct job_event e)
     }
 }
 
+static bool has_group_rank(const struct job *j, const struct job_node *node)
+{
+    return node->group_rank >= 0 && node->ranked_in == j->generation;
+}
+
 void job_note_node(const struct job *j, enum job_event_kind kind,
                    const struct job_node *node, const char *why)
 {
-    job_note(j, (struct job_event){.kind = kind, .node = node->hello.host, .why = why});
+    bool has_rank = has_group_rank(j, node);
+
+    job_note(j,
+             (struct job_event){.kind = kind,
+                                .node = node->hello.host,
+                                .has_group_rank = has_rank,
+                                .group_rank = has_rank ? (uint32_t)node->group_rank : 0,
+                                .why = why});
 }
 
 /* All ranks have the same loss, where they know it: of the step that they tell. */
@@ -42,10 +54,8 @@ static bool shares_host(const struct job *j, const struct job_node *node)
 void job_name_node(const struct job *j, const struct job_node *node, char *ret,
                    size_t size)
 {
-    bool has_rank = node->group_rank >= 0 && node->ranked_in == j->generation;
-
     (void)snprintf(ret, size, "%s", node->hello.host);
-    if (has_rank && shares_host(j, node)) {
+    if (has_group_rank(j, node) && shares_host(j, node)) {
         (void)snprintf(ret, size, "%s (group rank %d)", node->hello.host,
                        node->group_rank);
     }

@@ -95,8 +95,7 @@ static void send_home(struct job *j, struct job_node *node, const char *who)
     memcpy(m.u.drain.text, node->drained, sizeof(node->drained));
     saving_touch(j, node);
     (void)snprintf(text, sizeof(text), "node %s is drained by %s", name, who);
-    job_note(j, (struct job_event){
-                    .kind = OPERATOR_ACTS, .node = node->hello.host, .why = text});
+    job_note_node(j, OPERATOR_ACTS, node, text);
     j->sink.send(j->sink.arg, node->session, &m);
 }
 

@@ -23,6 +23,7 @@ void show_event(const json_t *event, const struct show_style *style, struct buf 
     const char *text = value_text(event, "text");
     const char *node = value_text(event, "node");
     struct value v = {.json = event, .key = "wall_ms"};
+    const char *number;
 
     value_put(out, "%s  ", value_as_time(&v));
     table_write_text(out, value_text(event, "job"), TABLE_PLAIN, false);
@@ -36,6 +37,11 @@ void show_event(const json_t *event, const struct show_style *style, struct buf 
     if (node[0] != '\0') {
         value_put(out, "  on ");
         table_write_text(out, node, TABLE_PLAIN, false);
+    }
+    v.key = "group_rank";
+    number = value_as_number(&v);
+    if (number[0] != '\0') { /* a host may have several */
+        value_put(out, " (group rank %s)", number);
     }
     if (text[0] != '\0') {
         value_put(out, "  ");

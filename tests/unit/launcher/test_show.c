@@ -130,6 +130,24 @@ static void of_a_job_that_runs_is_not_said_that_none_has_ended(void **state)
     json_decref(root);
 }
 
+static void an_event_says_which_node_of_its_host_is_meant(void **state)
+{
+    const struct show_style style = {0};
+    json_t *event =
+        parse("{\"kind\": \"node_lost\", \"job\": \"train\", \"node\": \"vm\","
+              "\"group_rank\": 0, \"text\": \"silent\"}");
+    struct buf out;
+
+    (void)state;
+    buf_init(&out, MAX_OUT);
+    show_event(event, &style, &out);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    assert_non_null(strstr((const char *)buf_bytes(&out),
+                           "node_lost  on vm (group rank 0)  silent\n"));
+    buf_release(&out);
+    json_decref(event);
+}
+
 /* Columns of the widest line; each cell is ASCII but for an ellipsis. */
 static size_t width_of(const char *text)
 {
@@ -173,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_job_is_a_row_below_the_titles),
         cmocka_unit_test(a_hang_is_shown_in_place_of_what_was_before),
+        cmocka_unit_test(an_event_says_which_node_of_its_host_is_meant),
         cmocka_unit_test(tables_are_no_wider_than_the_terminal),
         cmocka_unit_test(of_a_job_that_runs_is_not_said_that_none_has_ended),
     };

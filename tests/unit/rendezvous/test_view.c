@@ -103,6 +103,31 @@ static void expect_kinds(const struct view *v, const char *kinds)
     assert_string_equal(found, kinds);
 }
 
+static void of_a_hosts_several_nodes_is_said_which_one_is_lost(void **state)
+{
+    struct stage *st = stage_new();
+    const struct view v = view_of(st);
+    json_t *events;
+    json_t *last;
+
+    (void)state;
+    stage_play(
+        st,
+        "shape nodes=2\n"
+        "a enters host=vm\n"
+        "b enters host=vm\n"
+        "> a,b ROUND g=1 vm vm failures=0\n"
+        "b gone\n"
+        "> a STOP g=1 abort: node vm (group rank 1) was lost: its connection ended\n");
+    events = view_events(&v, NULL, 0, 100);
+    last = json_array_get(json_object_get(events, "events"), 3);
+    assert_string_equal(json_string_value(json_object_get(last, "kind")), "node_lost");
+    expect(json_incref(json_object_get(last, "node")), "'vm'");
+    expect(json_incref(json_object_get(last, "group_rank")), "1");
+    json_decref(events);
+    stage_free(st);
+}
+
 static void who_goes_after_its_hello_alone_is_no_lost_node(void **state)
 {
     struct stage *st = stage_new();
@@ -553,6 +578,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_service_without_jobs_shows_none),
+        cmocka_unit_test(of_a_hosts_several_nodes_is_said_which_one_is_lost),
         cmocka_unit_test(who_goes_after_its_hello_alone_is_no_lost_node),
         cmocka_unit_test(a_job_that_runs_is_shown_with_its_progress),
         cmocka_unit_test(a_hang_is_shown_while_it_lasts),
