@@ -22,7 +22,7 @@ static int read_log(void *arg, uint64_t offset, void *data, size_t size)
     return rc == SQLITE_OK || rc == SQLITE_IOERR_SHORT_READ ? 0 : -EIO;
 }
 
-static int check_open_log(sqlite3_file *file, struct errmsg *msg)
+static int check_open_log(sqlite3_file *file, bool *ret_is_empty, struct errmsg *msg)
 {
     struct state_wal wal = {.arg = file, .read = read_log};
     sqlite3_int64 size = 0;
@@ -32,6 +32,7 @@ static int check_open_log(sqlite3_file *file, struct errmsg *msg)
         wal.size = (uint64_t)size;
         rv = state_wal_check(&wal);
     }
+    *ret_is_empty = rv == 0 && wal.size == 0;
     if (rv == ERR_CORRUPT) {
         return errmsg_set(msg, rv, "its write-ahead log is damaged");
     }
@@ -40,12 +41,15 @@ static int check_open_log(sqlite3_file *file, struct errmsg *msg)
                   : 0;
 }
 
-/* Through SQLite's layer of files, as tests put another in its place. */
+/* Through SQLite's layer of files, as tests put another in its place. SQLite syncs the
+ * folder with the first sync of a log that it makes, and not of one that is there: one
+ * that a start has made, and got no further, it is to make anew. */
 static int check_log(const struct state_db_config *config, struct errmsg *msg)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(config->vfs);
     char *path = mem_printf("%s-wal", config->path);
     sqlite3_file *file;
+    bool is_empty = false;
     int exists = 0;
     int rv = 0;
 
@@ -58,11 +62,14 @@ static int check_log(const struct state_db_config *config, struct errmsg *msg)
         int flags = SQLITE_OPEN_WAL | SQLITE_OPEN_READONLY;
 
         if (vfs->xOpen(vfs, path, file, flags, NULL) == SQLITE_OK) {
-            rv = check_open_log(file, msg);
+            rv = check_open_log(file, &is_empty, msg);
             (void)file->pMethods->xClose(file); /* it was only read */
         } else {
             rv = errmsg_set(msg, -EIO, "its write-ahead log cannot be opened");
         }
+    }
+    if (is_empty && !config->only_looks) {
+        (void)vfs->xDelete(vfs, path, 0); /* then SQLite goes on with this one */
     }
     mem_free(file);
     mem_free(path);
