@@ -34,6 +34,10 @@
  *   Session      a number the service gives; a reconnecting agent brings it back. A
  *                service that does not know it says so by a new session: the old
  *                generation is over.
+ *   State        of a service that keeps it: HELLO says which start of it the agent has
+ *                seen, and how many transactions of that; WELCOME, what this state has
+ *                of it. Where it has less it is none that the agent may follow: no
+ *                session is begun, and the connection is closed.
  *   Requests     every STORE of a worker connection (`client`) has a `seq` from 1, in
  *                order; a repeated seq is answered again, not applied again.
  *                STORE_REPLY {client, seq} acknowledges it; those without a reply of
@@ -57,7 +61,7 @@
  * the wire: a field, its width or limit, a message. Of a HELLO or OPERATOR of another
  * version nothing else is read, and REFUSED keeps its shape: so the two can say so to
  * each other. */
-enum { MSG_VERSION = 6 };
+enum { MSG_VERSION = 7 };
 
 enum {
     MSG_MAGIC_SIZE = 8,
@@ -108,6 +112,8 @@ enum inspect_what {
     U(64, session)  /* 0: none yet */                                     \
     U(64, cluster)                                                        \
     U(64, boot)                                                           \
+    U(64, start)      /* as WELCOME had it, and how many … */           \
+    U(64, kept)       /* … transactions it has heard of since */        \
     U(64, generation) /* the highest it has seen, 0: none */              \
     I(group_rank)     /* its rank there, -1: none */                      \
     U(32, failures)   /* of the job, as it knows */                       \
@@ -124,15 +130,17 @@ enum inspect_what {
     U(8, on_hang) /* enum hang_policy: the job's */
 
 #define MSG_WELCOME_FIELDS(U, I, T, B)                                               \
-    U(64, session)                                                                   \
+    U(64, session) /* 0: none was begun, for its state is not the agent's */         \
     U(64, cluster)                                                                   \
     U(64, boot)                                                                      \
+    U(64, start) /* random, one for each boot; 0: no state */                        \
     U(8, ephemeral)                                                                  \
     U(32, lease_ms)                                                                  \
     T(MSG_ADDR_MAX, peer_addr) /* the address the agent came from */                 \
     U(64, generation) /* the job's highest, as the service knew before this HELLO */ \
-    U(64, found) /* transactions that its state had at its start; 0: no state … */ \
-    U(64, kept)  /* … and that are on its disk when this is read */
+    U(64, kept)       /* transactions that are on its disk when this is read … */  \
+    U(8, lacks)       /* … where HELLO's start never was … */                    \
+    U(64, had)        /* … or which had so many at its end, by now or at most */
 
 #define MSG_REFUSED_FIELDS(U, I, T, B) \
     U(32, exit_code)                   \

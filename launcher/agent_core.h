@@ -97,8 +97,9 @@ struct agent {
     unsigned attempts;  /* since the connection was last up */
     unsigned strangers; /* ended without WELCOME, while another held our port */
     uint64_t rng;
-    uint64_t session, cluster, boot;
-    uint64_t kept; /* transactions of the service's state, the most heard of */
+    uint64_t session, cluster;
+    uint64_t boot, start; /* of the service; its state's, 0: it has none */
+    uint64_t kept;        /* transactions of that, the most heard of */
     bool is_ephemeral;
     uint32_t lease_ms;
     uint64_t clock_offset; /* service - ours, from the quickest round trip; may wrap */

@@ -7,6 +7,7 @@
  * own port → exit 2. */
 
 #include "launcher/agent_core.h"
+#include "launcher/followed.h"
 
 #include "common/err.h"
 #include "common/exit_code.h"
@@ -87,6 +88,8 @@ static void send_hello(struct agent *a)
                                 .session = a->session,
                                 .cluster = a->cluster,
                                 .boot = a->boot,
+                                .start = a->start,
+                                .kept = a->kept,
                                 .generation = a->generation,
                                 .group_rank = a->group_rank,
                                 .failures = a->failures,
@@ -314,45 +317,6 @@ void link_tick(struct agent *a, enum agent_timer timer)
     }
 }
 
-/* A durable service is known by its cluster id; its boot counter and the job's highest
- * generation never go back, nor does the number of its state's transactions: else its
- * folder was replaced by another, or by an old copy, or its log was cut.
- * Nor does it know our session again without having been started anew: an old copy may
- * have come to the same number. "": it is the one. */
-static void find_objection(const struct agent *a, const struct msg_welcome *w,
-                           char *ret, size_t size)
-{
-    /* what the new start has added does not tell it from the right one */
-    uint64_t had = w->boot == a->boot ? w->kept : w->found;
-
-    ret[0] = '\0';
-    if (a->session == 0 || a->is_ephemeral) {
-        return;
-    }
-    if (w->cluster != a->cluster) {
-        (void)snprintf(ret, size,
-                       "another service answers there (cluster %016llx, not %016llx)",
-                       (unsigned long long)w->cluster, (unsigned long long)a->cluster);
-    } else if (w->boot < a->boot || (w->boot == a->boot && w->session == a->session)) {
-        (void)snprintf(ret, size,
-                       "an older state of the service answers there (start %llu, this "
-                       "node has seen start %llu)",
-                       (unsigned long long)w->boot, (unsigned long long)a->boot);
-    } else if (w->generation < a->generation) {
-        (void)snprintf(
-            ret, size,
-            "an older state of the service answers there (generation %llu of "
-            "job %s, this node has seen %llu)",
-            (unsigned long long)w->generation, a->config.job,
-            (unsigned long long)a->generation);
-    } else if (had < a->kept) {
-        (void)snprintf(ret, size,
-                       "an older state of the service answers there (transaction %llu, "
-                       "this node has seen %llu)",
-                       (unsigned long long)had, (unsigned long long)a->kept);
-    }
-}
-
 /* The right one may come back. */
 static void refuse_service(struct agent *a, const char *objection)
 {
@@ -382,15 +346,17 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
         a->session != 0 && w->session == a->session && w->cluster == a->cluster;
     bool was_lost = a->session != 0;
     bool is_same_life = is_known && w->boot == a->boot;
-    char objection[256];
+    const struct followed followed = {a->cluster, a->boot,       a->start,
+                                      a->kept,    a->generation, a->config.job};
+    char objection[384];
 
-    if (w->session == 0) {
-        return ERR_PROTOCOL;
-    }
-    find_objection(a, w, objection, sizeof(objection));
+    followed_object(&followed, w, objection, sizeof(objection));
     if (objection[0] != '\0') {
         refuse_service(a, objection);
         return 0;
+    }
+    if (w->session == 0) {
+        return ERR_PROTOCOL;
     }
     a->refusal[0] = '\0';
     a->refusals = 0;
@@ -400,6 +366,7 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
     a->session = w->session;
     a->cluster = w->cluster;
     a->boot = w->boot;
+    a->start = w->ephemeral ? 0 : w->start;
     a->kept = w->kept;
     a->is_ephemeral = w->ephemeral != 0;
     a->lease_ms = w->lease_ms ? w->lease_ms : DEFAULT_LEASE_MS;

@@ -32,7 +32,8 @@ struct durable_user {
 struct durable {
     void *arg;
     uint64_t cluster; /* of this state, for good */
-    uint64_t boot;    /* larger each time; on the disk once all is loaded */
+    uint64_t boot;    /* larger each time; on the disk once all is loaded … */
+    uint64_t start;   /* … with this, which is random (starts.h) */
     uint64_t found;   /* transactions that it had when it was opened */
     /* To be added to the machine's clock (modulo 2^64): the service's own goes on where
      * it was, also when the machine has started anew. */

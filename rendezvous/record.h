@@ -23,6 +23,7 @@
  *   REPORT    id   0           -                        why the last generation ended
  *   CURVE     id   0           number u64               its loss, by steps: history
  *   PACE      id   g           -                        how long a step takes in it
+ *   START     ""   0           boot u64                 a start of the service (starts.h)
  *
  * Values of KEY and QUEUE are the bytes themselves; COMMIT's is text; those of EVENT are
  * made and read by who keeps history; all others are little-endian fields in the order of
@@ -58,6 +59,7 @@ enum record_kind {
     RECORD_REPORT,
     RECORD_CURVE,
     RECORD_PACE,
+    RECORD_START,
     RECORD_KIND_COUNT,
 };
 

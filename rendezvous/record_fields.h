@@ -224,6 +224,11 @@ enum {
     T(IDENTITY_OWNER_MAX, owner)                                \
     B(points)
 
+/* A start of the service, as starts.h has it. */
+#define RECORD_START_FIELDS(U, I, T, B) \
+    U(64, id)                           \
+    U(64, found)
+
 /* Each with its version. */
 #define RECORD_FIELDS_MAP(X) \
     X(JOB, job, 1)           \
@@ -239,7 +244,8 @@ enum {
     X(CLIENT, client, 1)     \
     X(REPORT, report, 2)     \
     X(PACE, pace, 1)         \
-    X(CURVE, curve, 1)
+    X(CURVE, curve, 1)       \
+    X(START, start, 1)
 
 /* What a CLIENT's record says of the request `seq`. */
 enum client_state {

@@ -382,6 +382,7 @@ int restoring_rest(struct job *j, const struct record *r)
     case RECORD_COMMIT:
     case RECORD_EVENT:
     case RECORD_CURVE:
+    case RECORD_START:
     case RECORD_KIND_COUNT:
         break;
     }

@@ -199,6 +199,7 @@ int server_start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     struct service_config config = {
         .cluster = durable ? durable->cluster : seeds[0],
         .boot = durable ? durable->boot : 1,
+        .start = durable ? durable->start : 0,
         .found = durable ? durable->found : 0,
         .ephemeral = !durable,
         .lease_ms = s->config.lease_ms,

@@ -26,6 +26,8 @@ struct service *service_new(const struct service_config *config)
     table_init(&s->numbers);
     table_init(&s->agents);
     registry_init(&s->jobs, config->seed);
+    starts_init(&s->starts,
+                &(struct start){config->boot, config->start, config->found});
     if (config->sink.save) {
         s->jobs.on_forget = saving_forget;
         s->finished.save = config->sink.save;
@@ -54,6 +56,7 @@ void service_free(struct service *s)
     mem_free(s->restored);
     registry_release(&s->jobs);
     finished_release(&s->finished);
+    starts_release(&s->starts);
     table_release(&s->conns);
     table_release(&s->numbers);
     table_release(&s->agents);

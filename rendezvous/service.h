@@ -42,7 +42,8 @@ struct service_sink {
 
 struct service_config {
     uint64_t cluster; /* random identity of this state */
-    uint64_t boot;    /* higher at every start with that state */
+    uint64_t boot;    /* higher at every start with that state … */
+    uint64_t start;   /* … and random, not 0 (starts.h); 0: no state */
     uint64_t found;   /* transactions that it had before this one */
     bool ephemeral;
     uint32_t lease_ms;

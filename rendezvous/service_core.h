@@ -7,6 +7,7 @@
 #include "rendezvous/finished.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/service.h"
+#include "rendezvous/starts.h"
 #include "rendezvous/store.h"
 
 #include "common/table.h"
@@ -40,11 +41,12 @@ struct service {
     size_t n_away; /* known from before the start, and not back yet */
     struct registry jobs;
     struct finished finished; /* jobs that are over and gone */
-    bool is_last;             /* it ends: service_finish */
-    uint64_t n_numbers;       /* given so far */
-    uint64_t jobs_due_ms;     /* no job wants a tick before */
-    uint64_t tick_ms;         /* the last tick */
-    struct record *restored;  /* owned: the name of the last one, while it restores */
+    struct starts starts;
+    bool is_last;            /* it ends: service_finish */
+    uint64_t n_numbers;      /* given so far */
+    uint64_t jobs_due_ms;    /* no job wants a tick before */
+    uint64_t tick_ms;        /* the last tick */
+    struct record *restored; /* owned: the name of the last one, while it restores */
 };
 
 uint64_t service_hash(const struct service *s, uint64_t number);

@@ -94,19 +94,33 @@ static void replace_old_session(struct service *s, const struct msg_hello *hello
     }
 }
 
-/* `highest`: of the job's generations, as far as we know by ourselves. */
-static void welcome(struct service *s, const struct session *session, uint64_t highest)
+/* What of the start that the agent has seen our state has. */
+static bool has_start(const struct service *s, const struct msg_hello *hello,
+                      uint64_t *ret_had)
 {
+    *ret_had = 0;
+    return hello->start == 0 ||
+           starts_have(&s->starts, hello->boot, hello->start, service_kept(s), ret_had);
+}
+
+/* `highest`: of the job's generations, as far as we know by ourselves. */
+static void welcome(struct service *s, const struct session *session,
+                    const struct msg_hello *hello, uint64_t highest)
+{
+    uint64_t had;
+    bool has = has_start(s, hello, &had);
     struct msg m = {.type = MSG_WELCOME,
                     .u.welcome = {
                         .session = session->number,
                         .cluster = s->config.cluster,
                         .boot = s->config.boot,
+                        .start = s->config.start,
                         .ephemeral = s->config.ephemeral,
                         .lease_ms = s->config.lease_ms,
                         .generation = highest,
-                        .found = s->config.found,
                         .kept = service_kept(s),
+                        .lacks = !has,
+                        .had = had,
                     }};
 
     memcpy(m.u.welcome.peer_addr, session->peer_addr, sizeof(m.u.welcome.peer_addr));
@@ -114,14 +128,15 @@ static void welcome(struct service *s, const struct session *session, uint64_t h
 }
 
 static void begin_session(struct service *s, struct session *session,
-                          struct entry *entry, uint64_t number, uint64_t highest)
+                          struct entry *entry, const struct job_guest *guest,
+                          uint64_t highest)
 {
-    session->number = number;
+    session->number = guest->session;
     session->entry = entry;
-    table_insert(&s->numbers, &session->by_number, number);
+    table_insert(&s->numbers, &session->by_number, session->number);
     table_insert(&s->agents, &session->by_agent, service_hash(s, session->agent_id));
     registry_set_busy(&s->jobs, entry);
-    welcome(s, session, highest);
+    welcome(s, session, guest->hello, highest);
 }
 
 /* The node was in that job, and away when it ended. A server without memory does not
@@ -175,7 +190,7 @@ static void resume(struct service *s, struct session *session, struct session *a
     mem_free(session);
     table_insert(&s->conns, &away->by_conn, service_hash(s, away->conn));
     service_link(&s->here, away, now_ms);
-    welcome(s, away, entry->job->highest);
+    welcome(s, away, hello, entry->job->highest);
     job_return(entry->job, away->node, hello, now_ms);
     service_note_deadline(s, entry);
 }
@@ -191,6 +206,42 @@ static void refuse_version(struct service *s, struct session *session,
                      MSG_VERSION, hello->version);
     note_refusal(s, hello, msg.text);
     refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+}
+
+/* It has followed another service, or a state that ours is not: what it says is not about
+ * us, nor is for it what we would say of its job. */
+static bool is_stranger(const struct service *s, const struct msg_hello *hello,
+                        struct errmsg *msg)
+{
+    uint64_t had;
+
+    if (hello->start == 0) {
+        return false;
+    }
+    if (hello->cluster != s->config.cluster) {
+        (void)errmsg_set(msg, ERR_REFUSED, "it belongs to another service (%016llx)",
+                         (unsigned long long)hello->cluster);
+        return true;
+    }
+    if (!has_start(s, hello, &had) || had < hello->kept) {
+        (void)errmsg_set(msg, ERR_REFUSED,
+                         "it has followed start %llu of this service up to transaction "
+                         "%llu, which this state lacks: it is an older one, or a copy "
+                         "that went its own way",
+                         (unsigned long long)hello->boot,
+                         (unsigned long long)hello->kept);
+        return true;
+    }
+    return false;
+}
+
+/* It learns who we are, and no more; nothing of ours changes. */
+static void turn_away(struct service *s, struct session *session,
+                      const struct msg_hello *hello, const char *why, uint64_t now_ms)
+{
+    note_refusal(s, hello, why);
+    welcome(s, session, hello, 0);
+    service_end_session(s, session, "it has followed another state", true, now_ms);
 }
 
 /* True when it was refused, for the job has ended already; of another owner's it hears
@@ -268,7 +319,7 @@ static void enter(struct service *s, struct session *session,
         return;
     }
     session->agent_id = hello->agent_id;
-    begin_session(s, session, entry, guest->session, highest);
+    begin_session(s, session, entry, guest, highest);
     resuming_tell_drained(entry->job, session->node);
 }
 
@@ -284,6 +335,8 @@ void service_hello(struct service *s, struct session *session,
         refuse_version(s, session, hello, now_ms);
     } else if (service_permit(s, session, hello, &msg) < 0) {
         refuse(s, session, EXIT_RENDEZVOUS, msg.text, now_ms);
+    } else if (is_stranger(s, hello, &msg)) {
+        turn_away(s, session, hello, msg.text, now_ms);
     } else if (away) {
         resume(s, session, away, hello, now_ms);
     } else {

@@ -105,6 +105,8 @@ static int add_record(struct service *s, const struct record *r)
             return ERR_CORRUPT;
         }
         return is_of_nobody(s, entry, r) ? 0 : restoring_rest(entry->job, r);
+    case RECORD_START:
+        return starts_restore(&s->starts, r);
     case RECORD_KIND_COUNT:
         break;
     }
@@ -121,7 +123,7 @@ static const char *kind_name(enum record_kind kind)
         [RECORD_EVENT] = "event",       [RECORD_CAUSE] = "cause",
         [RECORD_MEMBERS] = "members",   [RECORD_FLAPPERS] = "flappers",
         [RECORD_REPORT] = "report",     [RECORD_CURVE] = "curve",
-        [RECORD_PACE] = "pace",
+        [RECORD_PACE] = "pace",         [RECORD_START] = "start",
     };
 
     return kind > 0 && kind < RECORD_KIND_COUNT ? names[kind] : "unknown";
@@ -140,7 +142,8 @@ static int complain(int rv, const char *job, const char *what, struct errmsg *ms
 
 int service_restore(struct service *s, const struct record *r, struct errmsg *msg)
 {
-    bool has_name = r->job[0] != '\0' && strlen(r->job) < MSG_ID_MAX;
+    bool has_name =
+        (r->job[0] != '\0' || r->kind == RECORD_START) && strlen(r->job) < MSG_ID_MAX;
     bool is_next = !s->restored || record_compare(s->restored, r) < 0;
     int rv = ERR_CORRUPT;
 

@@ -423,6 +423,19 @@ static uint64_t clock_name(void)
     return n > 0 ? table_hash(text, n, 1) | 1 : 0;
 }
 
+/* `seed` and `start` of one that is opened. */
+static int draw_numbers(struct state_db_config *config, struct errmsg *msg)
+{
+    uint64_t number[2];
+
+    if (getrandom(number, sizeof(number), 0) != sizeof(number)) {
+        return errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
+    }
+    config->seed = number[0];
+    config->start = MAX(number[1], 1);
+    return 0;
+}
+
 static int open_db(struct state *s, struct errmsg *msg)
 {
     char *path = mem_printf("%s/state.db", s->dir.path);
@@ -440,9 +453,8 @@ static int open_db(struct state *s, struct errmsg *msg)
         mem_free(path);
         return state_blame_torn(&s->dir, msg);
     }
-    if (getrandom(&config.seed, sizeof(config.seed), 0) != sizeof(config.seed)) {
-        rv = errmsg_set(msg, -errno, "no random numbers: %s", err_text(-errno));
-    } else {
+    rv = draw_numbers(&config, msg);
+    if (rv == 0) {
         do {
             rv = state_open_db(&s->dir, &config, &s->db, msg);
         } while (gives_way(s, rv, 0));
@@ -504,6 +516,7 @@ int state_open(const struct state_config *config, struct state **ret,
     s->durable = (struct durable){.arg = s,
                                   .cluster = identity->cluster,
                                   .boot = identity->boot,
+                                  .start = identity->start,
                                   .found = identity->found,
                                   .clock_offset_ms = identity->clock_offset_ms,
                                   .load = load,

@@ -81,9 +81,9 @@ int state_db_query(const struct state_db *d, const char *sql, int64_t *ret,
     return state_db_result(d, rc, sql, msg);
 }
 
-bool state_db_lacks_new(const struct state_db *d)
+bool state_db_lacks_journal(const struct state_db *d)
 {
-    return d->schema == STATE_OLDEST;
+    return d->schema < STATE_OF_JOURNAL;
 }
 
 /* ---- statements ---- */
@@ -132,6 +132,31 @@ static int prepare_kind(struct state_db *d, enum record_kind kind, struct errmsg
     return rv;
 }
 
+/* Before the one of `end`. */
+static int prepare_kinds(struct state_db *d, int first, int end, struct errmsg *msg)
+{
+    int rv = 0;
+
+    for (int kind = first; kind < end && rv == 0; kind++) {
+        rv = prepare_kind(d, (enum record_kind)kind, msg);
+    }
+    return rv;
+}
+
+/* What counts transactions, and the journal's pieces. */
+static int prepare_journal(struct state_db *d, struct errmsg *msg)
+{
+    int rv = prepare(d,
+                     "update identity set cluster = ?1, boot = ?2, sum = ?3, clock_ms "
+                     "= ?4, clock_name = ?5, clock_offset_ms = ?6, commits = ?7, "
+                     "pieces = ?8, own_sum = ?9",
+                     &d->mark, msg);
+
+    return rv == 0 ? prepare(d, "replace into journal (id, piece) values (?1, ?2)",
+                             &d->piece, msg)
+                   : rv;
+}
+
 int state_db_prepare(struct state_db *d, struct errmsg *msg)
 {
     int rv = prepare(d, "begin immediate", &d->begin, msg);
@@ -140,27 +165,16 @@ int state_db_prepare(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? prepare(d, "rollback", &d->rollback, msg) : rv;
     rv = rv == 0 ? prepare(d, "pragma page_count", &d->pages, msg) : rv;
     rv = rv == 0 ? prepare(d, "pragma freelist_count", &d->free_pages, msg) : rv;
-    for (int kind = RECORD_JOB; kind < STATE_FIRST_NEW && rv == 0; kind++) {
-        rv = prepare_kind(d, (enum record_kind)kind, msg);
-    }
-    return rv < 0 || state_db_lacks_new(d) ? rv : state_db_prepare_new(d, msg);
+    rv = rv == 0 ? prepare_kinds(d, RECORD_JOB, state_kinds_of(d->schema), msg) : rv;
+    return rv < 0 || state_db_lacks_journal(d) ? rv : prepare_journal(d, msg);
 }
 
 int state_db_prepare_new(struct state_db *d, struct errmsg *msg)
 {
-    int rv = prepare(d,
-                     "update identity set cluster = ?1, boot = ?2, sum = ?3, clock_ms "
-                     "= ?4, clock_name = ?5, clock_offset_ms = ?6, commits = ?7, "
-                     "pieces = ?8, own_sum = ?9",
-                     &d->mark, msg);
+    int rv = state_db_lacks_journal(d) ? prepare_journal(d, msg) : 0;
 
-    rv = rv == 0 ? prepare(d, "replace into journal (id, piece) values (?1, ?2)",
-                           &d->piece, msg)
-                 : rv;
-    for (int kind = STATE_FIRST_NEW; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
-        rv = prepare_kind(d, (enum record_kind)kind, msg);
-    }
-    return rv;
+    return rv == 0 ? prepare_kinds(d, state_kinds_of(d->schema), RECORD_KIND_COUNT, msg)
+                   : rv;
 }
 
 void state_db_close(struct state_db *d)

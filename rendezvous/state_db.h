@@ -25,6 +25,7 @@ struct state_db_config {
     uint64_t clock_ms;   /* the machine's monotonic clock, now … */
     uint64_t clock_name; /* … and which one it is: another after the machine's start */
     uint64_t seed;       /* random: the cluster's number, where it is made */
+    uint64_t start;      /* random, not 0: this start's (starts.h) */
     uint64_t history_ms;    /* what is older goes … */
     uint64_t history_bytes; /* … and the oldest where there is more */
     uint64_t reserve_bytes; /* given up on a full disk; 0: there is always space */
@@ -34,6 +35,7 @@ struct state_db_config {
 struct state_identity {
     uint64_t cluster;
     uint64_t boot;            /* larger each time */
+    uint64_t start;           /* random: whose number that is */
     uint64_t clock_offset_ms; /* to be added to the machine's clock, modulo 2^64 */
     uint64_t found;           /* transactions that it had when it was opened */
 };
@@ -56,7 +58,7 @@ int state_db_load(struct state_db *d,
                   int (*take)(void *arg, const struct record *r, struct errmsg *msg),
                   void *arg, struct errmsg *msg) MUST_CHECK;
 
-/* Takes the boot number: it is on the disk when this returns. */
+/* Takes the boot number, as starts.h has it: it is on the disk when this returns. */
 int state_db_begin(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 
 /* One transaction with the records of state_batch.h; it is on the disk when this

@@ -44,8 +44,8 @@ enum { STATE_MARK_AHEAD_MS = 60000, STATE_PAGE_SIZE = 4096 };
 int state_db_result(const struct state_db *d, int rc, const char *doing,
                     struct errmsg *msg);
 
-/* True of one of STATE_OLDEST. */
-bool state_db_lacks_new(const struct state_db *d);
+/* It has no journal, nor counts its transactions. */
+bool state_db_lacks_journal(const struct state_db *d);
 
 /* Runs a statement that gives no rows. */
 int state_db_run(const struct state_db *d, sqlite3_stmt *s, const char *doing,
@@ -102,7 +102,7 @@ int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg) MUST_CHEC
 
 /* What is behind state_db_open once there is a database of the right schema. */
 int state_db_prepare(struct state_db *d, struct errmsg *msg) MUST_CHECK;
-/* … and what a database of STATE_OLDEST lacks until then. */
+/* … and what a database of an older one lacks until then. */
 int state_db_prepare_new(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 
 #endif

@@ -157,10 +157,7 @@ int state_db_load(struct state_db *d,
     int rv = 0;
 
     buf_clear(&d->renewed);
-    for (int kind = RECORD_JOB;
-         kind < (state_db_lacks_new(d) ? STATE_FIRST_NEW : RECORD_KIND_COUNT) &&
-         rv == 0;
-         kind++) {
+    for (int kind = RECORD_JOB; kind < state_kinds_of(d->schema) && rv == 0; kind++) {
         rv = load_kind(d, (enum record_kind)kind, &l, msg);
     }
     if (rv == 0 && l.sum != d->totals.sum) {

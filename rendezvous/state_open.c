@@ -2,6 +2,7 @@
  * our version, or new; 3. SQLite's own check; 4. the identity. Each failure says what is
  * wrong with the file; what to do about it says state.c. */
 
+#include "rendezvous/starts.h"
 #include "rendezvous/state_base.h"
 #include "rendezvous/state_internal.h"
 #include "rendezvous/state_wal.h"
@@ -230,7 +231,8 @@ static uint64_t clock_offset(const struct state_db *d, uint64_t old_name,
 
 static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg)
 {
-    int n = state_db_lacks_new(d) ? STATE_OLD_IDENTITY_FIELDS : STATE_IDENTITY_FIELDS;
+    int n =
+        state_db_lacks_journal(d) ? STATE_OLD_IDENTITY_FIELDS : STATE_IDENTITY_FIELDS;
     uint64_t fields[STATE_IDENTITY_FIELDS] = {0};
 
     for (int i = 0; i < n; i++) {
@@ -242,6 +244,7 @@ static int take_identity(struct state_db *d, sqlite3_stmt *s, struct errmsg *msg
     }
     d->identity.cluster = fields[0];
     d->identity.boot = fields[1] + 1;
+    d->identity.start = d->config.start;
     d->totals.sum = fields[2];
     d->totals.mark_ms = fields[3];
     d->identity.clock_offset_ms = clock_offset(d, fields[4], fields[5]);
@@ -256,7 +259,7 @@ static int check_base(const struct state_db *d, struct errmsg *msg)
 {
     struct state_base base;
 
-    if (!state_db_lacks_new(d) &&
+    if (!state_db_lacks_journal(d) &&
         state_base_read(d->config.vfs, d->config.path, &base) &&
         base.cluster == d->identity.cluster && base.commit == d->totals.n_commits) {
         return errmsg_set(msg, ERR_CORRUPT,
@@ -270,7 +273,7 @@ static int check_base(const struct state_db *d, struct errmsg *msg)
 static int read_identity(struct state_db *d, struct errmsg *msg)
 {
     sqlite3_stmt *s = NULL;
-    const char *sql = state_db_lacks_new(d)
+    const char *sql = state_db_lacks_journal(d)
                           ? "select cluster, boot, sum, clock_ms, clock_name, "
                             "clock_offset_ms, own_sum from identity"
                           : "select cluster, boot, sum, clock_ms, clock_name, "
@@ -337,7 +340,7 @@ static int open_all(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 ? read_identity(d, msg) : rv;
     rv = rv == 0 ? check_base(d, msg) : rv;
     rv = rv == 0 ? state_db_prepare(d, msg) : rv;
-    rv = rv == 0 && !state_db_lacks_new(d) ? state_journal_read(d, msg) : rv;
+    rv = rv == 0 && !state_db_lacks_journal(d) ? state_journal_read(d, msg) : rv;
     if (rv == 0) { /* in place of SQLite's, which copies in the middle of a commit */
         (void)sqlite3_wal_hook(d->db, on_log_grown, d); /* the last hook's argument */
     }
@@ -381,10 +384,8 @@ uint64_t state_db_kept(const struct state_db *d)
     return d->totals.n_commits;
 }
 
-/* What came with schema 2. */
-static int add_new(struct state_db *d, struct errmsg *msg)
+static int add_journal(struct state_db *d, struct errmsg *msg)
 {
-    char sql[STATE_SQL_MAX];
     int rv = state_db_query(
         d, "alter table identity add column commits integer not null default 0", NULL,
         msg);
@@ -394,8 +395,17 @@ static int add_new(struct state_db *d, struct errmsg *msg)
                                   "null default 0",
                                   NULL, msg)
                  : rv;
-    rv = rv == 0 ? state_journal_create(d, msg) : rv;
-    for (int kind = STATE_FIRST_NEW; kind < RECORD_KIND_COUNT && rv == 0; kind++) {
+    return rv == 0 ? state_journal_create(d, msg) : rv;
+}
+
+/* What came behind its schema. */
+static int add_new(struct state_db *d, struct errmsg *msg)
+{
+    char sql[STATE_SQL_MAX];
+    int rv = state_db_lacks_journal(d) ? add_journal(d, msg) : 0;
+
+    for (int kind = state_kinds_of(d->schema); kind < RECORD_KIND_COUNT && rv == 0;
+         kind++) {
         state_sql((enum record_kind)kind, STATE_CREATE, sql);
         rv = state_db_query(d, sql, NULL, msg);
     }
@@ -407,7 +417,7 @@ static int write_anew(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
 {
     const struct bytes renewed = {buf_bytes(&d->renewed), buf_len(&d->renewed)};
     char sql[STATE_SQL_MAX];
-    int rv = state_db_lacks_new(d) ? add_new(d, msg) : 0;
+    int rv = add_new(d, msg);
 
     rv = rv == 0 ? state_db_renew(d, renewed, msg) : rv;
     (void)snprintf(sql, sizeof(sql), "pragma user_version = %d", STATE_SCHEMA);
@@ -432,6 +442,28 @@ static int upgrade(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
     return state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
 }
 
+struct writing {
+    struct state_db *d;
+    int rv;
+    struct errmsg *msg;
+};
+
+static void write_record(void *arg, const struct record *r)
+{
+    struct writing *w = arg;
+
+    w->rv = w->rv == 0 ? state_db_apply(w->d, r, 0, w->msg) : w->rv; /* no history */
+}
+
+static int write_start(struct state_db *d, struct errmsg *msg)
+{
+    const struct start now = {d->identity.boot, d->identity.start, d->identity.found};
+    struct writing w = {d, 0, msg};
+
+    starts_save(&now, write_record, &w);
+    return w.rv;
+}
+
 /* The log is emptied first: what an unfinished transaction has left in it must not be
  * taken for damage, when another has been written over its beginning. */
 int state_db_begin(struct state_db *d, struct errmsg *msg)
@@ -444,6 +476,7 @@ int state_db_begin(struct state_db *d, struct errmsg *msg)
     rv = rv == 0 && d->schema < STATE_SCHEMA ? upgrade(d, now_ms, msg) : rv;
     before = d->totals;
     rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;
+    rv = rv == 0 ? write_start(d, msg) : rv;
     rv = rv == 0 ? state_db_mark(d, now_ms, msg) : rv;
     rv = rv == 0 ? state_db_end(d, msg) : rv;
     return rv < 0 ? state_db_roll_back(d, &before, rv) : 0;

@@ -31,7 +31,15 @@ static const struct state_table tables[RECORD_KIND_COUNT] = {
                       .columns = {{"number", 8, STATE_NUMBER}},
                       .is_history = true},
     [RECORD_PACE] = {.name = "paces"},
+    [RECORD_START] = {.name = "starts", .columns = {{"boot", 8, STATE_NUMBER}}},
 };
+
+int state_kinds_of(int schema)
+{
+    return schema < STATE_OF_JOURNAL  ? RECORD_CURVE
+           : schema < STATE_OF_STARTS ? RECORD_START
+                                      : RECORD_KIND_COUNT;
+}
 
 const struct state_table *state_table(enum record_kind kind)
 {

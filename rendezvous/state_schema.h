@@ -10,10 +10,11 @@
 #include "common/buf.h"
 
 enum {
-    STATE_SCHEMA = 3,               /* PRAGMA user_version; any change raises it */
+    STATE_SCHEMA = 4,               /* PRAGMA user_version; any change raises it */
     STATE_OF_FRAMES = 2,            /* up to here values are renewed (record_renew.h) */
-    STATE_OLDEST = 1,               /* that is taken over: without the kinds from … */
-    STATE_FIRST_NEW = RECORD_CURVE, /* … here on, identity.commits and the journal */
+    STATE_OLDEST = 1,               /* that is taken over */
+    STATE_OF_JOURNAL = 2,           /* the first with that, and identity.commits */
+    STATE_OF_STARTS = 4,            /* the first that knows its starts */
     STATE_APPLICATION = 0x6374726e, /* PRAGMA application_id: "ctrn" */
     STATE_MAX_COLUMNS = 3,
     STATE_SQL_MAX = 1024,
@@ -36,6 +37,9 @@ struct state_table {
     struct state_column columns[STATE_MAX_COLUMNS]; /* of the key */
     bool is_history; /* rows have an age, and the oldest go */
 };
+
+/* A state of that schema has tables for the kinds before this one. */
+int state_kinds_of(int schema);
 
 const struct state_table *state_table(enum record_kind kind);
 

@@ -20,7 +20,14 @@
 /* NOLINTNEXTLINE(readability-identifier-naming): libFuzzer looks for this name */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CLUSTER = 7, NODES = 3, SCENES = 5, BASE_MS = 5000, CHANGED_MAX = 70000 };
+enum {
+    CLUSTER = 7,
+    START = 100,
+    NODES = 3,
+    SCENES = 5,
+    BASE_MS = 5000,
+    CHANGED_MAX = 70000
+};
 
 struct input {
     const uint8_t *data;
@@ -133,6 +140,8 @@ static void start(struct world *w, uint64_t boot)
     history_init(&w->history, &(struct history_config){boot, on_save, w});
     w->service = service_new(&(struct service_config){.cluster = CLUSTER,
                                                       .boot = boot,
+                                                      .start = START + boot,
+                                                      .found = w->shelf.n_commits,
                                                       .lease_ms = 3000,
                                                       .store_max_bytes = 1 << 20,
                                                       .seed = boot,
@@ -165,6 +174,8 @@ static void enter(struct world *w, uint64_t node, uint64_t now_ms)
                                 .agent_id = node + 1,
                                 .session = w->session[node],
                                 .cluster = CLUSTER,
+                                .boot = 1,
+                                .start = w->session[node] != 0 ? START + 1 : 0,
                                 .generation = w->generation[node],
                                 .group_rank = -1,
                                 .node_rank = -1,
@@ -251,6 +262,7 @@ static void stop(struct world *w, uint64_t node)
 static void play(struct world *w, unsigned scene)
 {
     start(w, 1);
+    shelf_begin(&w->shelf, &(struct start){1, START + 1, 0});
     enter(w, 0, BASE_MS);
     if (scene > 0) {
         enter(w, 1, BASE_MS);

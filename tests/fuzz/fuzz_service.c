@@ -79,6 +79,7 @@ static void make_odd(struct msg_hello *h, uint8_t bits)
     h->on_hang = bits == 254 ? 9 : ON_HANG_RESTART;
     h->group_rank = bits == 253 ? -9 : h->group_rank;
     h->node_rank = bits == 252 ? -9 : h->node_rank;
+    h->start = bits == 251 ? 5 : 0; /* of another service */
     h->job[0] = bits == 251 ? '\0' : h->job[0];
     h->host[0] = bits == 250 ? '\0' : h->host[0];
 }

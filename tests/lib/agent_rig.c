@@ -74,6 +74,7 @@ static void trace_message(struct agent_rig *rig, const struct msg *m)
 {
     trace(rig, "send %s", msg_name(m->type));
     if (m->type == MSG_HELLO) {
+        rig->hello = m->u.hello;
         trace(rig, " session=%" PRIu64 " g=%" PRIu64, m->u.hello.session,
               m->u.hello.generation);
     } else if (m->type == MSG_JOIN) {
@@ -316,11 +317,12 @@ void agent_rig_welcome(struct agent_rig *rig, uint64_t session, bool is_ephemera
                     .u.welcome = {.session = session,
                                   .cluster = 5,
                                   .boot = ++rig->boot,
+                                  .start = is_ephemeral ? 0 : 100 + rig->boot,
                                   .ephemeral = is_ephemeral,
                                   .lease_ms = 3000,
                                   .generation = 1000,
-                                  .found = 1000,
-                                  .kept = 1000}};
+                                  .kept = 1000,
+                                  .had = 2000}};
 
     agent_rig_tell(rig, &m);
 }

@@ -14,7 +14,8 @@ struct agent_rig {
     uint16_t next_port;
     uint64_t boot;                /* of the service: each welcome is another start */
     uint64_t last_request;        /* of RESUMED and COMMIT */
-    struct msg_rank_ended ended;  /* the last one sent */
+    struct msg_hello hello;       /* the last one sent */
+    struct msg_rank_ended ended;  /* likewise */
     struct msg_progress progress; /* likewise */
     char said[512];               /* the last line, whole; "" */
     int exit_code;                /* -1: not ended */

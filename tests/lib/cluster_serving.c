@@ -206,7 +206,8 @@ static struct service_config make_config(struct cluster *c)
         config.sink.close = disk_close;
         config.sink.save = disk_save;
         config.sink.kept = disk_kept;
-        config.found = shelf_found(&c->shelf);
+        config.start = c->server_life + 1; /* no other's */
+        config.found = c->shelf.n_commits;
     }
     return config;
 }
@@ -253,9 +254,13 @@ void serving_start(struct cluster *c)
     c->service = service_new(&config);
     operators_open_to(c);
     sim_note(&c->sim, "server %" PRIu64 " starts", c->server_life);
-    if (c->config.is_durable &&
-        shelf_restore(&c->shelf, c->service, &c->history, c->sim.now_ms, &msg) < 0) {
-        cluster_violate(c, "%s", msg.text);
+    if (c->config.is_durable) {
+        if (shelf_restore(&c->shelf, c->service, &c->history, c->sim.now_ms, &msg) <
+            0) {
+            cluster_violate(c, "%s", msg.text);
+        }
+        shelf_begin(&c->shelf,
+                    &(struct start){config.boot, config.start, config.found});
     }
     sim_after(&c->sim, BACK_MS, on_back_in_time, c, c->server_life);
     serving_after_call(c);

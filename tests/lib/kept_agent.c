@@ -17,6 +17,8 @@ static void fill_hello(const struct kept_agent *node, const struct kept_place *p
         .session = node->session,
         .cluster = place->cluster,
         .boot = node->boot,
+        .start = node->start,
+        .kept = node->kept,
         .generation = node->generation,
         .group_rank = node->group_rank,
         .min_nodes = place->n,

@@ -19,8 +19,8 @@ struct kept_word {
 /* An agent, with one worker. */
 struct kept_agent {
     uint64_t conn; /* 0: none */
-    uint64_t session, boot, generation;
-    uint64_t kept; /* transactions, the most heard of */
+    uint64_t session, boot, start, generation;
+    uint64_t kept; /* transactions of that start, the most heard of */
     int32_t group_rank;
     bool is_running, has_resumed;
     bool must_stop, must_join; /* what it will do next */

@@ -50,7 +50,7 @@ void shelf_save(void *arg, const struct record *r)
 {
     struct shelf *s = arg;
 
-    ASSERT((r->job[0] != '\0' || r->kind == RECORD_EVENT) &&
+    ASSERT((r->job[0] != '\0' || r->kind == RECORD_EVENT || r->kind == RECORD_START) &&
            r->key.size <= RECORD_KEY_MAX);
     if (s->n_turn == s->turn_capacity) {
         s->turn_capacity = MAX(2 * s->turn_capacity, 64);
@@ -65,6 +65,17 @@ void shelf_lose(struct shelf *s)
 {
     while (s->n_turn > 0) {
         mem_free(s->turn[--s->n_turn]);
+    }
+}
+
+void shelf_copy(struct shelf *to, const struct shelf *from)
+{
+    *to = (struct shelf){.record = mem_array(from->n, sizeof(struct shelf_record *)),
+                         .n = from->n,
+                         .capacity = from->n,
+                         .n_commits = from->n_commits};
+    for (size_t i = 0; i < from->n; i++) {
+        to->record[i] = copy(&from->record[i]->r);
     }
 }
 
@@ -157,10 +168,20 @@ uint64_t shelf_kept(const struct shelf *s)
     return s->n_commits + (s->n_turn > 0);
 }
 
-/* A start takes a transaction of its own. */
-uint64_t shelf_found(struct shelf *s)
+static void begin(void *arg, const struct record *r)
 {
-    return s->n_commits++;
+    if (r->act == RECORD_PUT) {
+        put(arg, copy(r));
+    } else {
+        drop_one(arg, r);
+    }
+}
+
+void shelf_begin(struct shelf *s, const struct start *now)
+{
+    ASSERT(now->found == s->n_commits);
+    s->n_commits++;
+    starts_save(now, begin, s);
 }
 
 void shelf_commit(struct shelf *s)

@@ -6,6 +6,7 @@
 
 #include "rendezvous/record.h"
 #include "rendezvous/service.h"
+#include "rendezvous/starts.h"
 
 struct history;
 struct shelf_record;
@@ -27,8 +28,9 @@ void shelf_save(void *arg, const struct record *r);
 void shelf_commit(struct shelf *s);
 /* As service_sink.kept has it, too. */
 uint64_t shelf_kept(const struct shelf *s);
-/* The service starts: what it finds. */
-uint64_t shelf_found(struct shelf *s);
+/* The service has taken what it found: a transaction of the start's own. */
+void shelf_begin(struct shelf *s, const struct start *now);
+void shelf_copy(struct shelf *to, const struct shelf *from); /* what was committed */
 void shelf_lose(struct shelf *s); /* the turn never happened */
 
 /* Gives all that was committed to a fresh service and its history (NULL: none), as

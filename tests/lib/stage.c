@@ -170,6 +170,11 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     if (m->type == MSG_WELCOME) {
         a->is_welcome = true;
         a->session = m->u.welcome.session;
+        a->kept = m->u.welcome.kept;
+    } else if (m->type == MSG_PONG) {
+        a->kept = MAX(a->kept, m->u.pong.kept);
+    } else if (m->type == MSG_STORE_REPLY) {
+        a->kept = MAX(a->kept, m->u.store_reply.kept);
     } else if (m->type == MSG_ROUND) {
         a->generation = m->u.round.generation;
         a->group_rank = (int32_t)m->u.round.group_rank;
@@ -520,11 +525,13 @@ static uint64_t on_kept(void *arg)
 
 void stage_start(struct stage *st)
 {
+    struct start now = {++st->boot, STAGE_START(st->boot), st->shelf.n_commits};
     struct errmsg msg = {""};
 
     st->service = service_new(&(struct service_config){.cluster = STAGE_CLUSTER,
-                                                       .boot = ++st->boot,
-                                                       .found = shelf_found(&st->shelf),
+                                                       .boot = now.boot,
+                                                       .start = now.id,
+                                                       .found = now.found,
                                                        .ephemeral = false,
                                                        .lease_ms = LEASE_MS,
                                                        .seed = 5 + st->boot,
@@ -538,6 +545,7 @@ void stage_start(struct stage *st)
     if (shelf_restore(&st->shelf, st->service, &st->history, st->now_ms, &msg) < 0) {
         fail_msg("%s", msg.text);
     }
+    shelf_begin(&st->shelf, &now);
 }
 
 void stage_end(struct stage *st)

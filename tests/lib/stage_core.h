@@ -13,6 +13,7 @@
 enum { MAX_ACTORS = 64, MAX_HEARD = 256, HEARD_MAX = 2048, MAX_SAID = 6 };
 
 enum { STAGE_CLUSTER = 11 }; /* of the service */
+#define STAGE_START(boot) (100 + (boot))
 
 struct actor {
     char name[16];
@@ -23,6 +24,7 @@ struct actor {
     int32_t group_rank;
     uint32_t failures;
     uint64_t session;
+    uint64_t kept;          /* transactions of this start, the most heard of */
     struct msg_hello hello; /* the last */
     char peer[MSG_ADDR_MAX];
     struct msg said[MAX_SAID]; /* what it says again: since its last ROUND */

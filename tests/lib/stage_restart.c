@@ -86,6 +86,8 @@ void stage_return(struct stage *st, struct actor *a)
     m.u.hello.session = a->session;
     m.u.hello.cluster = STAGE_CLUSTER;
     m.u.hello.boot = st->boot - 1;
+    m.u.hello.start = STAGE_START(st->boot - 1);
+    m.u.hello.kept = a->kept;
     m.u.hello.generation = MAX(a->generation, m.u.hello.generation);
     m.u.hello.group_rank = a->group_rank;
     m.u.hello.failures = a->failures;

@@ -19,7 +19,7 @@ def text(t):
 def agent_hello(version):
     return agent_frame(
         1,
-        struct.pack("<H", version) + text("job") + struct.pack("<5QiIIQ", 7, 0, 0, 0, 0, -1, 0, 0, 0)
+        struct.pack("<H", version) + text("job") + struct.pack("<7QiIIQ", 7, 0, 0, 0, 0, 0, 0, -1, 0, 0, 0)
         + text("") + text("host") + struct.pack("<4IiIB", 1, 1, 1, 0, -1, 1000, 0),
     )
 

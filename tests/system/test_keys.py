@@ -398,7 +398,7 @@ class Agent:
         header = pathlib.Path(__file__).parents[2] / "common/msg.h"
         version = int(re.search(r"MSG_VERSION = (\d+)", header.read_text()).group(1))
         body = (struct.pack("<H", version) + text(b"7")
-                + struct.pack("<QQQQQiIIQ", agent_id, session, cluster, 0, 0, -1, 0, 0, 0)
+                + struct.pack("<7QiIIQ", agent_id, session, cluster, 0, 0, 0, 0, -1, 0, 0, 0)
                 + text(b"") + text(host) + struct.pack("<IIIIiIB", 2, 2, 1, 0, -1, 1000, 0))
         self.sock.sendall(struct.pack("<IB", len(body) + 1, 1) + body)
         size, kind = struct.unpack("<IB", self.read(5))

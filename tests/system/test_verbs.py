@@ -346,7 +346,7 @@ def test_a_stranger_is_told_from_a_server(ask):
         os.waitpid(child, 0)
 
 
-WELCOME = agent_frame(2, struct.pack("<QQQBIIQQQ", 1, 2, 3, 1, 3000, 0, 0, 0, 0))  # no memory
+WELCOME = agent_frame(2, struct.pack("<4QBIIQQBQ", 1, 2, 3, 0, 1, 3000, 0, 0, 0, 0, 0))  # no memory
 
 
 def answer(body, more):

@@ -19,36 +19,18 @@ static void a_foreign_or_older_durable_service_is_refused(void **state)
         {{.session = 7, .cluster = 6, .boot = 9, .generation = 1},
          "the rendezvous at there:1 is refused: another service answers there (cluster "
          "0000000000000006, not 0000000000000005); start it with the state that it had"},
-        {{.session = 8, .cluster = 5, .boot = 1, .generation = 1},
+        {{.cluster = 5, .boot = 2, .start = 777, .lacks = 1},
          "the rendezvous at there:1 is refused: an older state of the service answers "
-         "there (start 1, this node has seen start 2); start it with the state that it "
-         "had"},
-        {{.session = 7, .cluster = 5, .boot = 3, .generation = 1},
+         "there, or a copy that went its own way (it lacks start 2, 0000000000000066, "
+         "that this node has seen); start it with the state that it had"},
+        {{.cluster = 5, .boot = 9, .start = 777, .had = 999},
          "the rendezvous at there:1 is refused: an older state of the service answers "
-         "there (start 3, this node has seen start 3); start it with the state that it "
-         "had"},
-        {{.session = 7, .cluster = 5, .boot = 9, .generation = 0},
+         "there, or a copy that went its own way (it has transaction 999 of start 3, "
+         "this node has seen 1000); start it with the state that it had"},
+        {{.session = 7, .cluster = 5, .boot = 9, .start = 777, .had = 1000},
          "the rendezvous at there:1 is refused: an older state of the service answers "
-         "there (generation 0 of job job, this node has seen 1); start it with the state "
-         "that it had"},
-        {{.session = 7,
-          .cluster = 5,
-          .boot = 9,
-          .generation = 1,
-          .found = 999,
-          .kept = 1009},
-         "the rendezvous at there:1 is refused: an older state of the service answers "
-         "there (transaction 999, this node has seen 1000); start it with the state that it "
-         "had"},
-        {{.session = 8,
-          .cluster = 5,
-          .boot = 6,
-          .generation = 1,
-          .found = 1000,
-          .kept = 999},
-         "the rendezvous at there:1 is refused: an older state of the service answers "
-         "there (transaction 999, this node has seen 1000); start it with the state that it "
-         "had"},
+         "there, or a copy that went its own way (generation 0 of job job, this node "
+         "has seen 1); start it with the state that it had"},
     };
     WITH_RIG(2, true);
 
@@ -71,6 +53,48 @@ static void a_foreign_or_older_durable_service_is_refused(void **state)
     agent_rig_release(&rig);
 }
 
+/* The user's: an old copy is started in the right one's place, and started again. */
+static void a_copy_is_refused_for_good_and_that_is_said_once(void **state)
+{
+    struct msg m = {.type = MSG_WELCOME,
+                    .u.welcome = {.cluster = 5, .start = 777, .lacks = 1}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    for (uint64_t boot = 1; boot <= 5; boot++) {
+        m.u.welcome.boot = boot;
+        m.u.welcome.start++;
+        m.u.welcome.kept = 500 * boot;
+        agent_rig_reconnect(&rig);
+        agent_rig_tell(&rig, &m);
+        agent_rig_expect(&rig, boot == 1 ? "say the rendezvous at there:; disconnect"
+                                         : "disconnect");
+        agent_rig_pass(&rig, 10000);
+        agent_rig_skip(&rig);
+    }
+    assert_int_equal(rig.agent->state, AGENT_RUNNING);
+    agent_rig_release(&rig);
+}
+
+static void the_service_is_told_what_was_heard_of_its_state(void **state)
+{
+    struct msg pong = {.type = MSG_PONG, .u.pong = {.kept = 1001}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_rig_tell(&rig, &pong);
+    agent_rig_reconnect(&rig);
+    assert_int_equal(rig.hello.start, 101);
+    assert_int_equal(rig.hello.boot, 1);
+    assert_int_equal(rig.hello.kept, 1001);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_reconnect(&rig);
+    assert_int_equal(rig.hello.start, 102); /* another start's count */
+    assert_int_equal(rig.hello.boot, 2);
+    assert_int_equal(rig.hello.kept, 1000);
+    agent_rig_release(&rig);
+}
+
 static void a_state_without_what_was_heard_to_be_kept_is_refused(void **state)
 {
     struct msg pong = {.type = MSG_PONG, .u.pong = {.kept = 1001}};
@@ -83,13 +107,14 @@ static void a_state_without_what_was_heard_to_be_kept_is_refused(void **state)
     for (uint64_t kept = 1001; kept <= 1002; kept++) {
         agent_rig_tell(&rig, &pong);
         agent_keeps(rig.agent, kept); /* a reply of the store */
-        m.u.welcome.found = kept - 1;
+        m.u.welcome.start = 700 + kept;
+        m.u.welcome.had = kept - 1;
         m.u.welcome.kept = kept + 1; /* it has gone on */
         agent_rig_reconnect(&rig);
         agent_rig_tell(&rig, &m);
         assert_int_equal(rig.agent->link, LINK_DOWN);
         agent_rig_pass(&rig, 1000);
-        m.u.welcome.found = kept;
+        m.u.welcome.had = kept;
         m.u.welcome.kept = kept;
         m.u.welcome.boot++;
         agent_rig_reconnect(&rig);
@@ -194,7 +219,8 @@ static void a_durable_service_may_restart_while_the_workers_run(void **state)
                                       .cluster = 5,
                                       .boot = boot,
                                       .generation = 1,
-                                      .found = 1000,
+                                      .start = 100 + boot,
+                                      .had = 1000,
                                       .kept = 1000,
                                       .lease_ms = 3000}};
 
@@ -211,6 +237,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_foreign_or_older_durable_service_is_refused),
+        cmocka_unit_test(a_copy_is_refused_for_good_and_that_is_said_once),
+        cmocka_unit_test(the_service_is_told_what_was_heard_of_its_state),
         cmocka_unit_test(a_state_without_what_was_heard_to_be_kept_is_refused),
         cmocka_unit_test(
             what_keeps_a_job_from_its_service_is_said_once_for_each_reason),

@@ -1,6 +1,8 @@
 /* The state with its thread, on a loop and a real folder. */
 
 #include "rendezvous/record.h"
+#include "rendezvous/record_fields.h"
+#include "rendezvous/starts.h"
 #include "rendezvous/state.h"
 #include "rendezvous/state_batch.h"
 #include "rendezvous/state_db.h"
@@ -19,7 +21,7 @@
 #include <time.h>
 #include <uv.h>
 
-enum { MAX_TAKEN = 512 };
+enum { MAX_TAKEN = 512, MAX_STARTS = 8 };
 
 struct rig {
     struct scratch scratch;
@@ -28,6 +30,8 @@ struct rig {
     const struct durable *durable;
     char taken[MAX_TAKEN][64]; /* "kind job generation value" */
     size_t n_taken;
+    struct start starts[MAX_STARTS];
+    size_t n_starts;
     unsigned n_committed;
     uint32_t tidy_ms; /* of the next start */
 };
@@ -45,11 +49,27 @@ static void on_space(void *arg, enum durable_space space)
     (void)space;
 }
 
+static struct start start_of(const struct record *r)
+{
+    struct record_start value;
+    struct bytes key = r->key;
+    uint64_t boot;
+
+    assert_int_equal(record_take_number(&key, sizeof(boot), &boot), 0);
+    assert_int_equal(record_get_start(r->value, &value), 0);
+    return (struct start){boot, value.id, value.found};
+}
+
 static int take(void *taker, const struct record *r, struct errmsg *msg)
 {
     struct rig *rig = taker;
 
     (void)msg;
+    if (r->kind == RECORD_START) { /* the state's own */
+        assert_true(rig->n_starts < MAX_STARTS);
+        rig->starts[rig->n_starts++] = start_of(r);
+        return 0;
+    }
     assert_true(rig->n_taken < MAX_TAKEN);
     (void)snprintf(rig->taken[rig->n_taken++], sizeof(rig->taken[0]), "%s %s %llu %.*s",
                    state_table(r->kind)->name, r->job,
@@ -82,6 +102,7 @@ static void rig_start(struct rig *r)
     }
     r->durable = state_durable(r->state);
     r->n_taken = 0;
+    r->n_starts = 0;
     assert_int_equal(r->durable->load(r->durable->arg, take, r, &msg), 0);
     r->durable->use(r->durable->arg, &user);
 }
@@ -157,6 +178,30 @@ static void what_was_committed_is_there_at_the_next_start_in_order(void **unused
     assert_string_equal(r->taken[2], "nodes job 0 late");
     assert_string_equal(r->taken[3], "keys job 3 between");
     assert_string_equal(r->taken[4], "keys job 3 three");
+    rig_free(r);
+}
+
+/* Each with a number of its own, and where it began. */
+static void state_knows_its_starts(void **unused)
+{
+    struct rig *r = rig_new();
+    struct start past[3] = {{0}};
+
+    (void)unused;
+    for (size_t i = 0; i < ARRAY_LEN(past); i++) {
+        past[i] =
+            (struct start){r->durable->boot, r->durable->start, r->durable->found};
+        assert_int_equal(past[i].boot, i + 1);
+        assert_true(past[i].id != 0 && (i == 0 || past[i].id != past[i - 1].id));
+        save(r, RECORD_PUT, RECORD_KEY, "a", 1, "1");
+        commit(r);
+        assert_true(r->durable->kept(r->durable->arg) >= past[i].found + 2);
+        rig_stop(r);
+        rig_start(r);
+        assert_true(r->durable->found >= past[i].found + 2);
+        assert_int_equal(r->n_starts, i + 1);
+        assert_memory_equal(r->starts, past, (i + 1) * sizeof(past[0]));
+    }
     rig_free(r);
 }
 
@@ -464,6 +509,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_committed_is_there_at_the_next_start_in_order),
+        cmocka_unit_test(state_knows_its_starts),
         cmocka_unit_test(history_comes_in_the_order_of_its_names_too),
         cmocka_unit_test(what_comes_while_a_transaction_is_on_its_way_is_the_next),
         cmocka_unit_test(who_sleeps_until_it_is_on_the_disk_needs_no_turn_of_the_loop),

@@ -36,7 +36,7 @@ struct heard {
     uint64_t conn;
     enum msg_type type;
     uint64_t a, b, c; /* as the message has them */
-    uint64_t found, kept;
+    uint64_t start, had, kept;
 };
 
 struct ack {
@@ -60,7 +60,7 @@ struct world {
     size_t n_acks;
     uint64_t chance;
     uint64_t now_ms;
-    uint64_t last_conn, last_request;
+    uint64_t last_conn, last_request, last_start;
     const char *where;
 };
 
@@ -124,7 +124,9 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     if (m->type == MSG_WELCOME) {
         h.a = m->u.welcome.session;
         h.b = m->u.welcome.boot;
-        h.found = m->u.welcome.found;
+        h.start = m->u.welcome.start;
+        h.had = m->u.welcome.had;
+        CHECK(w, !m->u.welcome.lacks);
         h.kept = m->u.welcome.kept;
     } else if (m->type == MSG_ROUND) {
         h.a = m->u.round.generation;
@@ -178,6 +180,7 @@ static void start(struct world *w)
                                            .clock_ms = w->now_ms,
                                            .clock_name = 1,
                                            .seed = 5,
+                                           .start = ++w->last_start,
                                            .history_ms = 1000000,
                                            .history_bytes = 1000000};
     const struct state_identity *identity;
@@ -193,6 +196,7 @@ static void start(struct world *w)
     w->service = service_new(&(struct service_config){
         .cluster = identity->cluster,
         .boot = identity->boot,
+        .start = identity->start,
         .found = identity->found,
         .lease_ms = 3000,
         .seed = identity->boot,
@@ -263,9 +267,11 @@ static void hear(struct world *w, struct kept_agent *node, const struct heard *h
             node->asked.type = 0;
             node->must_join = true;
         }
-        CHECK(w, (h->b == node->boot ? h->kept : h->found) >= node->kept);
+        CHECK(w, h->had >= node->kept);
         node->session = h->a;
         node->boot = h->b;
+        node->start = h->start;
+        node->kept = h->kept;
     } else if (h->type == MSG_ROUND) {
         hear_round(w, node, h);
     } else if (h->type == MSG_STOP && h->a == node->generation && node->is_running) {

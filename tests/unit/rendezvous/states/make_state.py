@@ -36,8 +36,9 @@ class Agent:
         self.socket.settimeout(0.3)
         self.number, self.generation, self.seq, self.data = number, 0, 0, b""
         self.socket.sendall(b"ctrunA1\n")
+        seen = bytes(8 * (4 if protocol < 7 else 6))  # nothing yet; since 7 start and kept are of it
         self.say(HELLO, struct.pack("<H", protocol) + text(job)
-                 + struct.pack("<5QiIIQ", number, 0, 0, 0, 0, -1, 0, 0, 0) + text("")
+                 + struct.pack("<Q", number) + seen + struct.pack("<iIIQ", -1, 0, 0, 0) + text("")
                  + text(f"node{number}") + struct.pack("<4IiIB", nodes, nodes, 1, 3, -1, 100, 0))
         self.hear(WELCOME)
 
