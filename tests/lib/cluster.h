@@ -9,6 +9,7 @@
  *
  *   worker ──────────── node: agent, relay ── connection ─┬─ server ─────────── its disk
  *   cluster_worker.c    cluster_node.c       …_net.c      │  …_serving.c        …_disk.c
+ *                                                         │                     …_copy.c
  *                                            operators ───┘
  *                                            …_operator.c
  *
@@ -28,7 +29,7 @@
 
 enum {
     CLUSTER_MAX_NPROC = 3,
-    CLUSTER_FAULTS = 14, /* kinds */
+    CLUSTER_FAULTS = 15, /* kinds */
     CLUSTER_LEASE_MS = 3000,
     CLUSTER_AWAY_MS = 60000, /* of a node that was told to go: longer than any grace */
 };
@@ -52,12 +53,15 @@ enum cluster_fault {
     FAULT_FULL = 8192,       /* a durable server's disk is full for a while; its limits
                               * are set anew, as by SIGHUP */
     FAULT_ALL = 16383,
+    FAULT_COPY =
+        16384, /* a copy is made of a durable server's state, or takes its place
+                         * for a while. Without new agents, who would follow it */
 };
 
 /* What delays news, or loses them. */
 #define FAULT_BLIND                                                        \
     (FAULT_AGENT | FAULT_AGENT_PAUSE | FAULT_SERVER | FAULT_SERVER_PAUSE | \
-     FAULT_PARTITION | FAULT_RESET | FAULT_SLOW)
+     FAULT_PARTITION | FAULT_RESET | FAULT_SLOW | FAULT_COPY)
 
 struct cluster_config {
     uint64_t seed;
@@ -82,6 +86,7 @@ struct cluster_result {
     uint64_t hash, end_ms;
     unsigned n_rounds, n_commits, n_faults, n_done, n_boots;
     unsigned n_hangs_found, n_drained, n_asked, n_refused, n_histories, n_returned;
+    unsigned n_copies, n_outgrown; /* … that did more than the right state had done */
     unsigned failures;   /* as the last ROUND had it: restarts that were spent */
     bool was_cancelled;  /* and an operator was answered so */
     uint64_t last_step;  /* committed */
@@ -149,6 +154,7 @@ struct conn {
     uint64_t to_server_ms, to_agent_ms; /* when the last frame arrives: kept in order */
     uint64_t heard_ms;                  /* the server, last */
     bool is_refused;
+    bool is_of_copy;
     bool is_closing; /* the service has done with it, which waits for the disk */
 };
 
@@ -169,6 +175,7 @@ struct node {
     bool is_drained;  /* it has heard so */
     bool was_closed;  /* it ended because its job had */
     uint64_t told_ms; /* when it was first told to go, in this life; 0: it was not */
+    uint64_t heard;   /* transactions of the state, the most */
     uint64_t last_generation;
     uint32_t last_client;
     struct sim_worker workers[CLUSTER_MAX_NPROC];
@@ -243,6 +250,12 @@ struct cluster {
     bool is_in_turn, is_committing;
     bool is_doomed; /* is killed in the midst of its next turn that saves */
     uint64_t commit_until_ms;
+
+    /* cluster_copy.c */
+    struct shelf copied, right; /* … which waits while a copy is in its place */
+    uint64_t copied_boot, right_boot;
+    bool is_copy; /* the shelf in use */
+
     struct sim wall; /* dice of its own: what is read there changes nothing */
 };
 
@@ -282,6 +295,11 @@ uint64_t disk_kept(void *arg);
 void disk_take_turn(struct cluster *c); /* after every call into the service */
 void disk_kill(struct cluster *c);
 void disk_release(struct cluster *c);
+
+/* cluster_copy.c */
+void copy_happens(struct cluster *c);
+void copy_heard(const struct conn *conn, const struct msg *m);
+void copy_release(struct cluster *c);
 
 /* cluster_fault.c */
 void faults_begin(struct cluster *c);

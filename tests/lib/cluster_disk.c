@@ -213,4 +213,5 @@ void disk_release(struct cluster *c)
     forget(c);
     mem_free(c->said);
     shelf_release(&c->shelf);
+    copy_release(c);
 }

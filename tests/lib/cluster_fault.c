@@ -184,6 +184,9 @@ static void inject(struct cluster *c, enum cluster_fault fault, struct node *n)
     case FAULT_FULL:
         fill_disk(c);
         break;
+    case FAULT_COPY:
+        copy_happens(c);
+        break;
     case FAULT_DEAF:
     case FAULT_ALL:
         break; /* a property of workers; no fault */

@@ -106,8 +106,11 @@ static void note_drain(struct node *n)
     }
 }
 
-static void dispatch(struct node *n, const struct msg *m)
+static void dispatch(const struct conn *conn, const struct msg *m)
 {
+    struct node *n = conn->node;
+
+    copy_heard(conn, m);
     if (m->type == MSG_DRAIN) {
         note_drain(n);
     }
@@ -140,7 +143,7 @@ static void on_frame_at_agent(void *arg, uint64_t tag)
         }
         sim_note(&conn->cluster->sim, "node %u: %s", conn->node->index,
                  msg_name(m.type));
-        dispatch(conn->node, &m);
+        dispatch(conn, &m);
         node_after_call(conn->node);
     }
     frame_free(f);
@@ -227,6 +230,7 @@ static void on_dialled(void *arg, uint64_t tag)
                           .node = n,
                           .agent_open = true,
                           .server_open = true,
+                          .is_of_copy = c->is_copy,
                           .heard_ms = c->sim.now_ms};
     c->conns = mem_grow(c->conns, c->n_conns + 1, sizeof(struct conn *));
     c->conns[c->n_conns++] = conn;

@@ -335,6 +335,7 @@ void node_start(struct node *n)
     n->is_drained = false;
     n->was_closed = false;
     n->told_ms = 0;
+    n->heard = 0;
     n->last_generation = 0;
     n->paused_until_ms = 0;
     n->agent = agent_new(&agent);

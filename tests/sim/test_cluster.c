@@ -243,6 +243,37 @@ static void a_durable_servers_restarts_restart_nothing(void **state)
     assert_true(n_boots > 5 * DURABLE_SEEDS);
 }
 
+/* However long it is there, and how much it has done meanwhile. */
+static void an_old_copy_of_the_state_is_followed_by_none(void **state)
+{
+    unsigned n_copies = 0;
+    unsigned n_outgrown = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SOME_SEEDS; seed++) {
+        struct cluster_config config = {
+            .seed = seed,
+            .n_nodes = 3,
+            .nproc = 2,
+            .min_nodes = (uint32_t)(1 + seed % 3),
+            .max_nodes = 3,
+            .total_steps = 600,
+            .is_durable = true,
+            .faults = FAULT_COPY | (seed % 2 == 0 ? FAULT_SERVER | FAULT_WORKER |
+                                                        FAULT_RESET | FAULT_AGENT_PAUSE
+                                                  : 0U),
+            .faults_until_ms = 150000};
+        struct cluster_result result;
+
+        cluster_run(&config, &result);
+        assert_string_equal(result.violation, "");
+        assert_int_equal(result.n_done, 3);
+        n_copies += result.n_copies;
+        n_outgrown += result.n_outgrown;
+    }
+    assert_true(n_copies > SOME_SEEDS && n_outgrown > SOME_SEEDS / 4);
+}
+
 /* Not one, and none is told of a job that trains on. */
 static void every_hang_is_told_in_time_and_costs_one_restart(void **state)
 {
@@ -433,6 +464,7 @@ int main(void)
         cmocka_unit_test(a_durable_servers_restarts_restart_nothing),
         cmocka_unit_test(what_is_followed_goes_on_after_a_durable_servers_restarts),
         cmocka_unit_test(a_thousand_agents_come_back_in_time),
+        cmocka_unit_test(an_old_copy_of_the_state_is_followed_by_none),
         cmocka_unit_test(every_hang_is_told_in_time_and_costs_one_restart),
         cmocka_unit_test(a_hang_that_is_only_told_restarts_nothing),
         cmocka_unit_test(
