@@ -81,7 +81,10 @@ void leaving_begin(struct agent *a, const void *detail)
     if (has_programs) {
         say_passed_on(a);
     } else if (has_engines) {
-        say_leaving(a, "asked the workers to finish their step, save and leave");
+        say_leaving(a, a->link == LINK_UP
+                           ? "asked the workers to finish their step, save and leave"
+                           : "asked the workers to finish their step, save and leave, "
+                             "which waits for the rendezvous to answer");
     } else {
         say_leaving(a, "the workers are ending already");
     }

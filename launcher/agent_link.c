@@ -292,8 +292,11 @@ void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms)
         agent_fire(a, EVENT_GONE, text);
     } else if (a->state == AGENT_RUNNING) {
         agent_say(a, LOG_LEVEL_WARN,
-                  "lost the rendezvous at %s (%s); the workers go on without it",
-                  a->config.endpoint, a->trouble);
+                  "lost the rendezvous at %s (%s); the workers go on without it%s",
+                  a->config.endpoint, a->trouble,
+                  workers_live(a, true) > 0
+                      ? ", and commit no checkpoint until it answers"
+                      : "");
     }
 }
 

@@ -231,16 +231,33 @@ uint32_t workers_live(const struct agent *a, bool are_engines)
     return n;
 }
 
+/* What becomes of other programs, which got a signal, is told with the KILL. */
+static void say_unsaved(struct agent *a, uint32_t n_engines)
+{
+    if (n_engines > 0) {
+        agent_say(
+            a, LOG_LEVEL_WARN,
+            "the workers have not saved and left within %llu s%s: killed; what "
+            "they have done since the last checkpoint is lost",
+            (unsigned long long)a->config.shutdown_ms / 1000,
+            a->link == LINK_UP ? "" : " (without the rendezvous nothing is committed)");
+    }
+}
+
 void workers_tick(struct agent *a)
 {
+    uint32_t n_engines = 0;
+
     for (uint32_t i = 0; i < a->config.nproc; i++) {
         struct worker *w = &a->workers[i];
 
         progress_tick(a, i);
         if (w->state == WORKER_LIVE && w->kill_ms != 0 && w->kill_ms <= a->now_ms) {
+            n_engines += w->is_engine && !w->is_aborted;
             kill_one(a, i);
         }
     }
+    say_unsaved(a, n_engines);
 }
 
 uint64_t workers_deadline(const struct agent *a)

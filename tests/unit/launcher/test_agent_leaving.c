@@ -171,6 +171,27 @@ static void word_that_it_leaves_is_repeated_to_a_service_that_was_away(void **st
     agent_rig_release(&rig);
 }
 
+static void engines_that_cannot_commit_are_killed_in_words(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_expect_said(&rig, "lost the rendezvous at there:1 (it closed the "
+                                "connection); the workers go on without it, and commit "
+                                "no checkpoint until it answers");
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect_said(&rig,
+                          "SIGTERM: asked the workers to finish their step, save and "
+                          "leave, which waits for the rendezvous to answer; once more "
+                          "to kill them now");
+    agent_rig_pass(&rig, 40000);
+    agent_rig_expect_said(&rig,
+                          "the workers have not saved and left within 40 s (without "
+                          "the rendezvous nothing is committed): killed; what they "
+                          "have done since the last checkpoint is lost");
+    agent_rig_release(&rig);
+}
+
 static void signal_to_workers_that_end_already_asks_them_nothing(void **state)
 {
     WITH_RIG(2, true);
@@ -283,6 +304,7 @@ int main(void)
         cmocka_unit_test(
             engine_that_left_with_others_takes_its_siblings_along_in_peace),
         cmocka_unit_test(word_that_it_leaves_is_repeated_to_a_service_that_was_away),
+        cmocka_unit_test(engines_that_cannot_commit_are_killed_in_words),
         cmocka_unit_test(signal_to_workers_that_end_already_asks_them_nothing),
         cmocka_unit_test(signal_while_the_last_output_is_read_kills_nobody),
         cmocka_unit_test(signal_before_the_workers_run_ends_at_once),
