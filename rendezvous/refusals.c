@@ -26,22 +26,19 @@ bool refusals_note(struct refusals *r, const char *peer, enum refusal why,
     size_t i = find(r, peer, why);
     bool is_known = r->seen[i].logged_ms != 0 && r->seen[i].why == why &&
                     strcmp(r->seen[i].peer, peer) == 0;
-    bool is_early = r->logged_ms != 0 && now_ms - r->logged_ms < REFUSALS_LINE_MS;
+    bool is_due = !is_known || now_ms - r->seen[i].logged_ms >= REFUSALS_AGAIN_MS;
 
     r->count[why]++;
-    if (is_known && (is_early || now_ms - r->seen[i].logged_ms < REFUSALS_AGAIN_MS)) {
-        r->seen[i].n_hidden++;
+    if (!is_due ||
+        !bucket_take(&r->lines, REFUSALS_LINES_PER_S, REFUSALS_LINES_AT_ONCE, now_ms)) {
+        r->seen[i].n_hidden += is_known; /* else one of many: the count tells */
         return false;
-    }
-    if (is_early) {
-        return false; /* one of many: the count tells */
     }
     *ret_hidden = is_known ? r->seen[i].n_hidden : 0;
     (void)snprintf(r->seen[i].peer, sizeof(r->seen[i].peer), "%s", peer);
     r->seen[i].why = why;
     r->seen[i].logged_ms = now_ms > 0 ? now_ms : 1;
     r->seen[i].n_hidden = 0;
-    r->logged_ms = r->seen[i].logged_ms;
     return true;
 }
 

@@ -4,6 +4,8 @@
 /* PURE. Who was not let in: all are counted, and each peer is worth a line of the log
  * once in REFUSALS_AGAIN_MS for the same reason, whatever it does meanwhile. */
 
+#include "rendezvous/bucket.h"
+
 #include "common/msg.h"
 
 enum refusal {
@@ -18,7 +20,8 @@ enum refusal {
 enum {
     REFUSALS_PEERS = 128,
     REFUSALS_AGAIN_MS = 600000,
-    REFUSALS_LINE_MS = 100, /* at least between two lines, however many peers */
+    REFUSALS_LINES_PER_S = 10, /* however many peers … */
+    REFUSALS_LINES_AT_ONCE = 20,
 };
 
 struct refusals {
@@ -29,7 +32,7 @@ struct refusals {
         uint64_t logged_ms; /* 0: nobody */
         uint64_t n_hidden;  /* since */
     } seen[REFUSALS_PEERS];
-    uint64_t logged_ms;
+    struct bucket lines;
 };
 
 /* True: it is worth a line; *ret_hidden such were not, since the last one. */
