@@ -69,8 +69,9 @@ static bool is_over(const struct cluster *c)
             return false;
         }
     }
-    return c->sim.now_ms > c->config.faults_until_ms ||
-           c->config.faults == 0; /* else somebody may be started again */
+    return (c->sim.now_ms > c->config.faults_until_ms ||
+            c->config.faults == 0) && /* else somebody may be started again */
+           watch_is_over(c);
 }
 
 static void start(struct cluster *c)

@@ -330,6 +330,9 @@ void watch_report(struct node *n, const struct msg_report *report);
 void watch_told(struct node *n);  /* to go */
 void watch_drain(struct node *n); /* the server has said that it is to go */
 void watch_start(struct cluster *c, const struct sealed *s); /* a generation */
+/* All nodes have ended: the service has noticed, too, where a job was cancelled, of which
+ * it then has to say so. */
+bool watch_is_over(const struct cluster *c);
 void watch_end(struct cluster *c);
 
 /* cluster_worker.c */

@@ -1,6 +1,7 @@
 /* Whether what the service says of hangs and ends is true, whether it says so in time
  * and once, and whether who was told to go goes. */
 
+#include "rendezvous/service_core.h"
 #include "tests/lib/cluster.h"
 
 #include <inttypes.h>
@@ -221,7 +222,8 @@ void watch_drain(struct node *n)
     }
 }
 
-/* It has not heard yet that somebody is gone. */
+/* It is down, has not heard yet that somebody is gone, or waits for who was there when it
+ * was killed. */
 static bool is_behind(const struct cluster *c)
 {
     for (size_t i = 0; i < c->n_conns; i++) {
@@ -229,7 +231,12 @@ static bool is_behind(const struct cluster *c)
             return true;
         }
     }
-    return false;
+    return !c->service || c->service->n_away > 0;
+}
+
+bool watch_is_over(const struct cluster *c)
+{
+    return !c->is_cancelled || !is_behind(c);
 }
 
 /* A job that was cancelled has ended, once. (Who was started before, and says hello only
@@ -241,8 +248,12 @@ void watch_end(struct cluster *c)
     unsigned n_ends = 0;
     uint64_t at = 0;
 
-    if (!c->is_cancelled || !c->service || is_behind(c) ||
+    if (!c->is_cancelled ||
         (!c->config.is_durable && c->cancelled_by != c->server_life)) {
+        return;
+    }
+    if (is_behind(c)) {
+        cluster_violate(c, "the service never notices that all nodes are gone");
         return;
     }
     while ((e = history_after(&c->history, at)) != NULL) {

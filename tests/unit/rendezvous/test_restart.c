@@ -192,6 +192,15 @@ static const struct scene scenes[] = {
      "a gone\n"
      "b gone\n"},
 
+    {"a_cancelled_job_ends_when_none_of_its_nodes_comes_back", two_nodes,
+     "operator cancels\n"
+     "> a,b STOP g=1 leave: cancelled by op\n"
+     "service dies 500\n"
+     "wait 3375\n"
+     "a hello gen=1\n"
+     "> a REFUSED 143: job job is over: it ended with exit code 143: cancelled by op\n"
+     "> a (closed)\n"},
+
     {"a_job_is_cancelled_before_its_first_generation", NULL,
      "shape nodes=2\n"
      "a enters\n"
