@@ -8,6 +8,7 @@
 #include "rendezvous/state_check.h"
 #include "rendezvous/state_db.h"
 #include "rendezvous/state_dir.h"
+#include "rendezvous/state_room.h"
 
 #include "common/clock.h"
 #include "common/exit_code.h"
@@ -71,10 +72,21 @@ static uint64_t now_of(const struct state *s)
     return clock_ms() + s->durable.clock_offset_ms;
 }
 
-/* The disk was full: true when it is worth another try, with some of the reserve. */
-static bool gives_way(struct state *s, int rv, uint64_t bytes)
+/* True: the disk was full, and what failed is worth another try at once. */
+static bool has_made_room(struct state *s, int *rv, uint64_t bytes, struct errmsg *msg)
 {
-    return rv == -ENOSPC && state_dir_give_up(&s->dir, bytes) == 0;
+    struct errmsg why = {""};
+    int made;
+
+    if (*rv != -ENOSPC) {
+        return false;
+    }
+    made = state_room_make(&s->dir, s->db, bytes, &why);
+    if (made < 0 && made != -ENOSPC) {
+        *rv = made; /* the end, as it is nowhere else */
+        *msg = why;
+    }
+    return made == 0;
 }
 
 static void write_batch(struct state *s, struct bytes batch)
@@ -88,71 +100,48 @@ static void write_batch(struct state *s, struct bytes batch)
     }
     do {
         rv = state_db_commit(s->db, batch, now_of(s), &msg);
-    } while (gives_way(s, rv, batch.size));
+    } while (has_made_room(s, &rv, batch.size, &msg));
     if (rv < 0) {
         end_process(s, rv, msg.text);
     }
 }
 
-/* What may be written without the reserve. Makes that whole again where there is enough
- * for it, and the rest is none for us if it cannot be (a quota). */
-static int measure(struct state *s, uint64_t *ret)
-{
-    uint64_t whole = s->dir.reserve_bytes;
-    uint64_t missing = whole - s->dir.reserve_left;
-    uint64_t on_disk = 0;
-    int rv = state_dir_free(&s->dir, &on_disk);
-
-    *ret = rv == 0 ? state_db_free_bytes(s->db, on_disk) : 0;
-    if (rv < 0 || missing == 0 || on_disk < missing ||
-        *ret < missing + whole + whole / 4) {
-        return rv;
-    }
-    rv = state_dir_make_reserve(&s->dir);
-    *ret = rv == 0 ? *ret - missing : 0;
-    return rv == -ENOSPC ? 0 : rv;
-}
-
-/* Of the reserve's size, in eighths: so much may be written yet, with what is left of it,
- * at each level; a quarter more is wanted to come back to it. */
 static enum durable_space look_at_space(struct state *s, enum durable_space before)
 {
-    static const unsigned eighths[] = {
-        [SPACE_FINE] = 16, [SPACE_LOW] = 4, [SPACE_SCARCE] = 1, [SPACE_SPENT] = 0};
-    enum durable_space space = SPACE_FINE;
-    uint64_t eighth = s->dir.reserve_bytes / 8;
-    uint64_t room = 0;
-    int rv = measure(s, &room);
+    enum durable_space space;
+    int rv = state_room_look(&s->dir, s->db, before, &space);
 
     if (rv < 0) {
         end_process(s, rv,
                     rv == -ESTALE ? "its files were removed"
                                   : "the folder cannot be looked at");
     }
-    if (s->dir.reserve_left < s->dir.reserve_bytes) {
-        space = SPACE_LOW;
-    }
-    room += s->dir.reserve_left;
-    while (space < SPACE_SPENT &&
-           room < eighth * (eighths[space] + (before > space ? 2 : 0))) {
-        space++;
-    }
     return space;
+}
+
+static int tidy_once(struct state *s, struct errmsg *msg)
+{
+    uint64_t free_bytes = 0;
+    int rv = state_dir_free(&s->dir, &free_bytes);
+
+    return rv < 0 ? errmsg_set(msg, rv,
+                               "the folder cannot be looked at, or its files were "
+                               "removed")
+                  : state_db_tidy(s->db, now_of(s), free_bytes, msg);
 }
 
 /* Returns when it is to be called again. */
 static uint64_t tidy(struct state *s)
 {
-    struct errmsg msg = {"the folder cannot be looked at, or its files were removed"};
-    uint64_t free_bytes = 0;
-    int rv = state_dir_free(&s->dir, &free_bytes);
+    struct errmsg msg = {""};
+    int rv;
 
-    rv = rv == 0 ? state_db_tidy(s->db, now_of(s), free_bytes, &msg) : rv;
-
-    if (rv < 0 && rv != -ENOSPC) {
+    do {
+        rv = tidy_once(s, &msg);
+    } while (has_made_room(s, &rv, 0, &msg));
+    if (rv < 0 && rv != -ENOSPC) { /* of a full disk the next commit says more */
         end_process(s, rv, msg.text);
     }
-    (void)gives_way(s, rv, 0); /* the next time is soon enough */
     return clock_ms() + (rv == 1 ? 0 : s->config.tidy_ms);
 }
 
@@ -395,8 +384,10 @@ static int load(void *arg, durable_take take, void *taker, struct errmsg *msg)
     struct state *s = arg;
     int rv = state_db_load(s->db, take, taker, msg);
 
-    while (rv == 0 && gives_way(s, rv = state_db_begin(s->db, msg), 0)) {
-        rv = 0;
+    if (rv == 0) {
+        do {
+            rv = state_db_begin(s->db, msg);
+        } while (has_made_room(s, &rv, 0, msg));
     }
     if (rv < 0) {
         return state_blame(&s->dir, rv, msg);
@@ -457,7 +448,7 @@ static int open_db(struct state *s, struct errmsg *msg)
     if (rv == 0) {
         do {
             rv = state_open_db(&s->dir, &config, &s->db, msg);
-        } while (gives_way(s, rv, 0));
+        } while (has_made_room(s, &rv, 0, msg));
     }
     mem_free(path);
     return rv < 0 ? state_blame(&s->dir, rv, msg) : 0;

@@ -78,6 +78,14 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
 /* True when the log has grown so much that tidying should not wait. */
 bool state_db_is_untidy(const struct state_db *d);
 
+/* Pages that were written since the log was last copied; and copies it, whatever the file
+ * system has left: its place is used again then. */
+int state_db_log_pages(const struct state_db *d);
+int state_db_copy_log(struct state_db *d, struct errmsg *msg) MUST_CHECK;
+
+/* Bytes by which the database's own file grows when the log is copied. */
+uint64_t state_db_growth(const struct state_db *d);
+
 /* How many bytes may be written where the file system has `on_disk` left: pages of the
  * database can be used again; what is new in the log wants to be copied into it, and what
  * is in the journal to be settled. */

@@ -26,8 +26,8 @@ enum {
 
 static const char reserve_name[] = "reserve";
 
-/* What is given up of it at once: others would take what we do not need yet. */
-enum { RESERVE_PARTS = 16, PART_MAX = 1 << 20 };
+/* What is given up of it where nobody knows how much is wanted. */
+enum { RESERVE_PARTS = 16, PART_MAX = 1 << 16 };
 
 int state_dir_blame_space(const struct state_dir *d, struct errmsg *msg)
 {
@@ -443,7 +443,8 @@ static int cut_reserve(struct state_dir *d, uint64_t left)
 
 int state_dir_give_up(struct state_dir *d, uint64_t bytes)
 {
-    uint64_t some = MAX(bytes, MIN(d->reserve_bytes / RESERVE_PARTS, PART_MAX));
+    uint64_t part = MIN(d->reserve_bytes / RESERVE_PARTS, PART_MAX);
+    uint64_t some = bytes > 0 ? bytes : part;
 
     if (d->reserve_left == 0) {
         return -ENOSPC;

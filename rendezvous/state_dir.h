@@ -65,8 +65,8 @@ int state_dir_free(const struct state_dir *d, uint64_t *ret) MUST_CHECK;
  * Costs nothing when it is there. */
 int state_dir_make_reserve(struct state_dir *d) MUST_CHECK;
 
-/* So many bytes of it at least, if there are, and not all at once where that is little:
- * others write to this disk, too. -ENOSPC: nothing is left. */
+/* So many bytes of it, or what is left, and no more: others write to this disk, too. 0
+ * bytes: some. -ENOSPC: nothing is left. */
 int state_dir_give_up(struct state_dir *d, uint64_t bytes) MUST_CHECK;
 
 #endif

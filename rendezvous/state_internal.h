@@ -98,7 +98,7 @@ int state_journal_write(struct state_db *d, struct bytes batch,
 int state_journal_settle(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 
 /* `how`: SQLITE_CHECKPOINT_… */
-int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg) MUST_CHECK;
+int state_db_checkpoint(struct state_db *d, int how, struct errmsg *msg) MUST_CHECK;
 
 /* What is behind state_db_open once there is a database of the right schema. */
 int state_db_prepare(struct state_db *d, struct errmsg *msg) MUST_CHECK;

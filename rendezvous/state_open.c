@@ -439,7 +439,7 @@ static int upgrade(struct state_db *d, uint64_t now_ms, struct errmsg *msg)
     }
     d->schema = STATE_SCHEMA;
     buf_release(&d->renewed);
-    return state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
+    return state_db_checkpoint(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
 }
 
 struct writing {
@@ -472,7 +472,7 @@ int state_db_begin(struct state_db *d, struct errmsg *msg)
     struct state_totals before;
     int rv;
 
-    rv = state_db_copy_log(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
+    rv = state_db_checkpoint(d, SQLITE_CHECKPOINT_TRUNCATE, msg);
     rv = rv == 0 && d->schema < STATE_SCHEMA ? upgrade(d, now_ms, msg) : rv;
     before = d->totals;
     rv = rv == 0 ? state_db_run(d, d->begin, "beginning", msg) : rv;

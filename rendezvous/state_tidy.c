@@ -70,7 +70,7 @@ static int tidy_rows(struct state_db *d, uint64_t now_ms, int *ret_n,
     return rv == 0 ? state_db_end(d, msg) : rv;
 }
 
-int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
+int state_db_checkpoint(struct state_db *d, int how, struct errmsg *msg)
 {
     int in_log = 0;
     int copied = 0;
@@ -83,8 +83,17 @@ int state_db_copy_log(struct state_db *d, int how, struct errmsg *msg)
     return state_db_result(d, rc, "copying the log into the database", msg);
 }
 
-/* By how much the database's own file is to grow. */
-static uint64_t growth(const struct state_db *d)
+int state_db_copy_log(struct state_db *d, struct errmsg *msg)
+{
+    return state_db_checkpoint(d, SQLITE_CHECKPOINT_PASSIVE, msg);
+}
+
+int state_db_log_pages(const struct state_db *d)
+{
+    return d->wal_pages;
+}
+
+uint64_t state_db_growth(const struct state_db *d)
 {
     sqlite3_file *file = NULL;
     sqlite3_int64 has = 0;
@@ -105,7 +114,7 @@ static uint64_t growth(const struct state_db *d)
  * disk the log would grow with each commit. */
 static int copy_log_if_long(struct state_db *d, uint64_t on_disk, struct errmsg *msg)
 {
-    uint64_t grows = d->wal_pages >= WAL_PAGES_IDLE ? growth(d) : 0;
+    uint64_t grows = d->wal_pages >= WAL_PAGES_IDLE ? state_db_growth(d) : 0;
 
     if (d->wal_pages < WAL_PAGES_IDLE) {
         return 0;
@@ -113,7 +122,7 @@ static int copy_log_if_long(struct state_db *d, uint64_t on_disk, struct errmsg 
     if (grows > 0 && on_disk < grows + SPARE_BYTES) {
         return errmsg_set(msg, -ENOSPC, "copying the log into the database");
     }
-    return state_db_copy_log(d, SQLITE_CHECKPOINT_PASSIVE, msg);
+    return state_db_copy_log(d, msg);
 }
 
 int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
@@ -139,7 +148,7 @@ bool state_db_is_untidy(const struct state_db *d)
 uint64_t state_db_free_bytes(const struct state_db *d, uint64_t on_disk)
 {
     uint64_t names = state_pending_count(&d->pending);
-    uint64_t owed = growth(d) + names * STATE_PAGE_SIZE;
+    uint64_t owed = state_db_growth(d) + names * STATE_PAGE_SIZE;
     uint64_t pages = 0;
 
     if (sqlite3_step(d->free_pages) == SQLITE_ROW) {

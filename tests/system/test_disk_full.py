@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 
 import pytest
@@ -28,9 +29,9 @@ with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c
 """
 
 
-# a worker that stores values of 32 KiB until its connection is closed
+# a worker that stores values of 32 KiB until its connection is closed, and goes on
 STORES_ON = """
-import os, sys
+import os, sys, time
 sys.path.insert(0, {tests!r})
 from store_client import Client
 with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c:
@@ -39,7 +40,8 @@ with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c
             c.set(f"/large/{{i}}", b"x" * (1 << 15))
             c.get(f"/large/{{i}}")
     except (OSError, EOFError):
-        sys.exit(0)
+        open({refused!r}, "w").close()
+        time.sleep(3600)
     sys.exit(7)
 """
 
@@ -186,18 +188,18 @@ def test_jobs_save_restart_and_end_on_a_full_disk(
 def use_half(service, job, small_disk, tmp_path, wait_for):
     """Fills the disk; a job stores until half of the reserve is used: that job's agent."""
     def run():
-        script, go, here = tmp_path / "stores.py", tmp_path / "go", tmp_path / "here"
+        script, go, here, refused = (tmp_path / n for n in ("stores.py", "go", "here", "refused"))
         script.write_text(f"open({str(here)!r}, 'w')\nimport os, time\n"
                           f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n" +
-                          STORES_ON.format(tests=os.path.dirname(__file__)))
+                          STORES_ON.format(tests=os.path.dirname(__file__), refused=str(refused)))
         stores, = job("stores", script)
         wait_for(here.exists, PATIENCE)
         fill(small_disk)
         wait_for(lambda: "nearly full" in service.process.err(), PATIENCE)
         go.touch()
-        assert stores.wait(PATIENCE) == 0, stores.err()
+        wait_for(refused.exists, PATIENCE)
         wait_for(lambda: "half of the reserve is used" in service.process.err(), PATIENCE)
-        return stores
+        return stores  # whose end would give its place back
     return run
 
 
@@ -208,7 +210,7 @@ def says(agents, text):
 def test_what_is_stored_is_refused_once_half_of_the_reserve_is_used_and_taken_again_later(
         service, trains, use_half, small_disk, wait_for):
     stores = use_half()
-    assert "takes no new keys" in stores.err()
+    wait_for(lambda: "takes no new keys" in stores.err(), PATIENCE)
     wait_for(lambda: says(trains, "a checkpoint was not written: store key"), PATIENCE)
     assert says(trains, "takes no new keys")
     (small_disk / "ballast").unlink()
@@ -228,6 +230,52 @@ def test_job_is_cancelled_at_once_where_nothing_can_be_stored(
         assert "waiting for the others" not in agent.err()
     assert time.monotonic() - began < PROMPT_S
     assert how_it_ended("trains") == [("cancelled", 143)]
+
+
+# a worker that stores a small key again and again until it is told to stop
+STORES_SLOWLY = """
+import os, sys, time
+sys.path.insert(0, {tests!r})
+from store_client import Client
+with Client(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"]) as c:
+    i = 0
+    while not os.path.exists({stop!r}):
+        c.set(f"/small/{{i}}", b"x" * 100)
+        c.get(f"/small/{{i}}")
+        i += 1
+        if i == {n}:
+            open({here!r}, "w").close()
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def eater(small_disk):
+    """Others who write to this disk, and take what comes free at once."""
+    stop = threading.Event()
+
+    def eat():
+        while not stop.wait(0.005):
+            fill(small_disk)
+    thread = threading.Thread(target=eat)
+    thread.start()
+    yield
+    stop.set()
+    thread.join()
+
+
+def test_others_who_write_to_the_disk_do_not_get_the_reserve(
+        service, job, small_disk, tmp_path, wait_for, eater):
+    script, stop, here = (tmp_path / n for n in ("stores.py", "stop", "here"))
+    script.write_text(STORES_SLOWLY.format(tests=os.path.dirname(__file__), stop=str(stop),
+                                           here=str(here), n=300))
+    stores, = job("stores", script)
+    wait_for(lambda: here.exists() or stores.popen.poll() is not None, PATIENCE)
+    assert here.exists(), stores.err()
+    assert (small_disk / "state/reserve").stat().st_size > 3.5 * MIB
+    assert "half of the reserve" not in service.process.err()
+    stop.touch()
+    assert stores.wait(PATIENCE) == 0, stores.err()
 
 
 def test_end_of_a_job_is_known_to_the_next_start_when_the_reserve_is_used_too(

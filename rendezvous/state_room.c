@@ -1,0 +1,84 @@
+#include "rendezvous/state_room.h"
+
+#include "rendezvous/state_db.h"
+#include "rendezvous/state_dir.h"
+
+#include <errno.h>
+
+enum { LOG_PART = 1 << 16 }; /* by which the log grows, where it must */
+
+/* What copying the log takes, and the file system does not have. */
+static uint64_t missing(const struct state_dir *dir, const struct state_db *db)
+{
+    uint64_t wants = state_db_growth(db);
+    uint64_t on_disk = 0;
+
+    if (state_dir_free(dir, &on_disk) < 0) {
+        on_disk = 0; /* the next look at it says why */
+    }
+    return wants - MIN(wants, on_disk);
+}
+
+/* Others who write to this disk may be first: then it is given up once more. */
+static int copy_log(struct state_dir *dir, struct state_db *db, struct errmsg *msg)
+{
+    int rv;
+
+    do {
+        rv = state_db_copy_log(db, msg);
+    } while (rv == -ENOSPC && state_dir_give_up(dir, missing(dir, db)) == 0);
+    return rv;
+}
+
+int state_room_make(struct state_dir *dir, struct state_db *db, uint64_t bytes,
+                    struct errmsg *msg)
+{
+    if (db && state_db_log_pages(db) > 0) {
+        return copy_log(dir, db, msg);
+    }
+    return state_dir_give_up(dir, (db ? missing(dir, db) : 0) + bytes + LOG_PART);
+}
+
+/* With what is left of the reserve; where that cannot be made whole though there is
+ * enough for it (a quota), the rest is none for us. */
+static int measure(struct state_dir *dir, const struct state_db *db, uint64_t *ret)
+{
+    uint64_t whole = dir->reserve_bytes;
+    uint64_t on_disk = 0;
+    int rv = state_dir_free(dir, &on_disk);
+
+    *ret = rv == 0 ? state_db_free_bytes(db, on_disk + dir->reserve_left) : 0;
+    if (rv < 0 || dir->reserve_left == whole || on_disk < whole - dir->reserve_left ||
+        *ret < 2 * whole + whole / 4) {
+        return rv;
+    }
+    rv = state_dir_make_reserve(dir);
+    if (rv == -ENOSPC) {
+        *ret = state_db_free_bytes(db, dir->reserve_left);
+        rv = 0;
+    }
+    return rv;
+}
+
+/* Of the reserve's size, in eighths: so much may be written yet at each level; a quarter
+ * more is wanted to come back to it. */
+int state_room_look(struct state_dir *dir, const struct state_db *db,
+                    enum durable_space before, enum durable_space *ret)
+{
+    static const unsigned eighths[] = {
+        [SPACE_FINE] = 16, [SPACE_LOW] = 4, [SPACE_SCARCE] = 1, [SPACE_SPENT] = 0};
+    enum durable_space space = SPACE_FINE;
+    uint64_t eighth = dir->reserve_bytes / 8;
+    uint64_t room = 0;
+    int rv = measure(dir, db, &room);
+
+    if (dir->reserve_left < dir->reserve_bytes) {
+        space = SPACE_LOW;
+    }
+    while (space < SPACE_SPENT &&
+           room < eighth * (eighths[space] + (before > space ? 2 : 0))) {
+        space++;
+    }
+    *ret = space;
+    return rv;
+}
