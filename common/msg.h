@@ -95,6 +95,13 @@ enum inspect_what {
     INSPECT_STACK,
 };
 
+/* Whoever follows a rank is told its last words when it ends, from there on … */
+enum inspect_follow {
+    INSPECT_ONCE,
+    INSPECT_FOLLOWS,
+    INSPECT_WILL_FOLLOW, /* … and nothing now */
+};
+
 /* INSPECTED.state of a log: no more will come, since the rank has ended and all was
  * read; … since it has no such file; … since the node runs another generation. "": more
  * may come. */
@@ -350,7 +357,7 @@ enum inspect_what {
     U(32, rank)                        \
     U(8, what) /* enum inspect_what */ \
     U(64, offset)                      \
-    U(8, follow)
+    U(8, follow) /* enum inspect_follow */
 
 #define MSG_INSPECTED_FIELDS(U, I, T, B)                                     \
     U(64, generation)                                                        \

@@ -11,9 +11,16 @@
 
 enum {
     AGENT_MAX_REQUESTS = 4,
+    AGENT_MAX_PAST = 64, /* generations before this one */
     /* After a failure, at most; else config.shutdown_ms alone. */
     AGENT_GRACE_ENGINE_MS = 5000, /* has nothing to save then */
     AGENT_GRACE_FAILED_MS = 30000,
+};
+
+/* Which ranks were ours in a generation that is over. */
+struct agent_past {
+    uint64_t generation;
+    uint32_t first_rank;
 };
 
 enum agent_link { LINK_DOWN, LINK_OPENING, LINK_HELLO, LINK_UP };
@@ -119,6 +126,8 @@ struct agent {
     uint32_t failures;
     int32_t group_rank;
     uint32_t first_rank;
+    struct agent_past past[AGENT_MAX_PAST]; /* … and of those before: a ring … */
+    size_t n_past;                          /* … and how many there were */
     uint32_t commit_run;
     uint64_t commit_step;
     char commit_hash[MSG_HASH_MAX];
@@ -172,6 +181,7 @@ void notice_describe_trouble(const struct agent *a, char *ret, size_t size);
 
 /* agent_inspect.c */
 void inspect_begin(struct agent *a, const struct msg_inspect *m);
+void inspect_note_past(struct agent *a); /* before the next generation */
 
 /* agent_progress.c */
 void progress_take(struct agent *a, uint32_t slot, const struct control *c);

@@ -74,6 +74,7 @@ static void say_place(struct agent *a, const struct topology *t)
 static void start_all(struct agent *a, const struct agent_round *round)
 {
     forget(a);
+    inspect_note_past(a);
     a->generation = round->generation;
     a->failures = round->failures;
     a->group_rank = (int32_t)round->topology.group_rank;

@@ -43,10 +43,15 @@ static bool find_log(const struct slot *slot, const struct msg_inspect *m, char 
 {
     const struct supervisor *s = slot->supervisor;
     const char *path = output_log_path(s->output, slot->number);
+    bool is_engine_file = names_a_file(path);
     bool is_errors = m->what == INSPECT_LOG_ERRORS;
 
     *ret_state = "";
-    if (names_a_file(path)) { /* an engine's, which has all */
+    if (is_engine_file && m->generation != slot->generation) {
+        *ret_state = INSPECT_GONE; /* it is another file by now */
+        return false;
+    }
+    if (is_engine_file) { /* which has all */
         *ret_state = is_errors ? INSPECT_ENDED : "";
         return !is_errors && str_format(ret, size, "%s", path);
     }
@@ -210,12 +215,13 @@ void supervisor_inspect_log(struct supervisor *s, uint32_t number,
                             const struct msg_inspect *m)
 {
     const struct slot *slot = &s->slots[number];
+    bool is_live = slot->is_open && slot->generation == m->generation;
     struct log_question q = {.generation = m->generation,
                              .request = m->request,
                              .slot = number,
                              .rank = m->rank,
                              .from = m->offset,
-                             .is_final = !slot->is_open || !m->follow};
+                             .is_final = !is_live || m->follow == INSPECT_ONCE};
     const char *state;
 
     if (!find_log(slot, m, q.path, sizeof(q.path), &state)) {
@@ -223,10 +229,14 @@ void supervisor_inspect_log(struct supervisor *s, uint32_t number,
         return;
     }
     s->log_access = s->log_access ? s->log_access : open_logs(s);
+    if (s->log_access && is_live && m->follow != INSPECT_ONCE) {
+        note_follower(s->log_access, &q);
+    }
+    if (m->follow == INSPECT_WILL_FOLLOW) {
+        return;
+    }
     if (!s->log_access || !log_reader_ask(s->log_access->reader, &q)) {
         answer_state(s, m, ""); /* too many ask: it will ask again */
-    } else if (m->follow && slot->is_open) {
-        note_follower(s->log_access, &q);
     }
 }
 

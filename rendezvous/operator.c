@@ -495,10 +495,10 @@ void operators_inspected(struct operators *o, uint64_t session,
 {
     for (size_t i = 0; i < o->n; i++) {
         struct asker *op = &o->list[i];
-        uint64_t at = m->request - op->first_request;
+        const struct log_stream *stream =
+            op->asking == ASKING_LOGS ? operator_logs_find(op, m->request) : NULL;
 
-        if (op->asking == ASKING_LOGS && m->request >= op->first_request &&
-            at < op->n_streams && op->stream[at].session == session) {
+        if (stream && stream->session == session) {
             operator_logs_take(o, op, m, now_ms);
             forget_done(o);
             return;

@@ -5,6 +5,7 @@
 
 #include "rendezvous/operator.h"
 
+#include "common/buf.h"
 #include "common/identity.h"
 
 struct job;
@@ -13,16 +14,23 @@ enum { OPERATOR_BEHIND_MS = 50 }; /* then to look whether it has caught up */
 
 enum asking { ASKING_NOTHING, ASKING_EVENTS, ASKING_LOGS };
 
-/* One stream of one rank, read piece by piece. */
+/* One stream of one rank in one generation, read piece by piece. */
 struct log_stream {
+    uint64_t generation;
+    uint64_t request; /* of all that is asked about it */
     uint64_t session; /* of the agent that has it */
     uint32_t rank;
     uint8_t what;      /* enum inspect_what */
     bool is_asked;     /* a piece is under way … */
-    bool is_ended;     /* no more will come */
+    bool is_ended;     /* no more will come … */
+    bool is_cut;       /* … though there is more: that was said */
     uint64_t asked_ms; /* … since then */
     uint64_t due_ms;   /* to be asked then */
     uint64_t offset;   /* of the next byte */
+    struct buf held;   /* owned; last words that have come before its turn … */
+    uint64_t held_at;  /* … from there on */
+    bool is_held;      /* there are some … */
+    bool is_held_all;  /* … and then it has ended */
 };
 
 struct asker {
@@ -34,16 +42,17 @@ struct asker {
     bool follows;
     bool is_done; /* all was answered: to be forgotten */
     char job[MSG_ID_MAX];
-    uint64_t after; /* ASKING_EVENTS: the last that was told */
-    int32_t rank;   /* ASKING_LOGS: -1: all */
-    bool from_end;  /* … beginning with the last lines */
-    bool has_begun; /* … some generation's */
-    uint64_t generation;
-    uint32_t world;            /* its ranks */
-    struct log_stream *stream; /* owned */
-    size_t n_streams, next;    /* who is asked next */
+    uint64_t after;      /* ASKING_EVENTS: the last that was told */
+    int32_t rank;        /* ASKING_LOGS: -1: all */
+    bool from_end;       /* … beginning with the last lines */
+    bool has_begun;      /* … some generation's */
+    uint64_t generation; /* the newest that is known */
+    uint32_t world;      /* its ranks */
+    /* owned; by generation: of those before the newest what was not told to its end */
+    struct log_stream *stream;
+    size_t n_streams, next; /* who is asked next */
     size_t n_asked;
-    uint64_t first_request; /* of stream[0] */
+    size_t n_held; /* bytes */
     uint64_t due_ms;
 };
 
@@ -76,5 +85,7 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
 void operator_logs_take(struct operators *o, struct asker *op,
                         const struct msg_inspected *m, uint64_t now_ms);
 void operator_logs_release(struct asker *op);
+/* Whose answer that is; NULL: nobody's. */
+struct log_stream *operator_logs_find(const struct asker *op, uint64_t request);
 
 #endif

@@ -1,7 +1,10 @@
 /* PURE. `ctrun logs`: the lines of ranks, read through the agents that have them. A
  * piece of a stream is asked for when the one before has come and the operator has taken
- * what it was sent; who follows asks again after a while. A new generation's logs follow
- * the old one's; what an agent still has when a rank ends comes without being asked. */
+ * what it was sent; who follows asks again after a while. What an agent still has when a
+ * rank ends comes without being asked. A new generation's lines follow the old one's:
+ * its agents hear at once that it is followed, its last words are held until it is its
+ * turn, and the rest is read from the files of a generation that is over. What cannot be
+ * read any more is said. */
 
 #include "rendezvous/job.h"
 #include "rendezvous/operator_core.h"
@@ -17,16 +20,32 @@
 
 enum {
     MAX_STREAMS = 4096,
-    MAX_ASKED = 16,          /* pieces under way for one operator */
-    POLL_MS = 200,           /* of a stream that had nothing new … */
-    POLL_MORE_MS = 2,        /* … and so much more for each stream */
-    PATIENCE_MS = 10 * 1000, /* with an agent */
+    MAX_ASKED = 16,             /* pieces under way for one operator */
+    POLL_MS = 200,              /* of a stream that had nothing new … */
+    POLL_MORE_MS = 2,           /* … and so much more for each stream */
+    PATIENCE_MS = 10 * 1000,    /* with an agent */
+    MAX_KEPT = 4 * MAX_STREAMS, /* of all generations that were not told to their end */
+    MAX_HELD = 4 * 1024 * 1024, /* bytes, of those whose turn has not come … */
+    HELD_PIECE = 64 * 1024,     /* … told in pieces, as they came */
 };
 
 static const uint8_t kinds[] = {INSPECT_LOG, INSPECT_LOG_ERRORS}; /* in order */
 
+static void drop_held(struct asker *op, struct log_stream *s)
+{
+    if (s->is_held) {
+        op->n_held -= buf_len(&s->held);
+        buf_release(&s->held);
+        s->is_held = false;
+        s->is_held_all = false;
+    }
+}
+
 void operator_logs_release(struct asker *op)
 {
+    for (size_t i = 0; i < op->n_streams; i++) {
+        drop_held(op, &op->stream[i]);
+    }
     mem_free(op->stream);
     op->stream = NULL;
     op->n_streams = 0;
@@ -49,17 +68,17 @@ static void put_line(const struct operators *o, const struct asker *op, json_t *
     }
 }
 
-static json_t *begin_line(const struct asker *op, const struct log_stream *s)
+static json_t *begin_line(const struct log_stream *s)
 {
-    return json_pack("{s:I, s:i, s:s}", "generation", (json_int_t)op->generation,
-                     "rank", (int)s->rank, "stream",
+    return json_pack("{s:I, s:i, s:s}", "generation", (json_int_t)s->generation, "rank",
+                     (int)s->rank, "stream",
                      s->what == INSPECT_LOG ? "stdout" : "stderr");
 }
 
 static void put_note(const struct operators *o, const struct asker *op,
                      const struct log_stream *s, const char *note)
 {
-    json_t *line = begin_line(op, s);
+    json_t *line = begin_line(s);
 
     (void)json_object_set_new(line, "note", json_string(note)); /* out of memory only */
     put_line(o, op, line);
@@ -69,7 +88,7 @@ static void put_note(const struct operators *o, const struct asker *op,
 static void put_text(const struct operators *o, const struct asker *op,
                      const struct log_stream *s, struct bytes text, uint64_t next)
 {
-    json_t *line = begin_line(op, s);
+    json_t *line = begin_line(s);
     struct buf clean;
     int rv;
 
@@ -126,11 +145,173 @@ static void put_lines(const struct operators *o, const struct asker *op,
     }
 }
 
+static void put_piece(const struct operators *o, const struct asker *op,
+                      struct log_stream *s, const struct msg_inspected *m)
+{
+    uint64_t end = m->offset + m->body.size;
+
+    note_gap(o, op, s, m);
+    put_lines(o, op, s, m);
+    s->offset = s->offset == UINT64_MAX ? end : MAX(s->offset, end);
+}
+
+/* ---- what comes before its turn ---- */
+
+static const struct log_stream *find_first(const struct asker *op)
+{
+    for (size_t i = 0; i < op->n_streams; i++) {
+        if (!op->stream[i].is_ended) {
+            return &op->stream[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_early(const struct asker *op, const struct log_stream *s)
+{
+    return s->generation != find_first(op)->generation; /* it has not ended itself */
+}
+
+/* What another generation has said can be read later, unless the job ends with this
+ * one. */
+static bool make_room(struct asker *op, const struct log_stream *s, size_t size)
+{
+    for (size_t i = 0; i < op->n_streams && op->n_held + size > MAX_HELD; i++) {
+        if (op->stream[i].generation != s->generation) {
+            drop_held(op, &op->stream[i]);
+        }
+    }
+    return op->n_held + size <= MAX_HELD;
+}
+
+/* In one piece, from some place to its end: what does not fit is read in its turn. */
+static void hold(struct asker *op, struct log_stream *s, const struct msg_inspected *m)
+{
+    if (!s->is_held) {
+        buf_init(&s->held, MAX_HELD);
+        s->held_at = m->offset;
+        s->is_held = true;
+    }
+    if (m->offset != s->held_at + buf_len(&s->held) ||
+        !make_room(op, s, m->body.size) ||
+        buf_append(&s->held, m->body.data, m->body.size) < 0) {
+        return;
+    }
+    op->n_held += m->body.size;
+    s->is_held_all = strcmp(m->state, INSPECT_ENDED) == 0;
+}
+
+static size_t next_piece(struct bytes left)
+{
+    size_t size = MIN(left.size, (size_t)HELD_PIECE);
+    const uint8_t *end = memrchr(left.data, '\n', size);
+
+    return end && size < left.size ? (size_t)(end - left.data) + 1 : size;
+}
+
+static void put_held(const struct operators *o, struct asker *op, struct log_stream *s)
+{
+    struct msg_inspected m = {.offset = s->held_at};
+    struct bytes left = {NULL, 0};
+
+    if (s->is_held) {
+        left = (struct bytes){buf_bytes(&s->held), buf_len(&s->held)};
+    }
+    while (left.size > 0) {
+        m.body = (struct bytes){left.data, next_piece(left)};
+        put_piece(o, op, s, &m);
+        m.offset += m.body.size;
+        left = (struct bytes){left.data + m.body.size, left.size - m.body.size};
+    }
+    s->is_ended = s->is_ended || s->is_held_all;
+    drop_held(op, s);
+}
+
+/* Which generation is read: the first that was not told to its end. */
+static uint64_t begin_turn(const struct operators *o, struct asker *op)
+{
+    uint64_t turn = 0;
+
+    for (size_t i = 0; i < op->n_streams; i++) {
+        struct log_stream *s = &op->stream[i];
+
+        if (s->is_ended) {
+            continue;
+        }
+        if (turn != 0 && s->generation != turn) {
+            break;
+        }
+        put_held(o, op, s);
+        turn = s->is_ended ? turn : s->generation;
+    }
+    return turn;
+}
+
+/* ---- what cannot be read ---- */
+
+static void stop_asking(struct asker *op, struct log_stream *s)
+{
+    op->n_asked -= s->is_asked;
+    s->is_asked = false;
+}
+
+/* Of a rank's two streams the first has the word for both. */
+static bool is_said(const struct asker *op, const struct log_stream *s)
+{
+    return s > op->stream && s[-1].is_cut && s[-1].rank == s->rank &&
+           s[-1].generation == s->generation;
+}
+
+static void cut(const struct operators *o, struct asker *op, struct log_stream *s,
+                const char *why)
+{
+    char note[160];
+
+    put_held(o, op, s);
+    stop_asking(op, s);
+    if (s->is_ended) {
+        return;
+    }
+    s->is_cut = true;
+    s->is_ended = true;
+    (void)snprintf(note, sizeof(note),
+                   "what else it said in generation %llu is in its log files only: %s",
+                   (unsigned long long)s->generation, why);
+    if (!is_said(op, s)) {
+        put_note(o, op, s, note);
+    }
+}
+
+/* The first so many. */
+static void cut_all(const struct operators *o, struct asker *op, size_t n,
+                    const char *why)
+{
+    for (size_t i = 0; i < n; i++) {
+        cut(o, op, &op->stream[i], why);
+    }
+}
+
 /* ---- which streams there are ---- */
 
-static void add_node(struct asker *op, const struct seat *seat, uint64_t now_ms)
+static int compare_requests(const void *a, const void *b)
 {
-    for (uint32_t i = 0; i < seat->nproc && op->n_streams < MAX_STREAMS; i++) {
+    const uint64_t *request = a;
+    const struct log_stream *s = b;
+
+    return (*request > s->request) - (*request < s->request);
+}
+
+struct log_stream *operator_logs_find(const struct asker *op, uint64_t request)
+{
+    return op->n_streams > 0 ? bsearch(&request, op->stream, op->n_streams,
+                                       sizeof(*op->stream), compare_requests)
+                             : NULL;
+}
+
+static void add_node(struct operators *o, struct asker *op, const struct seat *seat,
+                     size_t most, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < seat->nproc && op->n_streams < most; i++) {
         uint32_t rank = seat->first_rank + i;
 
         if (op->rank >= 0 && rank != (uint32_t)op->rank) {
@@ -138,6 +319,8 @@ static void add_node(struct asker *op, const struct seat *seat, uint64_t now_ms)
         }
         for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
             op->stream[op->n_streams++] = (struct log_stream){
+                .generation = op->generation,
+                .request = OPERATOR_REQUESTS | ++o->n_requests,
                 .session = seat->node->session,
                 .rank = rank,
                 .what = kinds[k],
@@ -148,28 +331,44 @@ static void add_node(struct asker *op, const struct seat *seat, uint64_t now_ms)
     }
 }
 
-/* The streams of the generation at hand, none of the one before. Nobody can read those of
- * a node that has gone. */
+/* Those stay that have more to tell. */
+static void keep_unended(const struct operators *o, struct asker *op)
+{
+    size_t n = 0;
+
+    if (op->n_streams > MAX_KEPT - MAX_STREAMS) {
+        cut_all(o, op, op->n_streams, "too much else was to be read");
+    }
+    for (size_t i = 0; i < op->n_streams; i++) {
+        if (!op->stream[i].is_ended) {
+            op->stream[n++] = op->stream[i];
+        }
+    }
+    op->n_streams = n;
+    op->next = 0;
+}
+
+/* The streams of the generation at hand, behind those of others before. Nobody can read
+ * those of a node that has gone. */
 static void plan(struct operators *o, struct asker *op, const struct job *j,
                  uint64_t now_ms)
 {
     struct seats seats;
+    size_t most;
 
     seats_find(&seats, j);
-    operator_logs_release(op);
+    keep_unended(o, op);
+    most = op->n_streams + MAX_STREAMS;
     op->generation = j->generation;
-    op->stream = mem_array(MAX_STREAMS + ARRAY_LEN(kinds), sizeof(*op->stream));
+    op->stream = mem_grow(op->stream, most + ARRAY_LEN(kinds), sizeof(*op->stream));
     op->world = seats.world;
     for (size_t i = 0; i < seats.n; i++) {
         if (seats.seat[i].node) {
-            add_node(op, &seats.seat[i], now_ms);
+            add_node(o, op, &seats.seat[i], most, now_ms);
         }
     }
     seats_release(&seats);
     op->stream = mem_grow(op->stream, MAX(op->n_streams, 1), sizeof(*op->stream));
-    op->first_request = OPERATOR_REQUESTS | (o->n_requests + 1);
-    o->n_requests += op->n_streams;
-    op->next = 0;
     op->has_begun = true;
 }
 
@@ -202,22 +401,40 @@ static uint64_t poll_ms(const struct asker *op)
 
 /* ---- asking ---- */
 
-static void ask(const struct asker *op, struct job *j, size_t i, uint64_t now_ms)
+static void inspect(const struct job *j, const struct log_stream *s, uint8_t follow)
 {
-    struct log_stream *s = &op->stream[i];
     struct msg m = {.type = MSG_INSPECT,
                     .u.inspect = {
-                        .generation = op->generation,
-                        .request = op->first_request + i,
+                        .generation = s->generation,
+                        .request = s->request,
                         .rank = s->rank,
                         .what = s->what,
                         .offset = s->offset,
-                        .follow = op->follows,
+                        .follow = follow,
                     }};
 
+    j->sink.send(j->sink.arg, s->session, &m);
+}
+
+static void ask(struct asker *op, const struct job *j, struct log_stream *s,
+                uint64_t now_ms)
+{
     s->is_asked = true;
     s->asked_ms = now_ms;
-    j->sink.send(j->sink.arg, s->session, &m);
+    op->n_asked++;
+    inspect(j, s, op->follows ? INSPECT_FOLLOWS : INSPECT_ONCE);
+}
+
+/* So that the last words of the generation at hand come, however soon that is. */
+static void announce(const struct asker *op, const struct job *j)
+{
+    for (size_t i = 0; i < op->n_streams; i++) {
+        const struct log_stream *s = &op->stream[i];
+
+        if (s->generation == op->generation) {
+            inspect(j, s, INSPECT_WILL_FOLLOW);
+        }
+    }
 }
 
 /* Its node is gone, or cut off, or its files lie on a disk that hangs: who follows asks
@@ -225,35 +442,53 @@ static void ask(const struct asker *op, struct job *j, size_t i, uint64_t now_ms
 static void give_up(const struct operators *o, struct asker *op, struct log_stream *s,
                     uint64_t now_ms)
 {
-    s->is_asked = false;
-    op->n_asked--;
-    if (op->follows) {
+    if (op->follows && s->generation == op->generation) {
+        stop_asking(op, s);
         s->due_ms = now_ms + PATIENCE_MS;
     } else {
-        put_note(o, op, s, "its node does not answer");
-        s->is_ended = true;
+        cut(o, op, s, "its node does not answer");
     }
 }
 
-static void ask_in_turn(const struct operators *o, struct asker *op, struct job *j,
-                        uint64_t now_ms)
+static bool is_lost(const struct asker *op, const struct job *j,
+                    const struct log_stream *s)
 {
+    bool is_here = s->generation == op->generation; /* or will be missed */
+
+    for (size_t i = 0; i < j->n_nodes && !is_here; i++) {
+        is_here = j->node[i]->session == s->session;
+    }
+    return !is_here;
+}
+
+static void ask_or_wait(const struct operators *o, struct asker *op,
+                        const struct job *j, struct log_stream *s, uint64_t now_ms)
+{
+    if (is_lost(op, j, s)) {
+        cut(o, op, s, "its node has gone");
+    } else if (s->is_asked && now_ms - s->asked_ms >= PATIENCE_MS) {
+        give_up(o, op, s, now_ms);
+    } else if (!s->is_asked && s->due_ms <= now_ms && op->n_asked < MAX_ASKED) {
+        ask(op, j, s, now_ms);
+    }
+    if (s->is_asked) {
+        op->due_ms = MIN(op->due_ms, s->asked_ms + PATIENCE_MS);
+    } else if (s->is_ended || op->n_asked < MAX_ASKED) { /* others' turn has come */
+        op->due_ms = MIN(op->due_ms, MAX(s->due_ms, now_ms + 1));
+    }
+}
+
+static void ask_in_turn(const struct operators *o, struct asker *op,
+                        const struct job *j, uint64_t now_ms)
+{
+    uint64_t turn = begin_turn(o, op);
+
     op->due_ms = UINT64_MAX;
     for (size_t n = 0; n < op->n_streams; n++) {
-        size_t i = (op->next + n) % op->n_streams;
-        struct log_stream *s = &op->stream[i];
+        struct log_stream *s = &op->stream[(op->next + n) % op->n_streams];
 
-        if (s->is_asked && now_ms - s->asked_ms >= PATIENCE_MS) {
-            give_up(o, op, s, now_ms);
-        } else if (!s->is_asked && !s->is_ended && s->due_ms <= now_ms &&
-                   op->n_asked < MAX_ASKED) {
-            ask(op, j, i, now_ms);
-            op->n_asked++;
-        }
-        if (s->is_asked) {
-            op->due_ms = MIN(op->due_ms, s->asked_ms + PATIENCE_MS);
-        } else if (!s->is_ended && op->n_asked < MAX_ASKED) {
-            op->due_ms = MIN(op->due_ms, MAX(s->due_ms, now_ms + 1));
+        if (!s->is_ended && s->generation == turn) {
+            ask_or_wait(o, op, j, s, now_ms);
         }
     }
     op->next = op->n_streams > 0 ? (op->next + 1) % op->n_streams : 0;
@@ -261,12 +496,7 @@ static void ask_in_turn(const struct operators *o, struct asker *op, struct job 
 
 static bool has_ended(const struct asker *op)
 {
-    for (size_t i = 0; i < op->n_streams; i++) {
-        if (!op->stream[i].is_ended) {
-            return false;
-        }
-    }
-    return true;
+    return !find_first(op);
 }
 
 static void fail_without_ranks(const struct operators *o, struct asker *op,
@@ -347,6 +577,7 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
     bool is_next;
 
     if (operator_job_ended(j) || (!op->follows && has_ended(op))) {
+        cut_all(o, op, op->n_streams, "the job has ended");
         operator_finish(o, op);
         return;
     }
@@ -356,6 +587,7 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
     }
     if (is_next) {
         plan(o, op, j, now_ms);
+        announce(op, j);
     }
     if (are_too_many(op)) { /* it has grown since */
         fail_with_crowd(o, op);
@@ -371,26 +603,35 @@ void operator_logs_go_on(struct operators *o, struct asker *op, uint64_t now_ms)
     }
 }
 
-void operator_logs_take(struct operators *o, struct asker *op,
-                        const struct msg_inspected *m, uint64_t now_ms)
+static void take_piece(const struct operators *o, struct asker *op,
+                       struct log_stream *s, const struct msg_inspected *m)
 {
-    struct log_stream *s = &op->stream[m->request - op->first_request];
-
-    if (s->is_ended) {
-        return;
-    }
-    note_gap(o, op, s, m);
-    put_lines(o, op, s, m);
-    s->offset = s->offset == UINT64_MAX ? m->offset + m->body.size
-                                        : MAX(s->offset, m->offset + m->body.size);
+    put_held(o, op, s); /* it had no time yet */
+    put_piece(o, op, s, m);
     if (strcmp(m->state, INSPECT_NO_LOG) == 0) {
         put_note(o, op, s,
                  "has no log file: ctrun was started with --log-dir=/dev/null");
+    } else if (strcmp(m->state, INSPECT_GONE) == 0) {
+        cut(o, op, s, "its node has forgotten where it was");
     }
     s->is_ended = m->state[0] != '\0';
+}
+
+void operator_logs_take(struct operators *o, struct asker *op,
+                        const struct msg_inspected *m, uint64_t now_ms)
+{
+    struct log_stream *s = operator_logs_find(op, m->request);
+
+    if (s->is_ended || s->is_held_all) {
+        return;
+    }
+    if (is_early(op, s)) {
+        hold(op, s, m);
+    } else {
+        take_piece(o, op, s, m);
+    }
     if (m->more == 0 && s->is_asked) {
-        s->is_asked = false;
-        op->n_asked--;
+        stop_asking(op, s);
         s->due_ms = m->body.size > 0 ? now_ms : now_ms + poll_ms(op);
     }
     op->due_ms = now_ms;

@@ -420,6 +420,14 @@ static void tell_log(struct sim_worker *w, const struct msg_inspect *m)
     char text[LOG_PIECE + 1] = "";
     uint64_t size = 0;
 
+    if (m->follow == INSPECT_WILL_FOLLOW) {
+        return;
+    }
+    if (m->generation != w->generation) { /* its file is gone */
+        (void)snprintf(answer.state, sizeof(answer.state), "%s", INSPECT_GONE);
+        agent_inspected(w->node->agent, &answer);
+        return;
+    }
     answer.offset = m->offset;
     if (m->offset == UINT64_MAX) {
         answer.offset = end - MIN(end, (uint64_t)LOG_END * LOG_LINE);

@@ -148,6 +148,22 @@ def test_of_much_that_a_rank_says_at_its_end_the_last_is_told(run_jobs, follow, 
 
 
 @pytest.mark.threads
+def test_short_generations_behind_much_are_all_followed(run_jobs, follow, options, wait_for,
+                                                        tmp_path):
+    go, last = tmp_path / "go", 5
+    job = run_jobs("train", "print=begin %g", f"wait={go}", "--on", "gen=1", "flood=3000000",
+                   "print=", "print=dying %g", "exit=3", nproc=1,
+                   options=[*options, f"--max-restarts={last - 1}"])
+    logs = follow("logs", "-f", "train")
+    wait_for(lambda: "begin 1\n" in logs.out())
+    go.touch()
+    assert job.wait() == 3
+    assert logs.wait() == 0, logs.err()
+    told = [line for line in logs.out().splitlines() if "begin" in line or "dying" in line]
+    assert told == [f"[0] {what} {g}" for g in range(1, last + 1) for what in ("begin", "dying")]
+    assert "log files only" not in logs.err()
+
+
 def test_large_logs_come_whole_and_rotated_ones_in_order(run_jobs, ask, wait_for, tmp_path):
     done = tmp_path / "done"
     run_jobs("big", "flood=3000000", f"touch={done}", "hang", nproc=1, options=[

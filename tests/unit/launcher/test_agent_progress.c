@@ -95,13 +95,41 @@ static void who_has_been_started_is_told_and_told_again(void **state)
     agent_rig_release(&rig);
 }
 
-static void inspect_rank(struct agent_rig *rig, uint64_t generation, uint32_t rank)
+static void inspect_what(struct agent_rig *rig, uint64_t generation, uint32_t rank,
+                         enum inspect_what what)
 {
     struct msg m = {
         .type = MSG_INSPECT,
-        .u.inspect = {.generation = generation, .rank = rank, .what = INSPECT_STACK}};
+        .u.inspect = {.generation = generation, .rank = rank, .what = (uint8_t)what}};
 
     agent_rig_tell(rig, &m);
+}
+
+static void inspect_rank(struct agent_rig *rig, uint64_t generation, uint32_t rank)
+{
+    inspect_what(rig, generation, rank, INSPECT_STACK);
+}
+
+/* Where its ranks were others. */
+static void who_asks_for_a_log_of_a_generation_before_is_answered(void **state)
+{
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_rig_stop(&rig, 1, STOP_ABORT);
+    agent_rig_exit(&rig, 0, 1);
+    agent_rig_exit(&rig, 1, 1);
+    agent_rig_round(&rig, 2, 1, 2);
+    agent_rig_skip(&rig);
+    inspect_what(&rig, 1, 1, INSPECT_LOG);
+    agent_rig_expect(&rig, "inspect 1 what=1");
+    inspect_what(&rig, 2, 2, INSPECT_LOG_ERRORS);
+    agent_rig_expect(&rig, "inspect 0 what=2");
+    inspect_what(&rig, 1, 2, INSPECT_LOG);
+    agent_rig_expect(&rig, "send inspected rank=2 gone");
+    inspect_what(&rig, 1, 1, INSPECT_STACK);
+    agent_rig_expect(&rig, "send inspected rank=1 gone");
+    agent_rig_release(&rig);
 }
 
 static void who_asks_for_a_rank_is_answered_by_its_node(void **state)
@@ -186,6 +214,7 @@ int main(void)
         cmocka_unit_test(the_last_report_of_a_burst_is_sent_as_soon_as_it_is_over),
         cmocka_unit_test(the_same_again_is_sent_once_a_second),
         cmocka_unit_test(who_has_been_started_is_told_and_told_again),
+        cmocka_unit_test(who_asks_for_a_log_of_a_generation_before_is_answered),
         cmocka_unit_test(who_asks_for_a_rank_is_answered_by_its_node),
         cmocka_unit_test(who_asks_whether_a_rank_hangs_hears_first_where_all_are),
         cmocka_unit_test(a_rank_that_hangs_is_killed_the_others_are_told),

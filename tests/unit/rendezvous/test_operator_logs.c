@@ -266,6 +266,106 @@ static void who_comes_again_to_another_generation_gets_all_of_it(void **state)
     buf_release(&places);
 }
 
+static uint64_t follow_first_rank(void)
+{
+    uint64_t conn = open_as(NULL);
+    struct msg m = make_ask("logs", "train");
+
+    m.u.ask.follow = 1;
+    m.u.ask.rank = 0;
+    (void)ask_with(conn, m);
+    assert_int_equal(operator_rig.n_inspects, 2);
+    return conn;
+}
+
+static void go_on_with(uint64_t generation)
+{
+    struct job *j = registry_find(service_jobs(operator_rig.service), "train")->job;
+
+    j->generation = generation;
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        j->node[i]->ranked_in = generation;
+    }
+    operators_go_on(operator_rig.operators, OPERATOR_RIG_NOW_MS);
+}
+
+/* The last inspection of that generation's standard output. */
+static size_t last_of(uint64_t generation)
+{
+    size_t i = operator_rig.n_inspects;
+
+    do {
+        assert_int_not_equal(i, 0);
+        i--;
+    } while (operator_rig.inspects[i].generation != generation ||
+             operator_rig.inspects[i].what != INSPECT_LOG);
+    return i;
+}
+
+static void expect_order(uint64_t conn, const char *first, const char *second)
+{
+    const struct buf *told = &answer_of(conn)->text;
+    const char *at = memmem(buf_bytes(told), buf_len(told), first, strlen(first));
+    const char *end = (const char *)buf_bytes(told) + buf_len(told);
+
+    assert_non_null(at);
+    assert_non_null(memmem(at, (size_t)(end - at), second, strlen(second)));
+}
+
+static void generations_follow_each_other_for_who_is_behind(void **state)
+{
+    uint64_t conn = follow_first_rank();
+
+    (void)state;
+    tell(1, "", INSPECT_ENDED);
+    tell(0, "one\n", "");
+    operator_rig.is_behind = true;
+    go_on_with(2);
+    assert_int_equal(operator_rig.inspects[last_of(2)].follow, INSPECT_WILL_FOLLOW);
+    tell(last_of(2), "second\n", INSPECT_ENDED); /* its last words */
+    tell(last_of(2) + 1, "", INSPECT_ENDED);
+    go_on_with(3);
+    operator_rig.is_behind = false;
+    operators_go_on(operator_rig.operators, operators_deadline(operator_rig.operators));
+    assert_int_equal(operator_rig.inspects[last_of(1)].offset, 4);
+    tell(last_of(1), "more of one\n", INSPECT_ENDED);
+    assert_int_equal(operator_rig.inspects[last_of(3)].follow, INSPECT_FOLLOWS);
+    tell(last_of(3), "third\n", "");
+    expect_order(conn, "more of one", "\"generation\":2,");
+    expect_order(conn, "\"second\"", "\"generation\":3,");
+    expect_order(conn, "\"second\"", "\"third\"");
+    assert_null(memmem(buf_bytes(&answer_of(conn)->text),
+                       buf_len(&answer_of(conn)->text), "note", 4));
+}
+
+static void what_cannot_be_read_any_more_is_said(void **state)
+{
+    uint64_t conn = follow_first_rank();
+
+    (void)state;
+    tell(0, "one\n", "");
+    go_on_with(2);
+    tell(last_of(1), "", INSPECT_GONE);
+    expect_told(conn,
+                "\"note\":\"what else it said in generation 1 is in its log files "
+                "only: its node has forgotten where it was\"");
+    assert_false(answer_of(conn)->is_whole);
+}
+
+static void what_is_not_told_when_the_job_ends_is_said(void **state)
+{
+    uint64_t conn = follow_first_rank();
+
+    (void)state;
+    tell(0, "one\n", "");
+    all_agents_leave();
+    operators_go_on(operator_rig.operators, OPERATOR_RIG_NOW_MS);
+    assert_true(answer_of(conn)->is_whole);
+    expect_said(answer_of(conn),
+                "\"note\":\"what else it said in generation 1 is in its log files "
+                "only: the job has ended\"");
+}
+
 static void requests_of_one_start_are_not_those_of_another(void **state)
 {
     struct msg m = make_ask("logs", "train");
@@ -333,6 +433,9 @@ int main(void)
         CASE(each_line_says_where_the_next_begins),
         CASE(who_comes_again_goes_on_where_it_was),
         CASE(who_comes_again_to_another_generation_gets_all_of_it),
+        CASE(generations_follow_each_other_for_who_is_behind),
+        CASE(what_cannot_be_read_any_more_is_said),
+        CASE(what_is_not_told_when_the_job_ends_is_said),
         CASE(requests_of_one_start_are_not_those_of_another),
         CASE(lines_that_are_followed_end_when_all_nodes_were_told_to_leave),
         CASE(more_ranks_than_can_be_read_are_refused_in_words),
