@@ -523,12 +523,12 @@ static void fail_without_ranks(const struct operators *o, struct asker *op,
     }
 }
 
-/* For who starts, or comes back. */
-static bool may_wait(const struct asker *op)
+/* For who starts, or comes back; who comes again has seen such a rank. */
+static bool may_wait(const struct asker *op, const struct msg_ask *ask)
 {
     bool is_none = op->rank >= 0 && (uint32_t)op->rank >= op->world;
 
-    return op->follows && (op->generation == 0 || !is_none);
+    return op->follows && (op->generation == 0 || ask->generation != 0 || !is_none);
 }
 
 static bool are_too_many(const struct asker *op)
@@ -562,7 +562,7 @@ void operator_logs_begin(struct operators *o, struct asker *op,
     if (!is_another) {
         take_places(op, ask->places);
     }
-    if (j && op->n_streams == 0 && !may_wait(op)) {
+    if (j && op->n_streams == 0 && !may_wait(op, ask)) {
         fail_without_ranks(o, op, j);
     } else if (are_too_many(op)) {
         fail_with_crowd(o, op);

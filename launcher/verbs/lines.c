@@ -128,6 +128,9 @@ static void ask_place(struct lines *l, struct place *place, struct talk_result *
                                 .arg = l};
     struct buf places;
 
+    if (l->following.cluster != 0 && l->inquiry->options.kind == VERB_LOGS) {
+        question.ask.after = 0; /* of who has said nothing yet all is new */
+    }
     buf_init(&places, MSG_MAX_FRAME / 2);
     standing_tell(&l->standing, &question.ask, &places);
     buf_clear(&l->rest); /* what has come of a line comes again */
@@ -207,6 +210,11 @@ static int judge(const struct lines *l, const struct talk_result *result)
     }
     if (result->end == TALK_ANSWERED) {
         return judge_answer(l);
+    }
+    if (l->has_returned && result->end == TALK_SAID_NO &&
+        result->exit_code == EXIT_NO_SUCH) {
+        log_warn(result->text, "%s", ""); /* it has ended meanwhile */
+        return EXIT_SUCCESS;
     }
     if (l->following.is_lost && result->end == TALK_NOBODY) {
         log_error("the server has not come back", "waited=%ds cause=\"%s\"",

@@ -191,8 +191,31 @@ def test_of_a_job_that_has_ended_meanwhile_is_said_where_its_lines_are(serve, la
     for one in followed.values():
         one.signal(signal.SIGCONT)
     assert followed["events"].wait() == 0 and "done" in followed["events"].out()
-    assert followed["logs"].wait() == 3
+    assert followed["logs"].wait() == 0
     assert "its logs are where they were told to be" in followed["logs"].err()
+
+
+@pytest.mark.parametrize("follow", ["tcp"], indirect=True)
+def test_what_a_rank_says_first_while_the_service_is_away_is_shown(serve, launch, follow, wait_for,
+                                                                   tmp_path):
+    """Where the last lines were asked for, too, of which it had none."""
+    service, go, said, stop = serve(), *(tmp_path / name for name in ("go", "said", "stop"))
+    lines = [f"line {i} {20 * 'x'}" for i in range(1500)]
+    job = launch(service, "fake-worker", "--on", "rank=0", "print=up", f"wait={go}",
+                 *(f"print={line}" for line in lines), f"touch={said}%r", f"wait={stop}")
+    logs = follow(service, "logs", "--last", "--json", "kept")
+    wait_for(lambda: "up" in logs.out())
+    service.kill()
+    go.touch()
+    wait_for(lambda: all((tmp_path / f"said{rank}").exists() for rank in (0, 1)))
+    service.begin()
+    wait_for(lambda: logs.out().count(lines[-1]) == 2)
+    stop.touch()
+    assert job.wait() == 0
+    assert logs.wait() == 0, logs.err()
+    told = [json.loads(line) for line in logs.out().splitlines()]
+    for rank, before in ((0, ["up"]), (1, [])):
+        assert [line["text"] for line in told if line["rank"] == rank] == before + lines
 
 
 @pytest.mark.soak
