@@ -249,16 +249,18 @@ static bool is_there(pid_t child)
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* False: its time is up. Then it is killed: the kernel lets the process go, while gdb
+enum gdb_end { GDB_IS_DONE, GDB_WAS_KILLED, GDB_IS_LATE };
+
+/* When its time is up, it is killed: the kernel lets the process go, while gdb
  * itself, told to quit before it knows that it has attached, kills it. One that has not
  * come to its own end, as far as is known, may leave the process stopped, with the signal
  * by which it was attached still to come: SIGCONT takes that away. */
-static bool end_gdb(pid_t gdb, pid_t pid, bool was_stopped, uint64_t until_ms)
+static enum gdb_end end_gdb(pid_t gdb, pid_t pid, bool was_stopped, uint64_t until_ms)
 {
     int pidfd = pidfd_open(gdb, 0);
     bool is_in_time = !is_there(gdb) || (pidfd >= 0 && has_ended(pidfd, until_ms));
     bool is_known;
-    int status;
+    int status = 0;
 
     if (!is_in_time) {
         (void)kill(gdb, SIGKILL);
@@ -270,7 +272,10 @@ static bool end_gdb(pid_t gdb, pid_t pid, bool was_stopped, uint64_t until_ms)
     if (pidfd >= 0) {
         (void)close(pidfd);
     }
-    return is_in_time;
+    if (!is_in_time) {
+        return GDB_IS_LATE;
+    }
+    return is_known && WIFSIGNALED(status) ? GDB_WAS_KILLED : GDB_IS_DONE;
 }
 
 void inspect_no_stack(unsigned limit_ms, char *ret, size_t size)
@@ -284,7 +289,7 @@ void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE])
     uint64_t until_ms = clock_ms() + limit_ms;
     char text[16 * 1024];
     size_t used = 0;
-    bool is_in_time = true;
+    enum gdb_end end = GDB_IS_DONE;
     pid_t child;
     int ends[2];
 
@@ -296,12 +301,15 @@ void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE])
     (void)close(ends[1]);
     if (child > 0) {
         used = read_all(ends[0], text, sizeof(text) - 1, until_ms);
-        is_in_time = end_gdb(child, pid, was_stopped, until_ms);
+        end = end_gdb(child, pid, was_stopped, until_ms);
     }
     (void)close(ends[0]);
     text[used] = '\0';
     keep_frames(text, ret, INSPECT_STACK_SIZE - NOTE_SIZE);
-    if (!is_in_time) {
+    if (end == GDB_IS_LATE) {
         inspect_no_stack(limit_ms, ret + strlen(ret), NOTE_SIZE);
+    } else if (end == GDB_WAS_KILLED) {
+        (void)snprintf(ret + strlen(ret), NOTE_SIZE,
+                       "(gdb was killed before it came to its end)\n");
     }
 }

@@ -33,8 +33,8 @@ bool inspect_catches(pid_t pid, int signal);
 void inspect_kernel(pid_t pid, char ret[INSPECT_KERNEL_SIZE]);
 
 /* Its main thread's stack, as gdb has it, in the same order; "": it is not there, or may
- * not look. It has that long, and is killed then, which is said: the process goes on as
- * it was. */
+ * not look. It has that long, and is killed then, which is said, as where others kill
+ * it: the process goes on as it was. */
 void inspect_stack(pid_t pid, unsigned limit_ms, char ret[INSPECT_STACK_SIZE]);
 
 /* What is said then. */
