@@ -53,6 +53,7 @@ struct report {
     uint64_t said_ms; /* 0: nothing yet */
     uint64_t sent_ms; /* 0: nothing was */
     bool is_unsent;
+    bool has_news;             /* … of another place; else it is only said again */
     uint32_t tok_s, waits_for; /* as in struct control */
     char phase[CONTROL_PHASE_MAX], loss[CONTROL_PHASE_MAX];
 };

@@ -1,6 +1,8 @@
 /* PURE. What the workers report of their progress, for the service: at most once a
  * second from each, but the last of a burst is told as soon as nothing more comes. So a
- * fast rank costs no more than a slow one, and it is known where one has stopped. */
+ * fast rank costs no more than a slow one, and it is known where one has stopped. What is
+ * only said again is told when the second is over, and not dropped: a rank that seems
+ * silent may be taken for the one that hangs. */
 
 #include "launcher/agent_core.h"
 
@@ -47,7 +49,8 @@ void progress_take(struct agent *a, uint32_t slot, const struct control *c)
     if (c->step > INT64_MAX) {
         return; /* as with a line that is none: JSON's numbers have a sign */
     }
-    r->is_unsent = r->is_unsent || is_new(w, c);
+    r->has_news = (r->is_unsent && r->has_news) || is_new(w, c);
+    r->is_unsent = true;
     r->said_ms = MAX(a->now_ms, 1);
     r->tok_s = c->tok_s;
     r->waits_for = c->waits_for <= MSG_MAX_WORLD ? c->waits_for : 0;
@@ -62,9 +65,12 @@ void progress_take(struct agent *a, uint32_t slot, const struct control *c)
 uint64_t progress_deadline(const struct worker *w)
 {
     const struct report *r = &w->report;
+    uint64_t next_ms = r->sent_ms + EVERY_MS;
 
-    return r->is_unsent ? MIN(r->said_ms + QUIET_MS, r->sent_ms + EVERY_MS)
-                        : UINT64_MAX;
+    if (!r->is_unsent) {
+        return UINT64_MAX;
+    }
+    return r->has_news ? MIN(r->said_ms + QUIET_MS, next_ms) : next_ms;
 }
 
 void progress_tick(struct agent *a, uint32_t slot)

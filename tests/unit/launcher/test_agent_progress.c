@@ -75,6 +75,30 @@ static void the_same_again_is_sent_once_a_second(void **state)
     agent_rig_release(&rig);
 }
 
+/* It came late, since nothing more had come for a while. */
+static void the_same_again_soon_after_a_late_report_is_sent_too(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS, .step = 1};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    progress.step = 2;
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_rig_pass(&rig, 250);
+    agent_rig_expect(&rig, "send progress step=1; send progress step=2");
+    agent_rig_pass(&rig, 750);
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_rig_pass(&rig, 249);
+    agent_rig_expect(&rig, "");
+    agent_rig_pass(&rig, 1);
+    agent_rig_expect(&rig, "send progress step=2");
+    assert_int_equal(rig.progress.age_ms, 250);
+    agent_rig_pass(&rig, 5000);
+    agent_rig_expect(&rig, "");
+    agent_rig_release(&rig);
+}
+
 static void who_has_been_started_is_told_and_told_again(void **state)
 {
     WITH_RIG(2, false);
@@ -213,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_step_that_json_would_have_below_zero_is_not_heard),
         cmocka_unit_test(the_last_report_of_a_burst_is_sent_as_soon_as_it_is_over),
         cmocka_unit_test(the_same_again_is_sent_once_a_second),
+        cmocka_unit_test(the_same_again_soon_after_a_late_report_is_sent_too),
         cmocka_unit_test(who_has_been_started_is_told_and_told_again),
         cmocka_unit_test(who_asks_for_a_log_of_a_generation_before_is_answered),
         cmocka_unit_test(who_asks_for_a_rank_is_answered_by_its_node),
