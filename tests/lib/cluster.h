@@ -330,6 +330,8 @@ void watch_report(struct node *n, const struct msg_report *report);
 void watch_told(struct node *n);  /* to go */
 void watch_drain(struct node *n); /* the server has said that it is to go */
 void watch_start(struct cluster *c, const struct sealed *s); /* a generation */
+bool watch_was_cancelled(
+    const struct cluster *c); /* the last job, as the service knows */
 /* All nodes have ended: the service has noticed, too, where a job was cancelled, of which
  * it then has to say so. */
 bool watch_is_over(const struct cluster *c);

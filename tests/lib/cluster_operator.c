@@ -213,7 +213,8 @@ static void on_end(struct sim_operator *op, uint32_t exit_code, struct bytes tex
     bool is_bogus = strcmp(op->verb, "bogus") == 0;
     bool is_cancel = strcmp(op->verb, "cancel") == 0;
     bool is_late = is_cancel && exit_code == EXIT_NO_SUCH && text.size > 8 &&
-                   memcmp(text.data + text.size - 7, "is over", 7) == 0;
+                   memcmp(text.data + text.size - 7, "is over", 7) == 0 &&
+                   watch_was_cancelled(c); /* or its last node has left, say */
 
     op->is_over = true;
     if (exit_code != 0 && text.size == 0) {

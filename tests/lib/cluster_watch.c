@@ -239,14 +239,40 @@ bool watch_is_over(const struct cluster *c)
     return !c->is_cancelled || !is_behind(c);
 }
 
+/* As the history has it: the job was cancelled, and has ended so often since then. */
+static bool was_cancelled(const struct cluster *c, unsigned *ret_ends)
+{
+    const struct history_event *e;
+    bool is_cancelled = false;
+    uint64_t at = 0;
+
+    *ret_ends = 0;
+    while ((e = history_after(&c->history, at)) != NULL) {
+        at = e->number;
+        if (e->kind == OPERATOR_ACTS && strncmp(e->text, "cancelled", 9) == 0) {
+            is_cancelled = true;
+            *ret_ends = 0;
+        } else if (*ret_ends > 0 && e->kind == JOB_HAS_FORMED) {
+            is_cancelled = false; /* that one has ended; another has begun */
+        }
+        *ret_ends += e->kind == JOB_IS_CANCELLED || e->kind == JOB_HAS_FAILED ||
+                     e->kind == JOB_IS_DONE;
+    }
+    return is_cancelled;
+}
+
+bool watch_was_cancelled(const struct cluster *c)
+{
+    unsigned n_ends;
+
+    return was_cancelled(c, &n_ends);
+}
+
 /* A job that was cancelled has ended, once. (Who was started before, and says hello only
  * then, may begin it anew.) */
 void watch_end(struct cluster *c)
 {
-    const struct history_event *e;
-    bool is_cancelled = false;
-    unsigned n_ends = 0;
-    uint64_t at = 0;
+    unsigned n_ends;
 
     if (!c->is_cancelled ||
         (!c->config.is_durable && c->cancelled_by != c->server_life)) {
@@ -256,18 +282,7 @@ void watch_end(struct cluster *c)
         cluster_violate(c, "the service never notices that all nodes are gone");
         return;
     }
-    while ((e = history_after(&c->history, at)) != NULL) {
-        at = e->number;
-        if (e->kind == OPERATOR_ACTS && strncmp(e->text, "cancelled", 9) == 0) {
-            is_cancelled = true;
-            n_ends = 0;
-        } else if (n_ends > 0 && e->kind == JOB_HAS_FORMED) {
-            is_cancelled = false; /* that one has ended; another has begun */
-        }
-        n_ends += e->kind == JOB_IS_CANCELLED || e->kind == JOB_HAS_FAILED ||
-                  e->kind == JOB_IS_DONE;
-    }
-    if (is_cancelled && n_ends != 1) {
+    if (was_cancelled(c, &n_ends) && n_ends != 1) {
         cluster_violate(c, "the job was cancelled, and has ended %u times", n_ends);
     }
 }
