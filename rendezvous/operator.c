@@ -230,10 +230,10 @@ static void put_json(const struct operators *o, const struct asker *op, json_t *
 
 static bool is_known(const struct operators *o, const struct asker *op)
 {
-    const struct history_job *past = history_find(o->config.history, op->job);
+    const struct view v = {o->config.service, o->config.history, 0, op->key};
 
     return op->job[0] == '\0' || operator_job(o, op, op->job) ||
-           (past && permit_job(op->key, past->id, past->owner));
+           view_find_past(&v, op->job);
 }
 
 /* Of its own job there is the past alone: one of another owner has the name by now. */
@@ -322,8 +322,15 @@ static void on_view(struct operators *o, struct asker *op, const struct msg_ask 
     bool is_status = strcmp(ask->verb, "status") == 0;
     json_t *json;
 
-    if (!is_known(o, op) || (is_status && is_anothers(o, op))) {
+    if (!is_known(o, op)) {
         fail_unknown(o, op);
+        return;
+    }
+    if (is_status && is_anothers(o, op)) {
+        operator_fail(o, op, EXIT_NO_SUCH,
+                      "no job %s of yours runs (ctrun history %s says what has become "
+                      "of it)",
+                      op->job, op->job);
         return;
     }
     if (strcmp(ask->verb, "ps") == 0) {

@@ -318,11 +318,25 @@ json_t *view_jobs(const struct view *v, const char *job)
     return root;
 }
 
+const struct history_job *view_find_past(const struct view *v, const char *id)
+{
+    const struct history *h = v->history;
+    const struct history_job *past = history_find(h, id);
+    bool is_shown = past && permit_job(v->who, past->id, past->owner);
+
+    for (size_t i = past ? h->n_ended : 0; i > 0 && !is_shown; i--) {
+        past = h->ended[i - 1];
+        is_shown =
+            strcmp(past->id, id) == 0 && permit_job(v->who, past->id, past->owner);
+    }
+    return is_shown ? past : NULL;
+}
+
 json_t *view_job(const struct view *v, const char *id)
 {
     const struct entry *entry = registry_find(service_jobs(v->service), id);
     const struct history_job *h =
-        entry ? view_record(v, entry->job) : history_find(v->history, id);
+        entry ? view_record(v, entry->job) : view_find_past(v, id);
     json_t *json;
 
     if (!entry && !h) {

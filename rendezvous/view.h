@@ -41,6 +41,9 @@ json_t *view_jobs(const struct view *v, const char *job);
  * has that id. */
 json_t *view_job(const struct view *v, const char *id);
 
+/* Of that name the last one that who asks may see; NULL: there is none. */
+const struct history_job *view_find_past(const struct view *v, const char *id);
+
 /* {"nodes": […]}, from the `first` on: members by group rank, then the others. NULL: no
  * such job is there. */
 json_t *view_nodes(const struct view *v, const char *id, size_t first, size_t limit);

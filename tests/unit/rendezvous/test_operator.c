@@ -9,6 +9,7 @@
 #include "common/mem.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void job_is_shown_with_nodes_and_ranks(void **state)
 {
@@ -318,6 +319,31 @@ static void key_of_a_job_shows_what_has_become_of_its_own(void **state)
                    "no job other");
 }
 
+static void others_of_its_name_do_not_hide_ones_own_past_job(void **state)
+{
+    const struct identity mine = {
+        .kind = IDENTITY_PSK, .role = IDENTITY_AGENT, .owner = "mine"};
+    static const char *const owners[] = {"mine", "other"};
+    static const char *const verbs[] = {"status", "history", "events"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(owners); i++) {
+        (void)history_note(&operator_rig.history,
+                           &(struct job_event){.kind = JOB_HAS_FAILED,
+                                               .job = "same",
+                                               .owner = owners[i],
+                                               .why = owners[i]},
+                           OPERATOR_RIG_WALL_MS);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        const struct operator_answer *a =
+            ask_with(open_as(&mine), make_ask(verbs[i], "same"));
+
+        expect_said(a, "\"mine\"");
+        assert_null(memmem(buf_bytes(&a->text), buf_len(&a->text), "other", 5));
+    }
+}
+
 static void job_that_has_the_name_of_ones_own_past_one_is_not_shown(void **state)
 {
     const struct identity mine = {
@@ -331,7 +357,7 @@ static void job_that_has_the_name_of_ones_own_past_one_is_not_shown(void **state
         OPERATOR_RIG_WALL_MS);
     expect_said(ask_with(open_as(&mine), make_ask("history", "train")), "it broke");
     expect_failure(ask_with(open_as(&mine), make_ask("status", "train")), EXIT_NO_SUCH,
-                   "no job train");
+                   "no job train of yours runs");
     expect_said(ask_with(open_as(&mine), make_ask("ps", "train")), "\"ranks\":[]");
 }
 
@@ -356,6 +382,7 @@ int main(void)
         CASE(followed_events_wait_for_who_is_behind),
         CASE(key_of_a_job_shows_its_own_jobs),
         CASE(key_of_a_job_shows_what_has_become_of_its_own),
+        CASE(others_of_its_name_do_not_hide_ones_own_past_job),
         CASE(job_that_has_the_name_of_ones_own_past_one_is_not_shown),
     };
 
