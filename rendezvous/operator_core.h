@@ -1,7 +1,7 @@
 #ifndef RENDEZVOUS_OPERATOR_CORE_H
 #define RENDEZVOUS_OPERATOR_CORE_H
 
-/* PURE. What operator.c and operator_logs.c share. */
+/* PURE. What operator.c, operator_logs.c and operator_lines.c share. */
 
 #include "rendezvous/operator.h"
 
@@ -87,5 +87,31 @@ void operator_logs_take(struct operators *o, struct asker *op,
 void operator_logs_release(struct asker *op);
 /* Whose answer that is; NULL: nobody's. */
 struct log_stream *operator_logs_find(const struct asker *op, uint64_t request);
+
+/* operator_lines.c */
+void operator_lines_note(const struct operators *o, const struct asker *op,
+                         const struct log_stream *s, const char *note);
+/* Of a stream whose turn it is. */
+void operator_lines_piece(const struct operators *o, const struct asker *op,
+                          struct log_stream *s, const struct msg_inspected *m);
+/* What is held of it: that can be read again. */
+void operator_lines_drop(struct asker *op, struct log_stream *s);
+/* The first that was not told to its end; NULL: all were. */
+const struct log_stream *operator_lines_first(const struct asker *op);
+/* One that has not ended: another generation is read before it. */
+bool operator_lines_is_early(const struct asker *op, const struct log_stream *s);
+void operator_lines_hold(struct asker *op, struct log_stream *s,
+                         const struct msg_inspected *m);
+/* Tells what is held of it. */
+void operator_lines_held(const struct operators *o, struct asker *op,
+                         struct log_stream *s);
+/* Which generation is to be read; what is held of it is told. 0: none. */
+uint64_t operator_lines_turn(const struct operators *o, struct asker *op);
+void operator_lines_stop_asking(struct asker *op, struct log_stream *s);
+/* No more can be read of it, which is said; _all: of the first n. */
+void operator_lines_cut(const struct operators *o, struct asker *op,
+                        struct log_stream *s, const char *why);
+void operator_lines_cut_all(const struct operators *o, struct asker *op, size_t n,
+                            const char *why);
 
 #endif
