@@ -453,9 +453,11 @@ static void on_standby(struct agent *a, const struct msg_standby *standby)
     const struct agent_config *c = &a->config;
 
     if (a->state == AGENT_JOINING && !a->is_standby) {
-        agent_say(
-            a, LOG_LEVEL_INFO, "job %s at %s: %s%s", c->job, c->endpoint, standby->text,
-            c->max_nodes > 1 ? "" : " (a job of its own needs another --rdzv-id)");
+        agent_say(a, LOG_LEVEL_INFO, "job %s at %s: %s%s", c->job, c->endpoint,
+                  standby->text,
+                  c->max_nodes > 1 || a->generation > 0
+                      ? ""
+                      : " (a job of its own needs another --rdzv-id)");
         a->is_standby = true;
         agent_disarm(a, TIMER_NOTICE);
     }

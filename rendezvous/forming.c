@@ -80,6 +80,7 @@ struct keyspace *job_new_keys(struct job *j, bool is_restored)
 void job_end_keys(struct job *j)
 {
     if (j->keys) {
+        j->needs_keys = keyspace_is_used(j->keys);
         keyspace_free(j->keys);
         j->keys = NULL;
         saving_end_of_generation(j);
@@ -196,30 +197,42 @@ static void tell_use(const struct job *j, char *text, size_t size)
     }
 }
 
-void forming_tell_standby(struct job *j, struct job_node *node)
+static void tell_why(const struct job *j, const struct job_node *node, char *text,
+                     size_t size)
 {
-    struct msg m = {.type = MSG_STANDBY};
-    struct msg_standby *standby = &m.u.standby;
     char limit[64] = "";
 
-    if (node->state != NODE_JOINED || node->standby_told) {
-        return;
-    }
     if (node->is_flapping) {
         (void)snprintf(
-            standby->text, sizeof(standby->text),
+            text, size,
             "this node was lost again and again without a checkpoint "
             "between: it stands by, to be taken in %llu ms at the earliest, "
             "and only if the job needs it",
             (unsigned long long)(MAX(node->not_before_ms, j->now_ms) - j->now_ms));
+    } else if (j->waits_for_space) {
+        (void)snprintf(
+            text, size,
+            "the disk on which this service keeps its state is full, and the "
+            "job stores keys: the next generation begins when there is space");
     } else {
         tell_use(j, limit, sizeof(limit));
-        (void)snprintf(standby->text, sizeof(standby->text),
+        (void)snprintf(text, size,
                        "generation %llu runs with %zu node%s and can use no more%s; "
                        "standing by to take over",
                        (unsigned long long)j->generation, job_members(j),
                        job_members(j) == 1 ? "" : "s", limit);
     }
+}
+
+void forming_tell_standby(struct job *j, struct job_node *node)
+{
+    struct msg m = {.type = MSG_STANDBY};
+    struct msg_standby *standby = &m.u.standby;
+
+    if (node->state != NODE_JOINED || node->standby_told) {
+        return;
+    }
+    tell_why(j, node, standby->text, sizeof(standby->text));
     node->standby_told = true;
     job_note_node(j, NODE_STANDS_BY, node, standby->text);
     saving_touch(j, node);
@@ -247,10 +260,30 @@ static void seal(struct job *j)
     round_release(&r);
 }
 
+bool forming_lacks_space(const struct job *j)
+{
+    bool needs_keys = j->keys ? keyspace_is_used(j->keys) : j->needs_keys;
+
+    return needs_keys && store_budget_space(&j->budget) >= SPACE_SCARCE;
+}
+
+uint64_t forming_deadline(const struct job *j)
+{
+    return j->waits_for_space ? j->now_ms + FORMING_SPACE_MS : round_deadline(j);
+}
+
+static void tell_waiting(struct job *j)
+{
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        forming_tell_standby(j, j->node[i]);
+    }
+}
+
 void forming_try(struct job *j)
 {
     size_t n = round_count(j);
 
+    j->waits_for_space = false;
     if (n == 0 || n < j->shape.min_nodes || j->is_last) {
         j->has_enough = false;
         return;
@@ -259,7 +292,13 @@ void forming_try(struct job *j)
         j->has_enough = true;
         j->enough_ms = j->now_ms;
     }
-    if (round_is_closed(j, n)) {
+    if (!round_is_closed(j, n)) {
+        return;
+    }
+    j->waits_for_space = forming_lacks_space(j);
+    if (j->waits_for_space) {
+        tell_waiting(j);
+    } else {
         seal(j);
     }
 }

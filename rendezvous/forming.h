@@ -6,8 +6,17 @@
 
 #include "rendezvous/job.h"
 
+enum { FORMING_SPACE_MS = 1000 }; /* between looks whether the disk has space again */
+
 /* In JOB_FORMING: begins the next generation if the round closes now. */
 void forming_try(struct job *j);
+
+/* The disk is so full that no key is stored, and the job's generations store some: none
+ * is begun, which would fail with its first one. */
+bool forming_lacks_space(const struct job *j);
+
+/* In JOB_FORMING: as job_deadline has it. */
+uint64_t forming_deadline(const struct job *j);
 
 /* In JOB_RUNNING: says its ROUND again to one of its members. */
 void forming_tell_round(struct job *j, const struct job_node *node);

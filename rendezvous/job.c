@@ -62,6 +62,7 @@ struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
     j->seed = seed;
     store_budget_init_part(&j->budget, budget);
     j->sink = *sink;
+    j->needs_keys = true;
     table_init(&j->node_ranks);
     return j;
 }
@@ -102,9 +103,25 @@ static void forget_failures(struct job *j)
     cause_release(&j->cause);
 }
 
+static void admit_newcomer(struct job *j, const struct job_node *node);
+
+/* Those for which there was no space. */
+static void admit_waiting(struct job *j)
+{
+    if (j->waits_for_space && !forming_lacks_space(j)) {
+        j->waits_for_space = false;
+        for (size_t i = 0; i < j->n_nodes; i++) {
+            admit_newcomer(j, j->node[i]);
+        }
+    }
+}
+
 /* After every event: what follows from the counts. */
 static void go_on(struct job *j)
 {
+    if (j->state == JOB_RUNNING) {
+        admit_waiting(j);
+    }
     if (j->state == JOB_DRAINING) {
         draining_settle(j);
     }
@@ -254,13 +271,18 @@ static bool can_use(const struct job *j, const struct job_node *node)
     return world <= MIN(j->known_world, round_largest_world(j));
 }
 
-/* Ends the running generation for a node that has joined, if it can use it. */
+/* Ends the running generation for a node that has joined, if it can use it, and another
+ * could follow. */
 static void admit_newcomer(struct job *j, const struct job_node *node)
 {
     char text[MSG_TEXT_MAX];
 
-    if (j->state == JOB_RUNNING && node->state == NODE_JOINED && !node->is_flapping &&
-        can_use(j, node)) {
+    if (j->state != JOB_RUNNING || node->state != NODE_JOINED || node->is_flapping ||
+        !can_use(j, node)) {
+        return;
+    }
+    j->waits_for_space = forming_lacks_space(j);
+    if (!j->waits_for_space) {
         (void)snprintf(text, sizeof(text), "node %s joined", node->hello.host);
         draining_leave(j, RESTART_NODE_JOINED, text);
     }
@@ -594,5 +616,9 @@ void job_excuse(struct job *j, uint64_t now_ms)
 
 uint64_t job_deadline(const struct job *j)
 {
-    return j->state == JOB_FORMING ? round_deadline(j) : tracking_deadline(j);
+    if (j->state == JOB_FORMING) {
+        return forming_deadline(j);
+    }
+    return j->waits_for_space ? MIN(tracking_deadline(j), j->now_ms + FORMING_SPACE_MS)
+                              : tracking_deadline(j);
 }

@@ -120,6 +120,9 @@ struct job {
     bool has_enough;        /* MIN nodes are in … */
     uint64_t enough_ms;     /* … since then */
     struct keyspace *keys;  /* owned; of the current generation, NULL between two */
+    bool needs_keys;      /* the last one has stored keys, or there was none here … */
+    bool waits_for_space; /* … and so the round that is closed, or who could be in the
+                             * next one, waits for a disk */
     uint32_t told_failures; /* by its ROUND, to all alike … */
     struct commit told;     /* … and the last commit */
 

@@ -278,6 +278,11 @@ static bool is_scarce(const struct keyspace *k)
     return store_budget_space(k->config.budget) >= SPACE_SCARCE;
 }
 
+bool keyspace_is_used(const struct keyspace *k)
+{
+    return k->is_used;
+}
+
 static void condemn_waiting(struct keyspace *k)
 {
     struct table_node *node = table_next(&k->relays, NULL);
@@ -351,6 +356,7 @@ static bool has_space_for(const struct keyspace *k, const struct relay *r,
 /* The request is whole, and its number is the next. */
 static void execute_next(struct keyspace *k, struct relay *r, const struct msg_store *m)
 {
+    k->is_used = k->is_used || adds((enum tcpstore_op)m->op);
     if (!has_space_for(k, r, m)) {
         condemn(k, r, m, MSG_CLOSE_FULL);
         if (is_scarce(k)) {

@@ -66,6 +66,9 @@ void keyspace_forsake(struct keyspace *k, uint64_t session,
  * arrived start over. */
 void keyspace_reattach(struct keyspace *k, uint64_t session);
 
+/* Somebody has stored a key in it, or wanted to. */
+bool keyspace_is_used(const struct keyspace *k);
+
 void keyspace_drop_session(struct keyspace *k, uint64_t session);
 
 /* Puts a KEY, QUEUE or CLIENT back, in the order of record.h, before anything else is

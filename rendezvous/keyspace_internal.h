@@ -47,6 +47,7 @@ struct keyspace {
     struct table relays;
     struct relay *oldest_closed, *newest_closed; /* forgotten in this order */
     size_t extra_bytes;                          /* parts and kept replies */
+    bool is_used;                                /* keyspace_is_used */
     bool is_reading;   /* the request being executed only reads */
     bool is_restoring; /* nothing is saved meanwhile */
 };

@@ -95,7 +95,7 @@ static void tell_standby(struct job *j, struct job_node *node)
     if (node->standby_told) {
         node->standby_told = false;
         saving_touch(j, node);
-        if (j->state == JOB_RUNNING || node->is_flapping) {
+        if (j->state == JOB_RUNNING || node->is_flapping || j->waits_for_space) {
             forming_tell_standby(j, node);
         }
     }

@@ -14,11 +14,11 @@
  *   > a,b STOP g=1 abort: rank 0 on a failed
  *
  * Verbs of an agent: opens (connects), hello, enters, join, ended, stopped, done,
- * leave, refuse, resumed, commit, progress (or reports), ping (a STORE), inspected,
- * beat, mute, gone (its connection ends), sends type=N (any message, empty). `sleep
- * MS`: the service sleeps. What several agents hear alike is one line, names sorted;
- * WELCOME and PONG are not traced unless `trace all` was said. A ROUND tells the place
- * in the role, FIRST/SIZE, where there is more than one role.
+ * leave, refuse, resumed, commit, progress (or reports), ping (a STORE), stores (a
+ * key), inspected, beat, mute, gone (its connection ends), sends type=N (any message,
+ * empty). `sleep MS`: the service sleeps. What several agents hear alike is one line,
+ * names sorted; WELCOME and PONG are not traced unless `trace all` was said. A ROUND
+ * tells the place in the role, FIRST/SIZE, where there is more than one role.
  *
  * A scene is played once as it is written, and then again and again with a service that
  * is killed and started anew from what it has saved, after each of its lines in turn:
@@ -30,7 +30,8 @@
  *
  * `operator cancels`, `operator drains a`: of job "job". `service dies MS`: it is killed,
  * and starts anew after so long; nobody comes back but who `returns`. `service finishes`:
- * it will end soon. `service fills`: its disk is full, and the reserve is used.
+ * it will end soon. `service fills`: its disk is full, and the reserve is used;
+ * `service empties`: there is space again.
  *
  * Options: hello: job= host= peer= rank= (--node-rank) nodes= restarts= nproc= gen=
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=

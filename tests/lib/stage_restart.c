@@ -160,6 +160,10 @@ void stage_kill_for(struct stage *st, const char *verb, const char *words)
         service_set_space(st->service, SPACE_SPENT);
         return;
     }
+    if (strcmp(verb, "empties") == 0) {
+        service_set_space(st->service, SPACE_FINE);
+        return;
+    }
     assert_string_equal(verb, "dies");
     stage_end(st);
     st->now_ms += strtoull(words, NULL, 10);

@@ -298,6 +298,21 @@ static void act_ping(struct stage *st, struct actor *a, const char *words)
     say(st, a, &m);
 }
 
+static void act_stores(struct stage *st, struct actor *a, const char *words)
+{
+    static const uint8_t key_and_value[] = "\1\0\0\0\0\0\0\0k"
+                                           "\1\0\0\0\0\0\0\0v";
+    struct msg m = {.type = MSG_STORE,
+                    .u.store = {.client = 2,
+                                .seq = 1,
+                                .op = TCPSTORE_SET,
+                                .body = {key_and_value, sizeof(key_and_value) - 1}}};
+
+    (void)words;
+    m.u.store.generation = a->generation;
+    say(st, a, &m);
+}
+
 static void act_beat(struct stage *st, struct actor *a, const char *words)
 {
     struct msg m = {.type = MSG_HEARTBEAT, .u.heartbeat = {.sent_ms = st->now_ms}};
@@ -342,13 +357,13 @@ static const struct verb {
     const char *name;
     void (*act)(struct stage *st, struct actor *a, const char *words);
 } verbs[] = {
-    {"opens", act_opens},      {"hello", act_hello},         {"enters", act_enters},
-    {"join", act_join},        {"ended", act_ended},         {"stopped", act_stopped},
-    {"done", act_done},        {"leave", act_leave},         {"refuse", act_refuse},
-    {"resumed", act_resumed},  {"commit", act_commit},       {"ping", act_ping},
-    {"beat", act_beat},        {"mute", act_mute},           {"gone", act_gone},
-    {"sends", act_sends},      {"returns", act_returns},     {"progress", act_progress},
-    {"reports", act_progress}, {"inspected", act_inspected},
+    {"opens", act_opens},       {"hello", act_hello},      {"enters", act_enters},
+    {"join", act_join},         {"ended", act_ended},      {"stopped", act_stopped},
+    {"done", act_done},         {"leave", act_leave},      {"refuse", act_refuse},
+    {"resumed", act_resumed},   {"commit", act_commit},    {"ping", act_ping},
+    {"stores", act_stores},     {"beat", act_beat},        {"mute", act_mute},
+    {"gone", act_gone},         {"sends", act_sends},      {"returns", act_returns},
+    {"progress", act_progress}, {"reports", act_progress}, {"inspected", act_inspected},
 };
 
 bool stage_act(struct stage *st, struct actor *a, const char *verb, const char *words)

@@ -232,6 +232,20 @@ def test_job_is_cancelled_at_once_where_nothing_can_be_stored(
     assert how_it_ended("trains") == [("cancelled", 143)]
 
 
+def test_restart_that_would_store_keys_waits_for_space_and_costs_one_retry(
+        trains, use_half, small_disk, wait_for):
+    use_half()
+    os.kill(training.workers(trains[0].pid)[0], 9)
+    for agent in trains:
+        wait_for(lambda: "restarting (1 of 1)" in agent.err(), PATIENCE)
+        wait_for(lambda: "the next generation begins when there is space" in agent.err(), PATIENCE)
+    (small_disk / "ballast").unlink()
+    await_checkpoint(trains[0].run_dir, wait_for)
+    for agent in trains:
+        assert agent.err().count("restarting (") == 1
+        assert "needs another --rdzv-id" not in agent.err()
+
+
 # a worker that stores a small key again and again until it is told to stop
 STORES_SLOWLY = """
 import os, sys, time

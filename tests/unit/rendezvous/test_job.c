@@ -389,6 +389,51 @@ static const struct scene scenes[] = {
      "a commit step=60\n"
      "> a DECISION g=1 #2 accepted\n"},
 
+    /* a service that was killed between two generations does not know that */
+    {"full_disk_lets_a_job_restart_that_stores_no_keys", two_nodes,
+     "unkilled now\n"
+     "service fills\n"
+     "b ended code=1\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: restarting (1 of "
+     "3)\n"
+     "a join\n"
+     "b join\n"
+     "> a,b ROUND g=2 a b failures=1\n"},
+
+    /* … and looks again at another time */
+    {"round_that_may_store_keys_waits_until_the_disk_has_space", NULL,
+     "unkilled now\n"
+     "shape nodes=2 restarts=3\n"
+     "a enters\n"
+     "service fills\n"
+     "b enters\n"
+     "> a,b STANDBY the disk on which this service keeps its state is full, and the job "
+     "stores keys: the next generation begins when there is space\n"
+     "wait 5000\n"
+     "service empties\n"
+     "wait 1000\n"
+     "> a,b ROUND g=1 a b failures=0\n"},
+
+    {"newcomer_does_not_end_what_runs_before_the_disk_has_space_for_what_follows", NULL,
+     "unkilled now\n"
+     "shape nodes=1:2 restarts=3\n"
+     "a enters\n"
+     "wait 30000\n"
+     "> a ROUND g=1 a failures=0\n"
+     "a stores\n"
+     "> a STORE_REPLY g=1\n"
+     "service fills\n"
+     "b enters\n"
+     "> b STANDBY the disk on which this service keeps its state is full, and the job "
+     "stores keys: the next generation begins when there is space\n"
+     "wait 5000\n"
+     "service empties\n"
+     "wait 1000\n"
+     "> a STOP g=1 leave: node b joined\n"},
+
     {"a_standbys_commit_is_refused", two_nodes,
      "c enters\n"
      "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "

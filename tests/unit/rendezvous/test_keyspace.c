@@ -102,6 +102,19 @@ from_the_reserve_come_small_values_and_from_its_second_half_none(void **state)
     mem_free(large);
 }
 
+static void who_wanted_to_store_a_key_has_used_it(void **state)
+{
+    struct keyspace_rig *rig = *state;
+
+    ask(rig, WORKER, 1, TCPSTORE_WAIT, "ns", 1, "/k");
+    assert_false(keyspace_is_used(rig->k));
+    rig->budget.space = SPACE_SCARCE;
+    ask(rig, 4, 1, TCPSTORE_SET, "ss", "/k", "v");
+    replied_full(rig, 4, 1);
+    replied_full(rig, WORKER, 1);
+    assert_true(keyspace_is_used(rig->k));
+}
+
 static void who_waits_for_a_key_hears_that_none_comes_any_more(void **state)
 {
     struct keyspace_rig *rig = *state;
@@ -504,6 +517,7 @@ int main(void)
         CASE(a_repeated_read_reads_again),
         CASE(a_skipped_number_costs_the_connection),
         CASE(from_the_reserve_come_small_values_and_from_its_second_half_none),
+        CASE(who_wanted_to_store_a_key_has_used_it),
         CASE(who_waits_for_a_key_hears_that_none_comes_any_more),
         CASE(who_is_forsaken_writes_but_gets_empty_replies),
         CASE(another_generation_is_ignored),
