@@ -369,7 +369,7 @@ void operator_logs_take(struct operators *o, struct asker *op,
 {
     struct log_stream *s = operator_logs_find(op, m->request);
 
-    if (s->is_ended || s->is_held_all) {
+    if (!s || s->is_ended || s->is_held_all) {
         return;
     }
     if (operator_lines_is_early(op, s)) {
