@@ -147,8 +147,8 @@ static void on_turn_end(void *arg, uint64_t tag)
 {
     struct cluster *c = arg;
 
-    if (!c->is_in_turn || tag != c->server_life) {
-        return; /* it was killed */
+    if (!c->is_in_turn || tag != c->server_life || !c->service) {
+        return; /* it was killed, or the run is over */
     }
     c->is_in_turn = false;
     if (c->shelf.n_turn == 0) {
