@@ -619,6 +619,7 @@ uint64_t job_deadline(const struct job *j)
     if (j->state == JOB_FORMING) {
         return forming_deadline(j);
     }
-    return j->waits_for_space ? MIN(tracking_deadline(j), j->now_ms + FORMING_SPACE_MS)
-                              : tracking_deadline(j);
+    return j->state == JOB_RUNNING && j->waits_for_space
+               ? MIN(tracking_deadline(j), j->now_ms + FORMING_SPACE_MS)
+               : tracking_deadline(j);
 }

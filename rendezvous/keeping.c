@@ -287,7 +287,7 @@ int keyspace_restore(struct keyspace *k, const struct record *r)
     int rv = ERR_CORRUPT;
 
     k->is_restoring = true;
-    k->is_used = k->is_used || r->kind == RECORD_KEY;
+    k->is_used = k->is_used || r->kind == RECORD_KEY || r->kind == RECORD_QUEUE;
     if (r->kind == RECORD_KEY) {
         rv = restore_value(k, r);
     } else if (r->kind == RECORD_QUEUE) {

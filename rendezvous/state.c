@@ -259,12 +259,12 @@ static void log_space(const struct state *s, enum durable_space space)
         log_error(
             "the disk of the service's state is nearly full: new jobs are refused "
             "until there is space; those that run go on",
-            "dir=%s needs_mib=%llu", s->dir.path, mib);
+            "dir=%s needs_mib=%llu", s->dir.path, mib + mib / 4);
         break;
     case SPACE_SCARCE:
         log_error("the disk of the service's state is full, and half of the reserve is "
                   "used: what jobs want to store is refused, too, until there is space",
-                  "dir=%s needs_mib=%llu", s->dir.path, 2 * mib);
+                  "dir=%s needs_mib=%llu", s->dir.path, 2 * mib + mib / 4);
         break;
     case SPACE_SPENT:
         log_error("the disk of the service's state is full, and the reserve is used: "

@@ -37,7 +37,11 @@ static int open_file(const char *vfs_name, const char *name, int flags,
     if (rc == SQLITE_OK) {
         return 0;
     }
-    return system_error == ENOSPC || system_error == EDQUOT ? -ENOSPC : -EIO;
+    /* descriptors come back, too: it is tried again */
+    return system_error == ENOSPC || system_error == EDQUOT || system_error == EMFILE ||
+                   system_error == ENFILE
+               ? -ENOSPC
+               : -EIO;
 }
 
 static int close_file(sqlite3_file *file, int rc)

@@ -424,8 +424,8 @@ static int cut_reserve(struct state_dir *d, uint64_t left)
     int rv = 0;
 
     if (fd < 0) {
-        rv = errno == ENOENT ? 0 : -errno;
-        left = 0;
+        rv = errno == ENOENT || errno == EMFILE || errno == ENFILE ? 0 : -errno;
+        left = 0; /* without a descriptor it goes as a whole */
     } else {
         rv = ftruncate(fd, (off_t)left) < 0 ? -errno : 0;
         (void)close(fd); /* its contents mean nothing */

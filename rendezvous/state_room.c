@@ -19,6 +19,12 @@ static uint64_t missing(const struct state_dir *dir, const struct state_db *db)
     return wants - MIN(wants, on_disk);
 }
 
+/* A copy that comes to no end takes what is left, and makes no room. */
+static bool can_copy(const struct state_dir *dir, const struct state_db *db)
+{
+    return missing(dir, db) <= dir->reserve_left;
+}
+
 /* Others who write to this disk may be first: then it is given up once more. */
 static int copy_log(struct state_dir *dir, struct state_db *db, struct errmsg *msg)
 {
@@ -26,17 +32,24 @@ static int copy_log(struct state_dir *dir, struct state_db *db, struct errmsg *m
 
     do {
         rv = state_db_copy_log(db, msg);
-    } while (rv == -ENOSPC && state_dir_give_up(dir, missing(dir, db)) == 0);
+    } while (rv == -ENOSPC && can_copy(dir, db) &&
+             state_dir_give_up(dir, missing(dir, db)) == 0);
     return rv;
 }
 
 int state_room_make(struct state_dir *dir, struct state_db *db, uint64_t bytes,
                     struct errmsg *msg)
 {
-    if (db && state_db_log_pages(db) > 0) {
+    bool has_log = db && state_db_log_pages(db) > 0;
+
+    if (has_log && can_copy(dir, db)) {
         return copy_log(dir, db, msg);
     }
-    return state_dir_give_up(dir, (db ? missing(dir, db) : 0) + bytes + LOG_PART);
+    if (has_log && bytes == 0) {
+        return -ENOSPC; /* tidying can wait */
+    }
+    return state_dir_give_up(dir, (db && !has_log ? missing(dir, db) : 0) + bytes +
+                                      LOG_PART);
 }
 
 /* With what is left of the reserve; where that cannot be made whole though there is

@@ -204,7 +204,7 @@ static int lead(struct saver *s, const char *tmp, const struct checkpoint_file *
 
     files[0] = *own;
     others = s->store ? try_store(s, &other) : 0;
-    if (others == 0) { /* also after an own failure: they write yet */
+    if (others == 0) { /* after an own failure, too: they write yet */
         others = collect_files(s, files, &other);
     }
     if (rv == 0 && others < 0) {

@@ -381,14 +381,15 @@ int store_client_set(struct store_client *s, const char *key, const void *value,
 int store_client_add(struct store_client *s, const char *key, int64_t delta,
                      int64_t *ret, struct errmsg *msg)
 {
-    uint64_t deadline = clock_ms() + (uint64_t)s->timeout_ms;
     struct wire_reader r;
+    uint64_t deadline;
     uint8_t reply[8];
-    int rv = begin(s, key, 0, msg);
+    int rv = begin(s, key, 0, msg); /* which may have to connect */
 
     if (rv < 0) {
         return rv;
     }
+    deadline = clock_ms() + (uint64_t)s->timeout_ms;
     put_op(s, TCPSTORE_ADD);
     put_key(s, key);
     rv = wire_put_u64(&s->out, (uint64_t)delta);

@@ -6,8 +6,8 @@
  * agent. Keys are the caller's, prefixed with "/ctrun/". One thread at a time.
  *
  * A call whose connection breaks fails with ERR_CLOSED; the next one opens another. A
- * store that cannot keep a key closes the connection: behind SET that is heard of at the
- * next call, or by the one under way. */
+ * store that cannot keep a key closes the connection, behind SET, too, which is not
+ * answered: the call under way hears of it, the next one does not any more. */
 
 #include "common/err.h"
 

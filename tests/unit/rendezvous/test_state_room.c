@@ -10,6 +10,7 @@
 
 #include "common/mem.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -115,11 +116,28 @@ static void log_is_copied_before_any_of_the_reserve_is_given_up(void **unused)
     rig_free(r);
 }
 
+/* It would take all that is left, and come to no end. */
+static void log_that_the_reserve_does_not_pay_is_not_copied(void **unused)
+{
+    struct rig *r = rig_new();
+    struct errmsg msg = {""};
+    uint64_t left = EIGHTH;
+
+    (void)unused;
+    r->dir.reserve_left = left;
+    store(r, 2 * EIGHTH);
+    assert_int_equal(state_room_make(&r->dir, r->db, 0, &msg), -ENOSPC);
+    assert_int_equal(r->dir.reserve_left, left);
+    assert_true(state_db_log_pages(r->db) > 0);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_database_is_to_grow_by_is_paid_by_the_reserve),
         cmocka_unit_test(log_is_copied_before_any_of_the_reserve_is_given_up),
+        cmocka_unit_test(log_that_the_reserve_does_not_pay_is_not_copied),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
