@@ -16,10 +16,10 @@
 
 enum {
     MAX_FILES = 64,
-    MAX_LAST =
-        1024 * 1024, /* bytes, of what a rank has said since it was asked last … */
-    MAX_LAST_PIECES =
-        4 * MAX_LAST / LOG_READER_PIECE, /* … if no more comes meanwhile */
+    /* Bytes, of what a rank has said since it was asked last … */
+    MAX_LAST = 1024 * 1024,
+    /* … if no more comes meanwhile. */
+    MAX_LAST_PIECES = 4 * MAX_LAST / LOG_READER_PIECE,
 };
 
 struct question {

@@ -2,8 +2,8 @@
 #define RENDEZVOUS_RECORD_RENEW_H
 
 /* PURE. Values that earlier schemas of the state have written (state_schema.h), as those
- * of this one: up to schema 2 CAUSE and REPORT had version 1, in which messages were as
- * the agents' protocol had them then, in a frame. */
+ * of this one. Up to schema 2 three had version 1: in CAUSE and REPORT were messages as
+ * the agents' protocol had them then, in a frame; FINISHED had no owner. */
 
 #include "rendezvous/record.h"
 

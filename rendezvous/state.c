@@ -4,6 +4,7 @@
 
 #include "rendezvous/state.h"
 
+#include "rendezvous/space.h"
 #include "rendezvous/state_batch.h"
 #include "rendezvous/state_check.h"
 #include "rendezvous/state_db.h"
@@ -249,7 +250,8 @@ static void *run(void *arg)
 
 static void log_space(const struct state *s, enum durable_space space)
 {
-    unsigned long long mib = s->dir.reserve_bytes >> 20;
+    unsigned long long mib =
+        (space_wanted(s->dir.reserve_bytes, s->dir.reserve_left) >> 20) + 1;
 
     switch (space) {
     case SPACE_FINE:
@@ -259,17 +261,17 @@ static void log_space(const struct state *s, enum durable_space space)
         log_error(
             "the disk of the service's state is nearly full: new jobs are refused "
             "until there is space; those that run go on",
-            "dir=%s needs_mib=%llu", s->dir.path, mib + mib / 4);
+            "dir=%s needs_mib=%llu", s->dir.path, mib);
         break;
     case SPACE_SCARCE:
         log_error("the disk of the service's state is full, and half of the reserve is "
                   "used: what jobs want to store is refused, too, until there is space",
-                  "dir=%s needs_mib=%llu", s->dir.path, 2 * mib + mib / 4);
+                  "dir=%s needs_mib=%llu", s->dir.path, mib);
         break;
     case SPACE_SPENT:
         log_error("the disk of the service's state is full, and the reserve is used: "
                   "only what must be kept is written until there is space",
-                  "dir=%s needs_mib=%llu", s->dir.path, 2 * mib + mib / 4);
+                  "dir=%s needs_mib=%llu", s->dir.path, mib);
         break;
     }
 }

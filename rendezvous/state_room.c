@@ -1,5 +1,6 @@
 #include "rendezvous/state_room.h"
 
+#include "rendezvous/space.h"
 #include "rendezvous/state_db.h"
 #include "rendezvous/state_dir.h"
 
@@ -62,7 +63,7 @@ static int measure(struct state_dir *dir, const struct state_db *db, uint64_t *r
 
     *ret = rv == 0 ? state_db_free_bytes(db, on_disk + dir->reserve_left) : 0;
     if (rv < 0 || dir->reserve_left == whole || on_disk < whole - dir->reserve_left ||
-        *ret < 2 * whole + whole / 4) {
+        *ret < space_wanted(whole, 0)) {
         return rv;
     }
     rv = state_dir_make_reserve(dir);
@@ -73,25 +74,13 @@ static int measure(struct state_dir *dir, const struct state_db *db, uint64_t *r
     return rv;
 }
 
-/* Of the reserve's size, in eighths: so much may be written yet at each level; a quarter
- * more is wanted to come back to it. */
 int state_room_look(struct state_dir *dir, const struct state_db *db,
                     enum durable_space before, enum durable_space *ret)
 {
-    static const unsigned eighths[] = {
-        [SPACE_FINE] = 16, [SPACE_LOW] = 4, [SPACE_SCARCE] = 1, [SPACE_SPENT] = 0};
-    enum durable_space space = SPACE_FINE;
-    uint64_t eighth = dir->reserve_bytes / 8;
     uint64_t room = 0;
     int rv = measure(dir, db, &room);
 
-    if (dir->reserve_left < dir->reserve_bytes) {
-        space = SPACE_LOW;
-    }
-    while (space < SPACE_SPENT &&
-           room < eighth * (eighths[space] + (before > space ? 2 : 0))) {
-        space++;
-    }
-    *ret = space;
+    *ret = space_level(room, dir->reserve_bytes,
+                       dir->reserve_left == dir->reserve_bytes, before);
     return rv;
 }

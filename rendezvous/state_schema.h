@@ -10,11 +10,11 @@
 #include "common/buf.h"
 
 enum {
-    STATE_SCHEMA = 4,               /* PRAGMA user_version; any change raises it */
+    STATE_SCHEMA = 3,               /* PRAGMA user_version; any change raises it */
     STATE_OF_FRAMES = 2,            /* up to here values are renewed (record_renew.h) */
     STATE_OLDEST = 1,               /* that is taken over */
     STATE_OF_JOURNAL = 2,           /* the first with that, and identity.commits */
-    STATE_OF_STARTS = 4,            /* the first that knows its starts */
+    STATE_OF_STARTS = 3,            /* the first that knows its starts */
     STATE_APPLICATION = 0x6374726e, /* PRAGMA application_id: "ctrn" */
     STATE_MAX_COLUMNS = 3,
     STATE_SQL_MAX = 1024,

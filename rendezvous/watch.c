@@ -2,6 +2,8 @@
 
 #include "rendezvous/connection.h"
 
+#include "common/lease.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,9 +14,7 @@ enum {
     USER_TIMEOUT = 120000,      /* it has not taken what we sent */
     CLOSE_WATCH_S = 4,          /* idle seconds before the first probe */
     CLOSE_WATCH_PROBES = 3,     /* one second apart */
-    CLOSE_USER_TIMEOUT = 10000, /* ms without an acknowledgement */
-    LEASES_UNHEARD = 2,         /* … or so many leases: those are judged, and first */
-    LEASE_LONGEST = 24 * 3600 * 1000,
+    CLOSE_USER_TIMEOUT = 10000, /* … at least, or two leases (lease.h) */
     PATIENT_USER_TIMEOUT = CONNECTION_LINGER_MS, /* its peer's window may be shut */
     MAX_UNSENT = 128 * 1024,                     /* bytes … */
     MAX_UNREAD = 512 * 1024, /* … in the kernel, where nothing overtakes */
@@ -58,8 +58,7 @@ void connection_watch_closely(struct connection *c, uint32_t lease_ms)
     int idle = CLOSE_WATCH_S;
     int one = 1;
     int probes = CLOSE_WATCH_PROBES;
-    int timeout =
-        MAX(CLOSE_USER_TIMEOUT, LEASES_UNHEARD * (int)MIN(lease_ms, LEASE_LONGEST));
+    int timeout = lease_silence_ms(lease_ms, CLOSE_USER_TIMEOUT);
     int unsent = MAX_UNSENT;
     int unread = MAX_UNREAD;
     uv_os_fd_t fd;

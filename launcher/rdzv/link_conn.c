@@ -5,6 +5,7 @@
 #include "common/closer.h"
 #include "common/err.h"
 #include "common/fairq.h"
+#include "common/lease.h"
 #include "common/mem.h"
 #include "common/tls.h"
 
@@ -23,9 +24,7 @@ enum {
     SEAL_AT_ONCE = 256 * 1024,
     PAUSE_ABOVE = 8 * 1024 * 1024,
     RESUME_BELOW = 2 * 1024 * 1024,
-    SILENCE_MS = 15000,    /* unacknowledged for so long: the kernel gives up … */
-    LEASES_OF_SILENCE = 2, /* … or for so many leases */
-    LEASE_LONGEST = 24 * 3600 * 1000,
+    SILENCE_MS = 15000, /* unacknowledged for so long: the kernel gives up (lease.h) */
     KEEPALIVE_S = 5,
     MAX_UNSENT = 128 * 1024, /* bytes … */
     MAX_UNREAD = 512 * 1024, /* … in the kernel, where nothing overtakes */
@@ -336,8 +335,7 @@ static void set_options(struct link_conn *c)
 
 void link_conn_bear_silence(struct link_conn *c, uint32_t lease_ms)
 {
-    const uint32_t lease = MIN(lease_ms, (uint32_t)LEASE_LONGEST);
-    const unsigned silence = MAX((unsigned)SILENCE_MS, LEASES_OF_SILENCE * lease);
+    const int silence = lease_silence_ms(lease_ms, SILENCE_MS);
     uv_os_fd_t fd;
 
     if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0) {

@@ -31,11 +31,10 @@ struct rdzv_host {
     const struct rdzv_client_config *config; /* borrowed: outlives it */
     struct embed *embed; /* owned; NULL: served elsewhere, or not yet */
     bool is_finishing;
-    bool is_alone;      /* for this node only, on a port of its own */
-    bool is_wildcard;   /* on all addresses */
-    bool was_elsewhere; /* another one has welcomed this node */
-    bool
-        is_kept_elsewhere; /* … a service that remembers was there, and will be again */
+    bool is_alone;          /* for this node only, on a port of its own */
+    bool is_wildcard;       /* on all addresses */
+    bool was_elsewhere;     /* another one has welcomed this node … */
+    bool is_kept_elsewhere; /* … that remembers: it will be there again */
 };
 
 /* Binds where that is ours to do and not yet done. The attempt's addresses are what the

@@ -1,0 +1,37 @@
+/* How long the kernel waits for what an agent's lease is for. */
+
+#include "tests/lib/cmocka.h"
+
+#include "common/lease.h"
+
+static void no_connection_is_given_up_before_its_lease_is_over(void **state)
+{
+    static const uint32_t leases_ms[] = {0, 1, 3000, 5000, 5001, 60000, 3600000};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(leases_ms); i++) {
+        int ms = lease_silence_ms(leases_ms[i], 10000);
+
+        assert_true(ms >= 10000);
+        assert_true((uint32_t)ms > leases_ms[i]);
+        assert_true((uint32_t)ms == 2 * leases_ms[i] || ms == 10000);
+    }
+}
+
+/* It is a peer's word, and the kernel's number is an int. */
+static void lease_beyond_all_measure_is_a_day(void **state)
+{
+    (void)state;
+    assert_int_equal(lease_silence_ms(UINT32_MAX, 10000), 2 * LEASE_LONGEST_MS);
+    assert_true(2LL * LEASE_LONGEST_MS <= INT32_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_connection_is_given_up_before_its_lease_is_over),
+        cmocka_unit_test(lease_beyond_all_measure_is_a_day),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
