@@ -1,6 +1,7 @@
 #include "rendezvous/forming.h"
 
 #include "rendezvous/admission.h"
+#include "rendezvous/draining.h"
 #include "rendezvous/roles.h"
 #include "rendezvous/round.h"
 #include "rendezvous/tracking.h"
@@ -265,6 +266,50 @@ bool forming_lacks_space(const struct job *j)
     bool needs_keys = j->keys ? keyspace_is_used(j->keys) : j->needs_keys;
 
     return needs_keys && store_budget_space(&j->budget) >= SPACE_SCARCE;
+}
+
+/* True when the running generation could use this node's ranks beside its own. Where a
+ * member is done already the job is about to end. */
+static bool can_use(const struct job *j, const struct job_node *node)
+{
+    uint64_t world = 0;
+
+    if (j->count[NODE_DONE] > 0 || j->count[NODE_RUNNING] >= j->shape.max_nodes) {
+        return false;
+    }
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *other = j->node[i];
+
+        if (other->state == NODE_RUNNING || other == node) {
+            world += other->hello.nproc;
+        }
+    }
+    return world <= MIN(j->known_world, round_largest_world(j));
+}
+
+void forming_admit(struct job *j, const struct job_node *node)
+{
+    char text[MSG_TEXT_MAX];
+
+    if (j->state != JOB_RUNNING || node->state != NODE_JOINED || node->is_flapping ||
+        !can_use(j, node)) {
+        return;
+    }
+    j->waits_for_space = forming_lacks_space(j);
+    if (!j->waits_for_space) {
+        (void)snprintf(text, sizeof(text), "node %s joined", node->hello.host);
+        draining_leave(j, RESTART_NODE_JOINED, text);
+    }
+}
+
+void forming_admit_waiting(struct job *j)
+{
+    if (j->waits_for_space && !forming_lacks_space(j)) {
+        j->waits_for_space = false;
+        for (size_t i = 0; i < j->n_nodes; i++) {
+            forming_admit(j, j->node[i]);
+        }
+    }
 }
 
 uint64_t forming_deadline(const struct job *j)

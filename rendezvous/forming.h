@@ -15,6 +15,12 @@ void forming_try(struct job *j);
  * is begun, which would fail with its first one. */
 bool forming_lacks_space(const struct job *j);
 
+/* In JOB_RUNNING: ends the generation for a node that has joined, if the next one could
+ * use it, and may begin; _waiting: for those for which there was no space, once there
+ * is. */
+void forming_admit(struct job *j, const struct job_node *node);
+void forming_admit_waiting(struct job *j);
+
 /* In JOB_FORMING: as job_deadline has it. */
 uint64_t forming_deadline(const struct job *j);
 

@@ -103,24 +103,11 @@ static void forget_failures(struct job *j)
     cause_release(&j->cause);
 }
 
-static void admit_newcomer(struct job *j, const struct job_node *node);
-
-/* Those for which there was no space. */
-static void admit_waiting(struct job *j)
-{
-    if (j->waits_for_space && !forming_lacks_space(j)) {
-        j->waits_for_space = false;
-        for (size_t i = 0; i < j->n_nodes; i++) {
-            admit_newcomer(j, j->node[i]);
-        }
-    }
-}
-
 /* After every event: what follows from the counts. */
 static void go_on(struct job *j)
 {
     if (j->state == JOB_RUNNING) {
-        admit_waiting(j);
+        forming_admit_waiting(j);
     }
     if (j->state == JOB_DRAINING) {
         draining_settle(j);
@@ -252,42 +239,6 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
 
 /* --- joining --- */
 
-/* True when the running generation could use this node's ranks beside its own. Where a
- * member is done already the job is about to end. */
-static bool can_use(const struct job *j, const struct job_node *node)
-{
-    uint64_t world = 0;
-
-    if (j->count[NODE_DONE] > 0 || j->count[NODE_RUNNING] >= j->shape.max_nodes) {
-        return false;
-    }
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        const struct job_node *other = j->node[i];
-
-        if (other->state == NODE_RUNNING || other == node) {
-            world += other->hello.nproc;
-        }
-    }
-    return world <= MIN(j->known_world, round_largest_world(j));
-}
-
-/* Ends the running generation for a node that has joined, if it can use it, and another
- * could follow. */
-static void admit_newcomer(struct job *j, const struct job_node *node)
-{
-    char text[MSG_TEXT_MAX];
-
-    if (j->state != JOB_RUNNING || node->state != NODE_JOINED || node->is_flapping ||
-        !can_use(j, node)) {
-        return;
-    }
-    j->waits_for_space = forming_lacks_space(j);
-    if (!j->waits_for_space) {
-        (void)snprintf(text, sizeof(text), "node %s joined", node->hello.host);
-        draining_leave(j, RESTART_NODE_JOINED, text);
-    }
-}
-
 /* It has said so, or it is. */
 void job_leave_generation(struct job *j, struct job_node *node, bool done,
                           const char *what)
@@ -337,7 +288,7 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
     node->waits_done = false;
     job_move_node(j, node, NODE_JOINED);
     admission_join(j, node);
-    admit_newcomer(j, node);
+    forming_admit(j, node);
     if (j->state == JOB_RUNNING || node->is_flapping) {
         forming_tell_standby(j, node);
     }
@@ -414,7 +365,7 @@ static void forgive(struct job *j)
             node->is_flapping = false;
             j->n_flapping--;
             saving_touch(j, node);
-            admit_newcomer(j, node);
+            forming_admit(j, node);
         }
     }
 }

@@ -10,38 +10,27 @@
 #include "launcher/rdzv/netaddr.h"
 #include "launcher/store/relay_admission.h"
 #include "launcher/store/relay_closed.h"
+#include "launcher/store/relay_crowd.h"
 #include "launcher/store/relay_flow.h"
 #include "launcher/store/relay_listen.h"
+#include "launcher/store/relay_words.h"
 
 #include "common/closer.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/tcpstore.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
 enum {
     MAX_HELD = 4 * 1024 * 1024,         /* unacknowledged, of a connection */
-    MAX_HELD_ALL = 64 * 1024 * 1024,    /* of all together, but for … */
-    SMALL_HELD = 64 * 1024,             /* … those that hold no more than this … */
-    MAX_HELD_ANY = 144 * 1024 * 1024,   /* … up to here; above ALL + a request */
     MAX_QUEUED = 16 * 1024 * 1024,      /* replies that the worker has not read: … */
     MAX_UNREAD = 64 * 1024 * 1024,      /* … then it is closed, … */
     MAX_UNREAD_ALL = 256 * 1024 * 1024, /* … or the one with most of all together */
     MAX_CONNS = 65536,
     READ_SIZE = 64 * 1024,
-    FULL_EVERY_MS = 60000, /* between lines about a full disk */
-};
-
-enum crowd {
-    CROWD_NONE,
-    CROWD_LARGE, /* who holds much waits */
-    CROWD_ALL,
 };
 
 struct relay_conn {
@@ -70,9 +59,9 @@ struct relay {
     uint32_t last_client;
     struct relay_closed closed;
     size_t held;            /* unacknowledged bytes of all connections */
-    enum crowd crowd;       /* what they came to; falls when all have had their turn */
+    enum relay_crowd crowd; /* what they came to; falls when all have had their turn */
     size_t queued;          /* … and those on their way to the workers */
-    uint64_t full_until_ms; /* a full disk was told; 0: was not */
+    struct relay_words words;
     struct closer closer;
     bool is_served;
     bool is_paused;
@@ -190,23 +179,13 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init((char *)at, READ_SIZE);
 }
 
-static enum crowd crowd_of(const struct relay *r)
-{
-    if (r->held > MAX_HELD_ANY) {
-        return CROWD_ALL;
-    }
-    return r->held > MAX_HELD_ALL ? CROWD_LARGE : CROWD_NONE;
-}
-
-/* What one worker has piled up is no reason for another to wait. */
 static bool must_wait(const struct relay_conn *c)
 {
     const struct relay *r = c->relay;
-    bool is_small = relay_flow_held(c->flow) + buf_len(&c->in) <= SMALL_HELD;
-    bool is_crowded = r->is_paused || crowd_of(r) != CROWD_NONE;
+    size_t held = relay_flow_held(c->flow) + buf_len(&c->in);
 
     return relay_flow_is_full(c->flow) || c->queued > MAX_QUEUED ||
-           (is_crowded && (!is_small || crowd_of(r) == CROWD_ALL));
+           relay_crowd_must_wait(relay_crowd_of(r->held), r->is_paused, held);
 }
 
 /* Relays what has been read, as far as it may. */
@@ -219,7 +198,7 @@ static void relay_bytes(struct relay_conn *c)
         r->held -= relay_flow_held(c->flow);
         rv = relay_flow_input(c->flow, &c->in);
         r->held += relay_flow_held(c->flow);
-        r->crowd = MAX(r->crowd, crowd_of(r));
+        r->crowd = MAX(r->crowd, relay_crowd_of(r->held));
     }
     if (rv < 0) {
         log_debug("a worker's store connection broke the protocol", "error=%s",
@@ -246,6 +225,17 @@ static void update_reading(struct relay_conn *c)
     }
 }
 
+static void advance(struct relay_conn *c)
+{
+    if (c->is_closing) {
+        return;
+    }
+    relay_bytes(c);
+    if (!c->is_closing) {
+        update_reading(c);
+    }
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct relay_conn *c = stream->data;
@@ -256,21 +246,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         return;
     }
     buf_commit(&c->in, (size_t)n);
-    relay_bytes(c);
-    if (!c->is_closing) {
-        update_reading(c);
-    }
-}
-
-static void advance(struct relay_conn *c)
-{
-    if (c->is_closing) {
-        return;
-    }
-    relay_bytes(c);
-    if (!c->is_closing) {
-        update_reading(c);
-    }
+    advance(c);
 }
 
 /* Who was first is last the next time: what becomes free is not always the same one's.
@@ -508,15 +484,10 @@ static void settle(struct relay_conn *c)
 static void close_unread(struct relay_conn *c)
 {
     struct sockaddr_storage peer = {0};
-    char text[INET6_ADDRSTRLEN] = "";
     int size = sizeof(peer);
 
-    if (uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&peer, &size) == 0) {
-        netaddr_format((struct sockaddr *)&peer, text, sizeof(text));
-    }
-    log_warn("closed a worker's store connection: it does not read its replies",
-             "peer=%s:%d unread_mib=%zu", text, netaddr_port((struct sockaddr *)&peer),
-             c->queued >> 20);
+    (void)uv_tcp_getpeername(&c->tcp, (struct sockaddr *)&peer, &size); /* or nobody */
+    relay_words_unread((struct sockaddr *)&peer, c->queued);
     close_conn(c);
 }
 
@@ -544,20 +515,6 @@ static void limit_unread(struct relay *r, struct relay_conn *c)
     }
 }
 
-/* The worker hears only that its connection was closed: its protocol has no word for it.
- */
-static void tell_why(struct relay *r, const struct msg_store_reply *m)
-{
-    uint64_t now_ms = uv_now(r->config.loop);
-
-    if (m->close == MSG_CLOSE_FULL && now_ms >= r->full_until_ms) {
-        r->full_until_ms = now_ms + FULL_EVERY_MS;
-        log_error("the disk of the rendezvous service's state is full: it takes no new "
-                  "keys, and closes the store connection of a worker that stores one",
-                  "generation=%llu", (unsigned long long)r->generation);
-    }
-}
-
 void relay_reply(struct relay *r, const struct msg_store_reply *m)
 {
     struct relay_conn *c = r->conns;
@@ -576,13 +533,15 @@ void relay_reply(struct relay *r, const struct msg_store_reply *m)
     rv = relay_flow_reply(c->flow, m);
     r->held += relay_flow_held(c->flow);
     if (rv < 0) {
-        tell_why(r, m);
+        if (m->close == MSG_CLOSE_FULL) {
+            relay_words_full(&r->words, r->generation, uv_now(r->config.loop));
+        }
         close_conn(c);
     }
     limit_unread(r, c);
     settle(c);
-    if (crowd_of(r) < r->crowd) {
-        r->crowd = crowd_of(r);
+    if (relay_crowd_of(r->held) < r->crowd) {
+        r->crowd = relay_crowd_of(r->held);
         advance_all(r);
     }
 }

@@ -553,57 +553,6 @@ static void signal_is_for_a_worker_that_was_there_already(void **state)
     child_run(timed);
 }
 
-struct beside {
-    pthread_barrier_t barrier;
-    int status;
-};
-
-static void *start_beside(void *arg)
-{
-    struct beside *b = arg;
-    pid_t pid = fork();
-    siginfo_t info;
-
-    if (pid == 0) {
-        _exit(3);
-    }
-    CHECK(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0); /* it has ended */
-    (void)pthread_barrier_wait(&b->barrier);
-    (void)pthread_barrier_wait(&b->barrier);
-    CHECK(waitpid(pid, &b->status, 0) == pid);
-    return NULL;
-}
-
-static void started_by_another_thread(void)
-{
-    const struct keeper k = {.fd = -1, .pid = -1};
-    struct beside b = {.status = -1};
-    pthread_t thread;
-    pid_t pid = fork();
-    siginfo_t info;
-
-    if (pid == 0) {
-        _exit(4);
-    }
-    CHECK(pthread_barrier_init(&b.barrier, NULL, 2) == 0);
-    CHECK(pthread_create(&thread, NULL, start_beside, &b) == 0);
-    (void)pthread_barrier_wait(&b.barrier);
-    CHECK(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0);
-    keeper_reap_others(&k);
-    CHECK(waitpid(pid, NULL, 0) < 0 && errno == ECHILD);
-    keeper_clean_up(); /* which kills it, dead or not */
-    (void)pthread_barrier_wait(&b.barrier);
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(WIFEXITED(b.status) && WEXITSTATUS(b.status) == 3);
-    CHECK(pthread_barrier_destroy(&b.barrier) == 0);
-}
-
-static void whom_another_thread_has_started_is_its_own_to_reap(void **state)
-{
-    (void)state;
-    child_run(started_by_another_thread);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -621,7 +570,6 @@ int main(void)
         cmocka_unit_test(worker_is_bound_to_its_cpus_before_its_program_runs),
         cmocka_unit_test(workers_are_killed_before_the_agent_when_memory_is_short),
         cmocka_unit_test(signal_is_for_a_worker_that_was_there_already),
-        cmocka_unit_test(whom_another_thread_has_started_is_its_own_to_reap),
         cmocka_unit_test(
             worker_starts_with_the_signals_and_limits_that_ctrun_started_with),
     };

@@ -3,49 +3,12 @@
 #include "rendezvous/view.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/stage.h"
+#include "tests/lib/view_stage.h"
 
 #include "common/check.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static struct view view_of(struct stage *st)
-{
-    return (struct view){stage_service(st), stage_history(st), stage_now(st), NULL};
-}
-
-/* `expected` may use ' in place of ". Takes `json`. */
-static void expect(json_t *json, const char *expected)
-{
-    char text[4096];
-    json_t *want;
-    char *is;
-    char *should;
-
-    assert_true(strlen(expected) < sizeof(text));
-    for (size_t i = 0; i <= strlen(expected); i++) {
-        text[i] = expected[i] == '\'' ? '"' : expected[i];
-    }
-    want = json_loads(text, JSON_DECODE_ANY, NULL);
-    assert_non_null(want);
-    is = json_dumps(json, JSON_SORT_KEYS | JSON_INDENT(1) | JSON_ENCODE_ANY);
-    should = json_dumps(want, JSON_SORT_KEYS | JSON_INDENT(1) | JSON_ENCODE_ANY);
-    assert_string_equal(is, should);
-    free(is);
-    free(should);
-    json_decref(json);
-    json_decref(want);
-}
-
-#define NO_RESTARTS                                                                \
-    "{'failure': 0, 'node_lost': 0, 'node_joined': 0, 'node_left': 0, 'hang': 0, " \
-    "'preemption': 0, 'smaller_world': 0}"
-
-static const char two_nodes[] = "shape nodes=2:3 nproc=2 restarts=3\n"
-                                "b enters\n"
-                                "a enters role=x\n"
-                                "wait 3000\n"
-                                "> a,b ROUND g=1 a b failures=0 role=0/2\n";
 
 #define STEP(n)                             \
     "a reports step=" #n " phase=forward\n" \
@@ -75,9 +38,9 @@ static void a_service_without_jobs_shows_none(void **state)
     const struct view v = view_of(st);
 
     (void)state;
-    expect(view_jobs(&v, NULL), "{'jobs': []}");
-    expect(view_history(&v, NULL), "{'jobs': []}");
-    expect(view_events(&v, NULL, 0, 10), "{'events': [], 'last': 0}");
+    view_expect(view_jobs(&v, NULL), "{'jobs': []}");
+    view_expect(view_history(&v, NULL), "{'jobs': []}");
+    view_expect(view_events(&v, NULL, 0, 10), "{'events': [], 'last': 0}");
     assert_null(view_job(&v, "job"));
     assert_null(view_nodes(&v, "job", 0, 10));
     assert_null(view_ranks(&v, "job", 0, 10));
@@ -122,8 +85,8 @@ static void of_a_hosts_several_nodes_is_said_which_one_is_lost(void **state)
     events = view_events(&v, NULL, 0, 100);
     last = json_array_get(json_object_get(events, "events"), 3);
     assert_string_equal(json_string_value(json_object_get(last, "kind")), "node_lost");
-    expect(json_incref(json_object_get(last, "node")), "'vm'");
-    expect(json_incref(json_object_get(last, "group_rank")), "1");
+    view_expect(json_incref(json_object_get(last, "node")), "'vm'");
+    view_expect(json_incref(json_object_get(last, "group_rank")), "1");
     json_decref(events);
     stage_free(st);
 }
@@ -162,7 +125,7 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
                    "a commit step=3\n"
                    "> a DECISION g=1 #2 accepted\n");
     v = view_of(st);
-    expect(
+    view_expect(
         view_job(&v, "job"),
         "{'id': 'job', 'state': 'running', 'generation': 1, 'nodes': 1, 'waiting': 0,"
         " 'min_nodes': 1, 'max_nodes': 1, 'ranks': 1, 'failures': 0,"
@@ -170,22 +133,14 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
         " 'began_ms': 1000, 'formed_ms': 1000, 'restarts': " NO_RESTARTS ","
         " 'step': 3, 'loss': 3.25, 'loss_ms': 1000, 'tok_s': 900,"
         " 'progress_age_ms': 0, 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
-    expect(view_ranks(&v, "job", 0, 1),
-           "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'a', 'group_rank': 0,"
-           " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': 3.25,"
-           " 'age_ms': 0}], 'total': 1}");
+    view_expect(view_ranks(&v, "job", 0, 1),
+                "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'a', 'group_rank': 0,"
+                " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': 3.25,"
+                " 'age_ms': 0}], 'total': 1}");
     stage_free(st);
 }
 
 /* The member `key` of an object, which is taken over; NULL: it has none. */
-static json_t *member(json_t *json, const char *key)
-{
-    json_t *value = json_incref(json_object_get(json, key));
-
-    json_decref(json);
-    return value;
-}
-
 static void a_hang_is_shown_while_it_lasts(void **state)
 {
     struct stage *st = stage_new();
@@ -194,20 +149,20 @@ static void a_hang_is_shown_while_it_lasts(void **state)
     (void)state;
     stage_play(st, two_that_hang);
     v = view_of(st);
-    expect(
-        member(view_job(&v, "job"), "hang"),
+    view_expect(
+        view_member(view_job(&v, "job"), "hang"),
         "{'text': 'rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for "
         "12.4 s, and 1 rank waits for it; its process is stopped (T)',"
         " 'age_ms': 12400, 'node': 'b', 'rank': 1, 'step': 6, 'phase': 'forward'}");
-    expect(view_ranks(&v, "job", 1, 1),
-           "{'ranks': [{'rank': 1, 'local_rank': 0, 'host': 'b', 'group_rank': 1,"
-           " 'pid': 101, 'step': 6, 'phase': 'forward', 'age_ms': 12500,"
-           " 'hangs': true}], 'total': 2}");
+    view_expect(view_ranks(&v, "job", 1, 1),
+                "{'ranks': [{'rank': 1, 'local_rank': 0, 'host': 'b', 'group_rank': 1,"
+                " 'pid': 101, 'step': 6, 'phase': 'forward', 'age_ms': 12500,"
+                " 'hangs': true}], 'total': 2}");
     stage_play(st, "b reports step=7 phase=forward\n"
                    "> a,b NOTICE the ranks go on, after 12.4 s: rank 1 on b hangs no "
                    "more\n");
     v = view_of(st);
-    assert_null(member(view_job(&v, "job"), "hang"));
+    assert_null(view_member(view_job(&v, "job"), "hang"));
     stage_free(st);
 }
 
@@ -217,25 +172,26 @@ static void nodes_and_ranks_come_in_pages_by_group_rank(void **state)
     struct view v;
 
     (void)state;
-    stage_play(st, two_nodes);
+    stage_play(st, view_two_nodes);
     v = view_of(st);
-    expect(view_nodes(&v, "job", 0, 1),
-           "{'nodes': [{'host': 'a', 'address': '10.0.0.1', 'state': 'running',"
-           " 'ranks': 2, 'role': 'x', 'group_rank': 0, 'first_rank': 0}],"
-           " 'total': 2, 'next': 1}");
-    expect(view_nodes(&v, "job", 1, 10),
-           "{'nodes': [{'host': 'b', 'address': '10.0.0.1', 'state': 'running',"
-           " 'ranks': 2, 'role': 'default', 'group_rank': 1, 'first_rank': 2}],"
-           " 'total': 2}");
-    expect(view_ranks(&v, "job", 1, 2),
-           "{'ranks': [{'rank': 1, 'local_rank': 1, 'host': 'a', 'group_rank': 0},"
-           " {'rank': 2, 'local_rank': 0, 'host': 'b', 'group_rank': 1}],"
-           " 'total': 4, 'next': 3}");
-    expect(view_ranks(&v, "job", 3, 2),
-           "{'ranks': [{'rank': 3, 'local_rank': 1, 'host': 'b', 'group_rank': 1}],"
-           " 'total': 4}");
-    expect(view_ranks(&v, "job", SIZE_MAX, SIZE_MAX), "{'ranks': [], 'total': 4}");
-    expect(view_nodes(&v, "job", SIZE_MAX, SIZE_MAX), "{'nodes': [], 'total': 2}");
+    view_expect(view_nodes(&v, "job", 0, 1),
+                "{'nodes': [{'host': 'a', 'address': '10.0.0.1', 'state': 'running',"
+                " 'ranks': 2, 'role': 'x', 'group_rank': 0, 'first_rank': 0}],"
+                " 'total': 2, 'next': 1}");
+    view_expect(view_nodes(&v, "job", 1, 10),
+                "{'nodes': [{'host': 'b', 'address': '10.0.0.1', 'state': 'running',"
+                " 'ranks': 2, 'role': 'default', 'group_rank': 1, 'first_rank': 2}],"
+                " 'total': 2}");
+    view_expect(view_ranks(&v, "job", 1, 2),
+                "{'ranks': [{'rank': 1, 'local_rank': 1, 'host': 'a', 'group_rank': 0},"
+                " {'rank': 2, 'local_rank': 0, 'host': 'b', 'group_rank': 1}],"
+                " 'total': 4, 'next': 3}");
+    view_expect(
+        view_ranks(&v, "job", 3, 2),
+        "{'ranks': [{'rank': 3, 'local_rank': 1, 'host': 'b', 'group_rank': 1}],"
+        " 'total': 4}");
+    view_expect(view_ranks(&v, "job", SIZE_MAX, SIZE_MAX), "{'ranks': [], 'total': 4}");
+    view_expect(view_nodes(&v, "job", SIZE_MAX, SIZE_MAX), "{'nodes': [], 'total': 2}");
     stage_free(st);
 }
 
@@ -245,22 +201,22 @@ static void ranks_keep_their_places_while_a_node_has_gone(void **state)
     struct view v;
 
     (void)state;
-    stage_play(st, two_nodes);
+    stage_play(st, view_two_nodes);
     stage_play(st, "a gone\n"
                    "> b STOP g=1 abort: node a was lost: its connection ended\n");
     v = view_of(st);
-    expect(view_ranks(&v, "job", 1, 2),
-           "{'ranks': [{'rank': 1, 'local_rank': 1, 'host': 'a', 'group_rank': 0,"
-           " 'away': true},"
-           " {'rank': 2, 'local_rank': 0, 'host': 'b', 'group_rank': 1}],"
-           " 'total': 4, 'next': 3}");
-    expect(view_nodes(&v, "job", 0, 9),
-           "{'nodes': [{'host': 'b', 'address': '10.0.0.1', 'state': 'running',"
-           " 'ranks': 2, 'role': 'default', 'group_rank': 1, 'first_rank': 2}],"
-           " 'total': 1}");
-    expect(member(view_job(&v, "job"), "ranks"), "4");
-    expect(member(view_job(&v, "job"), "draining"),
-           "'node a was lost: its connection ended'");
+    view_expect(view_ranks(&v, "job", 1, 2),
+                "{'ranks': [{'rank': 1, 'local_rank': 1, 'host': 'a', 'group_rank': 0,"
+                " 'away': true},"
+                " {'rank': 2, 'local_rank': 0, 'host': 'b', 'group_rank': 1}],"
+                " 'total': 4, 'next': 3}");
+    view_expect(view_nodes(&v, "job", 0, 9),
+                "{'nodes': [{'host': 'b', 'address': '10.0.0.1', 'state': 'running',"
+                " 'ranks': 2, 'role': 'default', 'group_rank': 1, 'first_rank': 2}],"
+                " 'total': 1}");
+    view_expect(view_member(view_job(&v, "job"), "ranks"), "4");
+    view_expect(view_member(view_job(&v, "job"), "draining"),
+                "'node a was lost: its connection ended'");
     stage_free(st);
 }
 
@@ -275,12 +231,13 @@ static void a_node_that_is_no_member_comes_last_and_has_no_ranks(void **state)
                    "> b ROUND g=1 b failures=0\n"
                    "a hello\n");
     v = view_of(st);
-    expect(view_nodes(&v, "job", 1, 1),
-           "{'nodes': [{'host': 'a', 'address': '10.0.0.1', 'state': 'present',"
-           " 'ranks': 1}], 'total': 2}");
-    expect(view_ranks(&v, "job", 0, 9),
-           "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'b', 'group_rank': 0}],"
-           " 'total': 1}");
+    view_expect(view_nodes(&v, "job", 1, 1),
+                "{'nodes': [{'host': 'a', 'address': '10.0.0.1', 'state': 'present',"
+                " 'ranks': 1}], 'total': 2}");
+    view_expect(
+        view_ranks(&v, "job", 0, 9),
+        "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'b', 'group_rank': 0}],"
+        " 'total': 1}");
     stage_free(st);
 }
 
@@ -306,17 +263,18 @@ a_restart_is_counted_under_its_cause_and_the_first_cause_is_named(void **state)
     assert_int_equal(h->restarts[RESTART_FAILURE], 1);
     job = view_job(&v, "job");
     assert_string_equal(json_string_value(json_object_get(job, "state")), "forming");
-    expect(json_incref(json_object_get(job, "cause")),
-           "{'text': 'rank 0 on a: exit code 7; restarting (1 of 3)', 'node': 'a',"
-           " 'rank': 0}");
+    view_expect(json_incref(json_object_get(job, "cause")),
+                "{'text': 'rank 0 on a: exit code 7; restarting (1 of 3)', 'node': 'a',"
+                " 'rank': 0}");
     json_decref(job);
-    expect(view_events(&v, "job", 2, 1),
-           "{'events': [{'number': 3, 'wall_ms': 1000, 'kind': 'restarting',"
-           " 'job': 'job', 'generation': 1, 'node': 'a', 'rank': 0, 'cause': 'failure',"
-           " 'restarts': {'failure': 1, 'node_lost': 0, 'node_joined': 0,"
-           " 'node_left': 0, 'hang': 0, 'preemption': 0, 'smaller_world': 0},"
-           " 'text': 'rank 0 on a: exit code 7; restarting (1 of 3)'}], 'last': 3}");
-    expect(view_events(&v, "other", 0, 9), "{'events': [], 'last': 3}");
+    view_expect(
+        view_events(&v, "job", 2, 1),
+        "{'events': [{'number': 3, 'wall_ms': 1000, 'kind': 'restarting',"
+        " 'job': 'job', 'generation': 1, 'node': 'a', 'rank': 0, 'cause': 'failure',"
+        " 'restarts': {'failure': 1, 'node_lost': 0, 'node_joined': 0,"
+        " 'node_left': 0, 'hang': 0, 'preemption': 0, 'smaller_world': 0},"
+        " 'text': 'rank 0 on a: exit code 7; restarting (1 of 3)'}], 'last': 3}");
+    view_expect(view_events(&v, "other", 0, 9), "{'events': [], 'last': 3}");
     stage_free(st);
 }
 
@@ -359,7 +317,7 @@ static void each_cause_is_told_from_the_others(void **state)
         struct stage *st = stage_new();
         const struct history_job *h;
 
-        stage_play(st, two_nodes);
+        stage_play(st, view_two_nodes);
         stage_play(st, cause_cases[i].script);
         h = history_find(stage_history(st), "job");
         for (int c = 0; c < RESTART_CAUSE_COUNT; c++) {
@@ -367,163 +325,6 @@ static void each_cause_is_told_from_the_others(void **state)
         }
         stage_free(st);
     }
-}
-
-static void a_job_that_has_ended_is_in_the_history(void **state)
-{
-    struct stage *st = stage_new();
-    struct view v;
-    json_t *job;
-
-    (void)state;
-    stage_play(st, "shape nodes=1\n"
-                   "a enters\n"
-                   "> a ROUND g=1 a failures=0\n"
-                   "a progress step=1 loss=4.5\n"
-                   "a done\n"
-                   "> a CLOSED 0\n"
-                   "a gone\n");
-    v = view_of(st);
-    expect(view_jobs(&v, NULL), "{'jobs': []}");
-    expect(view_history(&v, NULL),
-           "{'jobs': [{'id': 'job', 'state': 'done', 'generation': 1, 'nodes': 1,"
-           " 'ranks': 1, 'exit_code': 0, 'began_ms': 1000, 'formed_ms': 1000,"
-           " 'ended_ms': 1000, 'restarts': " NO_RESTARTS ","
-           " 'step': 1, 'loss': 4.5, 'loss_ms': 1000}]}");
-    job = view_job(&v, "job");
-    expect(json_incref(json_object_get(job, "curve")), "[[1, 4.5]]");
-    json_decref(job);
-    expect(view_history(&v, "other"), "{'jobs': []}");
-    stage_free(st);
-}
-
-/* Ranks report seldom: that a step was saved may be known before it was reported. */
-static void a_job_has_come_at_least_to_the_step_that_it_has_saved(void **state)
-{
-    struct stage *st = stage_new();
-    struct view v;
-    json_t *jobs;
-
-    (void)state;
-    stage_play(st, "shape nodes=1\n"
-                   "a enters\n"
-                   "> a ROUND g=1 a failures=0\n"
-                   "a resumed step=0\n"
-                   "> a DECISION g=1 #1 accepted\n"
-                   "a progress step=5 loss=4.5\n"
-                   "a commit step=7\n"
-                   "> a DECISION g=1 #2 accepted\n");
-    v = view_of(st);
-    expect(member(view_job(&v, "job"), "step"), "7");
-    stage_play(st, "a progress step=8 loss=4.5\n"
-                   "a commit step=9\n"
-                   "> a DECISION g=1 #2 accepted\n"
-                   "a done\n"
-                   "> a CLOSED 0\n"
-                   "a gone\n");
-    v = view_of(st);
-    jobs = view_history(&v, NULL);
-    expect(
-        member(json_incref(json_array_get(json_object_get(jobs, "jobs"), 0)), "step"),
-        "9");
-    json_decref(jobs);
-    stage_free(st);
-}
-
-static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
-{
-    struct stage *st = stage_new();
-    struct view v;
-
-    (void)state;
-    stage_play(
-        st,
-        "shape nodes=1\n"
-        "a enters\n"
-        "> a ROUND g=1 a failures=0\n"
-        "a progress step=1 loss=4.5\n"
-        "a leave\n"
-        "a stopped\n"
-        "> a REPORT g=1 again failures=0/0: node a leaves: preempted by SIGTERM; re-forming (not "
-        "counted as a failure)\n"
-        "a gone\n");
-    v = view_of(st);
-    expect(member(view_job(&v, "job"), "state"), "'stopped'");
-    expect(member(view_job(&v, "job"), "curve"), "[[1, 4.5]]");
-    expect(member(view_job(&v, "job"), "began_ms"), "1000");
-    expect(view_history(&v, NULL), /* it was never restarted */
-           "{'jobs': [{'id': 'job', 'state': 'stopped', 'generation': 1, 'nodes': 1,"
-           " 'ranks': 1, 'began_ms': 1000, 'formed_ms': 1000, 'ended_ms': 1000,"
-           " 'cause': {'text': 'node a leaves: preempted by SIGTERM'},"
-           " 'restarts': " NO_RESTARTS ", 'step': 1, 'loss': 4.5, 'loss_ms': 1000}]}");
-    stage_free(st);
-}
-
-static void
-a_job_that_is_stopped_shows_its_failures_until_it_is_begun_anew(void **state)
-{
-    struct stage *st = stage_new();
-    struct view v;
-
-    (void)state;
-    stage_play(st, "shape nodes=1 restarts=3\n"
-                   "a enters\n"
-                   "> a ROUND g=1 a failures=0\n"
-                   "a progress step=1 loss=4.5\n"
-                   "a ended code=7\n"
-                   "> a STOP g=1 abort: rank 0 on a failed\n"
-                   "a stopped\n"
-                   "> a REPORT g=1 again failures=1/3 rank 0 on a code=7 signal=0: "
-                   "restarting (1 of 3)\n"
-                   "a join\n"
-                   "> a ROUND g=2 a failures=1\n"
-                   "a leave\n"
-                   "a stopped\n"
-                   "> a REPORT g=2 again failures=1/3: node a leaves: preempted by "
-                   "SIGTERM; re-forming (not counted as a failure)\n"
-                   "a gone\n");
-    v = view_of(st);
-    expect(member(view_job(&v, "job"), "failures"), "1");
-    expect(member(view_job(&v, "job"), "restarts"),
-           "{'failure': 1, 'node_lost': 0, 'node_joined': 0, 'node_left': 0, 'hang': 0,"
-           " 'preemption': 0, 'smaller_world': 0}");
-    stage_play(st, "b enters\n"
-                   "> b ROUND g=3 b failures=0\n");
-    v = view_of(st);
-    expect(member(view_job(&v, "job"), "failures"), "0");
-    expect(member(view_job(&v, "job"), "curve"), "[]");
-    stage_free(st);
-}
-
-static void a_job_that_was_cancelled_has_not_failed(void **state)
-{
-    struct stage *st = stage_new();
-    struct view v;
-    json_t *job;
-
-    (void)state;
-    stage_play(st, two_nodes);
-    stage_play(st, "operator cancels\n"
-                   "> a,b STOP g=1 leave: cancelled by op\n"
-                   "a ended rank=2 code=1\n"
-                   "> a,b STOP g=1 abort: rank 2 on a failed\n"
-                   "a stopped\n"
-                   "b stopped\n"
-                   "> a,b CLOSED 143: job job was cancelled by op\n");
-    v = view_of(st);
-    job = view_job(&v, "job");
-    assert_string_equal(json_string_value(json_object_get(job, "state")), "cancelled");
-    assert_int_equal(json_integer_value(json_object_get(job, "exit_code")), 143);
-    json_decref(job);
-    stage_play(st, "a gone\n"
-                   "b gone\n");
-    v = view_of(st);
-    expect(view_history(&v, NULL),
-           "{'jobs': [{'id': 'job', 'state': 'cancelled', 'generation': 1, 'nodes': 2, "
-           "'ranks': 4, 'exit_code': 143, 'began_ms': 1000, 'formed_ms': 4000, "
-           "'ended_ms': 4000, 'cause': {'text': 'cancelled by op'}, "
-           "'restarts': " NO_RESTARTS "}]}");
-    stage_free(st);
 }
 
 static void jobs_are_sorted_by_their_ids(void **state)
@@ -588,12 +389,6 @@ int main(void)
         cmocka_unit_test(
             a_restart_is_counted_under_its_cause_and_the_first_cause_is_named),
         cmocka_unit_test(each_cause_is_told_from_the_others),
-        cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
-        cmocka_unit_test(a_job_has_come_at_least_to_the_step_that_it_has_saved),
-        cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
-        cmocka_unit_test(
-            a_job_that_is_stopped_shows_its_failures_until_it_is_begun_anew),
-        cmocka_unit_test(a_job_that_was_cancelled_has_not_failed),
         cmocka_unit_test(jobs_are_sorted_by_their_ids),
         cmocka_unit_test(a_node_that_is_turned_away_is_an_event),
     };
