@@ -225,9 +225,9 @@ $(O)/man/%: rendezvous/%.scd
 	@mkdir -p $(@D); scdoc < $< > $@
 $(O)/man/%: worker/%.scd
 	@mkdir -p $(@D); scdoc < $< > $@
-install: all man ## install into DESTDIR/PREFIX
+install: all man install-units ## install into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/share/man/man1 \
-	  $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/ctrun
+	  $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/share/ctrun
 	install -m755 $(O)/bin/ctrun $(O)/bin/ctrun-worker $(DESTDIR)$(PREFIX)/bin
 	install -m755 $(O)/bin/ctrun-rendezvous $(DESTDIR)$(PREFIX)/sbin
 	install -m644 $(filter %.1,$(MANS)) $(DESTDIR)$(PREFIX)/share/man/man1
@@ -235,16 +235,23 @@ install: all man ## install into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	$(O)/bin/ctrun --print-completion=bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ctrun
 	$(O)/bin/ctrun --print-completion=zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ctrun
-	install -m644 systemd/*.service $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -D -m644 systemd/ctrun.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/ctrun.conf
 	install -D -m644 systemd/ctrun.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/ctrun.conf
 	cp -r configs $(DESTDIR)$(PREFIX)/share/ctrun/
+
+# with the paths of PREFIX: systemd looks for a bare name in a few folders of its own only
+install-units:
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in systemd/*.service; do \
+	  sed -e 's|^\(Exec[A-Za-z]*=\)ctrun-rendezvous |\1$(PREFIX)/sbin/ctrun-rendezvous |' \
+	    -e 's|^\(Exec[A-Za-z]*=\)ctrun |\1$(PREFIX)/bin/ctrun |' \
+	    "$$unit" | install -m644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/} || exit 1; done
 
 clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 .PHONY: all units fakes demo deps deps-build bench-deps test check soak bench fuzz fuzzers lint format format-check \
-        layers headers symbols words tidy stats coverage man install clean help
+        layers headers symbols words tidy stats coverage man install install-units clean help
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -364,6 +364,15 @@ def test_units_are_understood(unit, name):
     assert name.split(".")[0].rstrip("@") not in out.stderr, out.stderr
 
 
+def test_installed_units_name_the_programs_where_they_are_installed(tmp_path):
+    subprocess.run(["make", "--no-print-directory", "install-units", f"DESTDIR={tmp_path}",
+                    "PREFIX=/opt/ctrun"], cwd=ROOT, check=True, capture_output=True, timeout=60)
+    programs = {re.match(r"\S+", command)[0]
+                for unit in (tmp_path / "opt/ctrun/lib/systemd/system").glob("*.service")
+                for command in re.findall(r"^Exec\w+=(.*)", unit.read_text(), re.MULTILINE)}
+    assert programs == {"/opt/ctrun/bin/ctrun", "/opt/ctrun/sbin/ctrun-rendezvous", "/bin/kill"}
+
+
 def test_unit_leaves_the_memory_that_the_bounds_may_take(bin_dir):
     bound = int(re.search(r"memory: at most (\d+) MiB",
                           run(bin_dir, "--check-config", "--config", EXAMPLE).stdout)[1])
