@@ -49,8 +49,8 @@ FAKES   := $(patsubst tests/fakes/%.c,$(O)/bin/fake-%,$(wildcard tests/fakes/*.c
 BENCHES := $(patsubst tests/bench/bench_%.c,$(O)/bin/bench-%,$(wildcard tests/bench/bench_*.c))
 MANS    := $(patsubst %.scd,$(O)/man/%,$(notdir $(wildcard launcher/*.scd rendezvous/*.scd worker/*.scd)))
 PYTEST  := $(PYTHON) -m pytest -q -p no:cacheprovider
-# the system tests mostly wait: one more at once than there are processors
-SYSTEM_TESTS = BIN=$(O)/bin $(PYTEST) -n $$(($$(nproc) + 1)) --durations=10 tests/system
+# the system tests mostly wait: two more at once than there are processors
+SYSTEM_TESTS = BIN=$(O)/bin $(PYTEST) -n $$(($$(nproc) + 2)) --durations=10 tests/system
 ALL_C   := $(call sources,common $(PROGRAMS))
 ALL_CH  := $(shell find common $(PROGRAMS) tests -name '*.[ch]' | sort)
 
@@ -100,12 +100,12 @@ $$(UNITS_$(1)): $(O)/%: $(O)/%.c.o $(O)/libtest.a $(foreach l,$(2),$(O)/lib$(l).
 	@echo '  LD    $$@'
 	$$(Q)$$(CC) $$(LDFLAGS) $$^ $$(LDLIBS) $$(sort $$(LIBS_common) $(foreach l,$(2),$$(LIBS_$(l))) -ljansson) -lcmocka -o $$@
 endef
+$(eval $(call unit_tests,sim,launcher rendezvous))
 $(eval $(call unit_tests,conformance,worker))
 $(eval $(call unit_tests,unit/common,))
 $(eval $(call unit_tests,unit/rendezvous,rendezvous))
 $(eval $(call unit_tests,unit/launcher,launcher rendezvous))
 $(eval $(call unit_tests,unit/worker,worker))
-$(eval $(call unit_tests,sim,launcher rendezvous))
 
 $(O)/bin/fake-%: $(O)/tests/fakes/%.c.o $(O)/libcommon.a
 	@mkdir -p $(@D); echo '  LD    $@'

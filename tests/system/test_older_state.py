@@ -87,16 +87,16 @@ def test_agents_never_follow_a_copy_however_often_it_is_started(kept, tmp_path, 
     right = commits(kept.state)
     kept.state.rename(tmp_path / "right")
     (tmp_path / "old").rename(kept.state)
-    starts, n_more = 0, 0
-    while starts < 4 or n_more < 2:
+
+    def turns_both_away():
         service = kept.serve()
         wait_for(lambda: service.err().count(turned_away) >= len(kept.agents))
         kept.kill(service)
-        starts += 1
-        n_more += commits(kept.state) > right
-    service = kept.serve()
-    wait_for(lambda: service.err().count(turned_away) > len(kept.agents))  # … and it stays
-    kept.kill(service)
+
+    turns_both_away()  # as many starts as the right state
+    while commits(kept.state) <= right:
+        kept.kill(kept.serve())
+    turns_both_away()
     for agent in kept.agents:
         assert agent.err().count("is refused") == agent.err().count(OLDER) == 1, agent.err()
         assert "answers again" not in agent.err().partition(OLDER)[2], agent.err()
