@@ -1,5 +1,5 @@
 /* PURE. An operator's questions, and what is answered at once; events that are followed.
- * Logs: operator_logs.c. */
+ * Ranks: operator_ranks.c; logs: operator_logs.c. */
 
 #include "rendezvous/operator.h"
 
@@ -281,40 +281,6 @@ static json_t *make_status(const struct view *v, const char *id)
     return json_pack("{s:o}", "jobs", list);
 }
 
-static void add_ranks(const struct view *v, const struct job *j, json_t *list)
-{
-    size_t at = json_array_size(list);
-    size_t next = 0;
-
-    do {
-        next = take_page(view_ranks(v, j->id, next, VIEW_MAX_PAGE), "ranks", list);
-    } while (next > 0);
-    for (; at < json_array_size(list); at++) {
-        json_t *rank = json_array_get(list, at);
-
-        (void)json_object_set_new(rank, "job", event_json_text(j->id));
-        (void)json_object_set_new(rank, "generation",
-                                  json_integer((json_int_t)j->generation));
-    }
-}
-
-static json_t *make_ranks(const struct view *v, const struct asker *op)
-{
-    const struct registry *jobs = service_jobs(v->service);
-    struct entry **sorted = registry_sorted(jobs);
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < jobs->n; i++) {
-        const struct job *j = sorted[i]->job;
-
-        if (may_see(op, j) && (op->job[0] == '\0' || strcmp(op->job, j->id) == 0)) {
-            add_ranks(v, j, list);
-        }
-    }
-    mem_free(sorted);
-    return json_pack("{s:o}", "ranks", list);
-}
-
 static void on_view(struct operators *o, struct asker *op, const struct msg_ask *ask,
                     uint64_t now_ms)
 {
@@ -334,8 +300,10 @@ static void on_view(struct operators *o, struct asker *op, const struct msg_ask 
         return;
     }
     if (strcmp(ask->verb, "ps") == 0) {
-        json = make_ranks(&v, op);
-    } else if (strcmp(ask->verb, "history") == 0) {
+        operator_ranks_begin(o, op, now_ms);
+        return;
+    }
+    if (strcmp(ask->verb, "history") == 0) {
         json = view_history(&v, op->job);
     } else {
         json = op->job[0] != '\0' ? make_status(&v, op->job) : view_jobs(&v, NULL);
@@ -520,6 +488,7 @@ void operators_go_on(struct operators *o, uint64_t now_ms)
 
         switch (op->asking) {
         case ASKING_NOTHING:
+        case ASKING_RANKS: /* in turns: below */
             break;
         case ASKING_EVENTS:
             go_on_with_events(o, op, now_ms);
@@ -529,6 +498,7 @@ void operators_go_on(struct operators *o, uint64_t now_ms)
             break;
         }
     }
+    operator_ranks_go_on(o, now_ms);
     forget_done(o);
 }
 

@@ -18,7 +18,8 @@
  *
  * An exit code other than 0 comes with a text for people instead. Operators hold no
  * lease, and nothing waits for them: there are few of them, and what one does not read
- * costs it its connection (the shell's limit) or, of a log, is not asked for. */
+ * costs it its connection (the shell's limit) or, of a log, is not asked for; ranks are
+ * not told to it until it does. */
 
 #include "common/msg.h"
 

@@ -1,7 +1,8 @@
 #ifndef RENDEZVOUS_OPERATOR_CORE_H
 #define RENDEZVOUS_OPERATOR_CORE_H
 
-/* PURE. What operator.c, operator_logs.c and operator_lines.c share. */
+/* PURE. What operator.c, operator_ranks.c, operator_logs.c and operator_lines.c share.
+ */
 
 #include "rendezvous/operator.h"
 
@@ -12,7 +13,7 @@ struct job;
 
 enum { OPERATOR_BEHIND_MS = 50 }; /* then to look whether it has caught up */
 
-enum asking { ASKING_NOTHING, ASKING_EVENTS, ASKING_LOGS };
+enum asking { ASKING_NOTHING, ASKING_EVENTS, ASKING_RANKS, ASKING_LOGS };
 
 /* One stream of one rank in one generation, read piece by piece. */
 struct log_stream {
@@ -42,12 +43,14 @@ struct asker {
     bool follows;
     bool is_done; /* all was answered: to be forgotten */
     char job[MSG_ID_MAX];
-    uint64_t after;      /* ASKING_EVENTS: the last that was told */
-    int32_t rank;        /* ASKING_LOGS: -1: all */
-    bool from_end;       /* … beginning with the last lines */
-    bool has_begun;      /* … some generation's */
-    uint64_t generation; /* the newest that is known */
-    uint32_t world;      /* its ranks */
+    uint64_t after;        /* ASKING_EVENTS: the last that was told */
+    char told[MSG_ID_MAX]; /* ASKING_RANKS: the last job of which some were told … */
+    size_t first_rank;     /* … and which comes next; 0: the next job's first */
+    int32_t rank;          /* ASKING_LOGS: -1: all */
+    bool from_end;         /* … beginning with the last lines */
+    bool has_begun;        /* … some generation's */
+    uint64_t generation;   /* the newest that is known; ASKING_RANKS: of the last job */
+    uint32_t world;        /* its ranks */
     /* owned; by generation: of those before the newest what was not told to its end */
     struct log_stream *stream;
     size_t n_streams, next; /* who is asked next */
@@ -61,6 +64,8 @@ struct operators {
     struct asker *list; /* owned; OPERATORS_MAX of them */
     size_t n;
     uint64_t n_requests; /* so far */
+    size_t next;         /* whose turn it is to be told ranks … */
+    uint64_t ranks_ms;   /* … not before then */
 };
 
 /* operator.c */
@@ -77,6 +82,10 @@ struct job *operator_job(const struct operators *o, const struct asker *op,
 /* Nothing more will come of it: it is over, or stopped: then a job that is begun anew
  * under its name is another one. NULL: it has been forgotten. */
 bool operator_job_ended(const struct job *j);
+
+/* operator_ranks.c */
+void operator_ranks_begin(const struct operators *o, struct asker *op, uint64_t now_ms);
+void operator_ranks_go_on(struct operators *o, uint64_t now_ms); /* one's next page */
 
 /* operator_logs.c */
 void operator_logs_begin(struct operators *o, struct asker *op,

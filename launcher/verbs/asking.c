@@ -44,6 +44,14 @@ struct msg_ask asking_question(const struct verb_options *o)
     return ask;
 }
 
+/* It has what was asked for, and could not say it to its end. */
+static void note_broken(struct asked *asked, const struct place *place,
+                        const struct talk_result *result)
+{
+    (void)snprintf(asked->broken, sizeof(asked->broken), "%.560s: %.*s", place->name,
+                   MSG_TEXT_MAX - 1, result->text);
+}
+
 static void note_end(struct asked *asked, const struct place *place,
                      const struct talk_result *result)
 {
@@ -57,6 +65,9 @@ static void note_end(struct asked *asked, const struct place *place,
         asked->n_said_no++;
         asked->exit_code = result->exit_code;
         memcpy(asked->text, result->text, sizeof(asked->text));
+        if (result->exit_code == EXIT_RENDEZVOUS) {
+            note_broken(asked, place, result);
+        }
         break;
     case TALK_UNREAD: /* of what is followed alone */
     case TALK_OTHER:  /* … too */

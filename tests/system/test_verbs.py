@@ -365,8 +365,8 @@ def test_a_stranger_is_told_from_a_server(ask):
 WELCOME = agent_frame(2, struct.pack("<4QBIIQQBQ", 1, 2, 3, 0, 1, 3000, 0, 0, 0, 0, 0))  # no memory
 
 
-def answer(body, more):
-    return agent_frame(25, struct.pack("<QBII", 1, more, 0, len(body)) + body)
+def answer(body, more, code=0):
+    return agent_frame(25, struct.pack("<QBII", 1, more, code, len(body)) + body)
 
 
 @pytest.fixture
@@ -423,15 +423,19 @@ def test_an_answer_that_nobody_can_read_is_a_failure(ask, dying_server, verb, bo
     assert "cannot read what it answered" in trouble and trouble.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb, words, wanted", [
+    ("status", [answer(b"broken", more=0)], "cannot read what it answered"),
+    ("ps", [answer(b'{"ranks":[{}', more=1), answer(b"ask again", more=0, code=94)], "ask again"),
+], ids=["unreadable", "half"])
 def test_of_several_servers_one_that_nobody_can_read_is_named(bin_dir, start_server, dying_server,
-                                                              env):
+                                                              env, verb, words, wanted):
     start_server(env=env)
     path = f"{env['CTRUN_SOCKET_DIR']}/{os.getpid()}-7.sock"
-    dying_server([WELCOME, answer(b"broken", more=0)],
+    dying_server([WELCOME, b"".join(words)],
                  listener=socket.create_server(path, family=socket.AF_UNIX))
-    done = subprocess.run([bin_dir / "ctrun", "status"], env=env, text=True, capture_output=True)
-    assert done.returncode == 0 and "no jobs" in done.stdout
-    assert "cannot read what it answered" in done.stderr and path in done.stderr
+    done = subprocess.run([bin_dir / "ctrun", verb], env=env, text=True, capture_output=True)
+    assert done.returncode == 0 and (verb == "ps" or "no jobs" in done.stdout)
+    assert wanted in done.stderr and path in done.stderr
 
 
 def test_which_node_is_drained_the_server_decides_with_the_deed(ask, dying_server):
