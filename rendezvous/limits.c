@@ -1,5 +1,6 @@
 #include "rendezvous/limits.h"
 
+#include "rendezvous/operator.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/store.h"
 
@@ -16,11 +17,18 @@ size_t limits_max_buffered(size_t store_max_bytes)
     return MAX(store_max_bytes, (size_t)LIMIT_AGENT_OUT);
 }
 
+/* Beside their output; a buffer that has grown may be half empty. */
+static uint64_t max_of_operators(void)
+{
+    return (uint64_t)OPERATORS_MAX * OPERATOR_MAX_STREAMS +
+           2 * (uint64_t)OPERATORS_MAX_HELD;
+}
+
 /* One reply more than the buffers' bound may be made before it is seen that it passes
  * it. */
 uint64_t limits_max_memory(const struct server_limits *l)
 {
     return 2 * (uint64_t)l->store_max_bytes + limits_max_buffered(l->store_max_bytes) +
            STORE_MAX_REPLY + (uint64_t)l->max_connections * PER_CONNECTION +
-           (uint64_t)REGISTRY_MAX * PER_JOB + PROGRAM;
+           (uint64_t)REGISTRY_MAX * PER_JOB + max_of_operators() + PROGRAM;
 }

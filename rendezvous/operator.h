@@ -35,6 +35,8 @@ enum {
     OPERATORS_MAX = 64,
     OPERATOR_MAX_OUT = 128 * 1024 * 1024, /* an answer, for the shell */
     OPERATOR_PIECE = 128 * 1024,
+    OPERATOR_MAX_STREAMS = 2560 * 1024,    /* bytes: where it stands in each log … */
+    OPERATORS_MAX_HELD = 32 * 1024 * 1024, /* … and lines before their turn, of all */
 };
 
 struct operators_config {

@@ -109,8 +109,8 @@ void operator_lines_drop(struct asker *op, struct log_stream *s);
 const struct log_stream *operator_lines_first(const struct asker *op);
 /* One that has not ended: another generation is read before it. */
 bool operator_lines_is_early(const struct asker *op, const struct log_stream *s);
-void operator_lines_hold(struct asker *op, struct log_stream *s,
-                         const struct msg_inspected *m);
+void operator_lines_hold(const struct operators *o, struct asker *op,
+                         struct log_stream *s, const struct msg_inspected *m);
 /* Tells what is held of it. */
 void operator_lines_held(const struct operators *o, struct asker *op,
                          struct log_stream *s);

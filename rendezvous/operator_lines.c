@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-    MAX_HELD = 4 * 1024 * 1024, /* bytes, of those whose turn has not come … */
-    HELD_PIECE = 64 * 1024,     /* … told in pieces, as they came */
+    MAX_HELD = 4 * 1024 * 1024, /* bytes, of those whose turn has not come, of one … */
+    HELD_PIECE = 64 * 1024,     /* … operator; told in pieces, as they came */
 };
 
 /* ---- what is said to the operator ---- */
@@ -148,21 +148,37 @@ bool operator_lines_is_early(const struct asker *op, const struct log_stream *s)
            operator_lines_first(op)->generation; /* it has not ended itself */
 }
 
+static size_t held_by_all(const struct operators *o)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->n; i++) {
+        n += o->list[i].n_held;
+    }
+    return n;
+}
+
+static bool has_room(const struct operators *o, const struct asker *op, size_t size)
+{
+    return op->n_held + size <= MAX_HELD && held_by_all(o) + size <= OPERATORS_MAX_HELD;
+}
+
 /* What another generation has said can be read later, unless the job ends with this
  * one. */
-static bool make_room(struct asker *op, const struct log_stream *s, size_t size)
+static bool make_room(const struct operators *o, struct asker *op,
+                      const struct log_stream *s, size_t size)
 {
-    for (size_t i = 0; i < op->n_streams && op->n_held + size > MAX_HELD; i++) {
+    for (size_t i = 0; i < op->n_streams && !has_room(o, op, size); i++) {
         if (op->stream[i].generation != s->generation) {
             operator_lines_drop(op, &op->stream[i]);
         }
     }
-    return op->n_held + size <= MAX_HELD;
+    return has_room(o, op, size);
 }
 
 /* In one piece, from some place to its end: what does not fit is read in its turn. */
-void operator_lines_hold(struct asker *op, struct log_stream *s,
-                         const struct msg_inspected *m)
+void operator_lines_hold(const struct operators *o, struct asker *op,
+                         struct log_stream *s, const struct msg_inspected *m)
 {
     if (!s->is_held) {
         buf_init(&s->held, MAX_HELD);
@@ -170,7 +186,7 @@ void operator_lines_hold(struct asker *op, struct log_stream *s,
         s->is_held = true;
     }
     if (m->offset != s->held_at + buf_len(&s->held) ||
-        !make_room(op, s, m->body.size) ||
+        !make_room(o, op, s, m->body.size) ||
         buf_append(&s->held, m->body.data, m->body.size) < 0) {
         return;
     }

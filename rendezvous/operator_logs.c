@@ -106,6 +106,7 @@ static void plan(struct operators *o, struct asker *op, const struct job *j,
     seats_find(&seats, j);
     keep_unended(o, op);
     most = op->n_streams + MAX_STREAMS;
+    ASSERT((most + ARRAY_LEN(kinds)) * sizeof(*op->stream) <= OPERATOR_MAX_STREAMS);
     op->generation = j->generation;
     op->stream = mem_grow(op->stream, most + ARRAY_LEN(kinds), sizeof(*op->stream));
     op->world = seats.world;
@@ -373,7 +374,7 @@ void operator_logs_take(struct operators *o, struct asker *op,
         return;
     }
     if (operator_lines_is_early(op, s)) {
-        operator_lines_hold(op, s, m);
+        operator_lines_hold(o, op, s, m);
     } else {
         take_piece(o, op, s, m);
     }

@@ -1,6 +1,7 @@
 /* The lines of ranks, read from their agents for who asks (tests/lib/operator_rig.h). */
 
 #include "rendezvous/job.h"
+#include "rendezvous/operator_core.h"
 #include "rendezvous/registry.h"
 #include "tests/lib/cmocka.h"
 #include "tests/lib/operator_rig.h"
@@ -340,6 +341,35 @@ static void generations_follow_each_other_for_who_is_behind(void **state)
                        buf_len(&answer_of(conn)->text), "note", 4));
 }
 
+static void what_all_who_are_behind_have_held_is_bounded(void **state)
+{
+    static char line[400 * 1024];
+    const struct operators *o = operator_rig.operators;
+    struct msg m = make_ask("logs", "train");
+    size_t n_held = 0;
+
+    (void)state;
+    m.u.ask.follow = 1;
+    m.u.ask.rank = 0;
+    memset(line, 'x', sizeof(line) - 2);
+    line[sizeof(line) - 2] = '\n';
+    for (size_t i = 0; i < 12; i++) {
+        (void)ask_with(open_as(NULL), m);
+    }
+    operator_rig.is_behind = true;
+    go_on_with(2);
+    for (size_t i = 24; i < operator_rig.n_inspects; i += 2) {
+        for (size_t k = 0; k < 10; k++) {
+            tell_at(i, k * strlen(line), line, "");
+        }
+    }
+    for (size_t i = 0; i < o->n; i++) {
+        n_held += o->list[i].n_held;
+    }
+    assert_in_range(n_held, OPERATORS_MAX_HELD - sizeof(line), OPERATORS_MAX_HELD);
+    operator_rig.is_behind = false;
+}
+
 static void what_cannot_be_read_any_more_is_said(void **state)
 {
     uint64_t conn = follow_first_rank();
@@ -436,6 +466,7 @@ int main(void)
         CASE(who_comes_again_goes_on_where_it_was),
         CASE(who_comes_again_to_another_generation_gets_all_of_it),
         CASE(generations_follow_each_other_for_who_is_behind),
+        CASE(what_all_who_are_behind_have_held_is_bounded),
         CASE(what_cannot_be_read_any_more_is_said),
         CASE(what_is_not_told_when_the_job_ends_is_said),
         CASE(requests_of_one_start_are_not_those_of_another),
