@@ -302,7 +302,9 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
     bool has_left = m->engine && m->signal == 0 && m->exit_code == EXIT_LEFT;
     struct msg_rank_ended end = *m;
 
-    progress_end(&j->progress, node->session, m->rank);
+    if (!tracking_ended(j, node, m->rank)) {
+        return;
+    }
     if (!msg_is_end(end.exit_code, end.signal) ||
         (end.exit_code == 0 && end.signal == 0)) {
         return;

@@ -38,6 +38,19 @@ static void forget_hung(struct job *j)
     j->hung = (struct hung){0};
 }
 
+/* --- the table --- */
+
+/* The node's, where the table has one of it. */
+static const struct progress_node *find_entry(const struct job *j,
+                                              const struct job_node *node)
+{
+    const struct progress *p = &j->progress;
+    bool has_place = node->group_rank >= 0 && (uint32_t)node->group_rank < p->n_nodes;
+    const struct progress_node *entry = has_place ? &p->node[node->group_rank] : NULL;
+
+    return entry && entry->session == node->session ? entry : NULL;
+}
+
 void tracking_release(struct job *j)
 {
     forget_hung(j);
@@ -275,19 +288,41 @@ static void on_moved(struct job *j)
     }
 }
 
-void tracking_note(struct job *j, const struct job_node *node,
-                   const struct msg_progress *m)
+/* The service has been started anew meanwhile? */
+static void make_table(struct job *j)
 {
     bool are_here = job_members(j) == j->n_members;
 
     if (j->progress.generation != j->generation ||
         (are_here && j->progress.n_nodes < j->n_members)) {
-        tracking_begin(j); /* the service has been started anew meanwhile */
+        tracking_begin(j);
     }
+}
+
+void tracking_note(struct job *j, const struct job_node *node,
+                   const struct msg_progress *m)
+{
+    make_table(j);
     if (progress_note(&j->progress, node->session, m, j->now_ms) && tracking_hung(j) &&
         j->progress.moved_ms > j->hung.moved_ms) {
         on_moved(j);
     }
+}
+
+/* Behind a node that was lost before the service's start nobody knows which ranks are
+ * whose, only that they are none of those before. */
+bool tracking_ended(struct job *j, const struct job_node *node, uint32_t rank)
+{
+    const struct progress_node *its;
+
+    make_table(j);
+    its = progress_node_of(&j->progress, rank);
+    if (its ? its->session != node->session
+            : rank >= MSG_MAX_WORLD || find_entry(j, node) != NULL) {
+        return false;
+    }
+    progress_end(&j->progress, node->session, rank);
+    return true;
 }
 
 /* The rank has ended, as it were, when the others went on without it. */

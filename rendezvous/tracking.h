@@ -18,6 +18,10 @@ void tracking_release(struct job *j);
 void tracking_note(struct job *j, const struct job_node *node,
                    const struct msg_progress *m);
 
+/* A member says that this rank has ended. False, and nothing is done: it is none of its
+ * own. */
+bool tracking_ended(struct job *j, const struct job_node *node, uint32_t rank);
+
 /* An agent answers INSPECT_HANG or INSPECT_STACK. */
 void tracking_inspected(struct job *j, const struct job_node *node,
                         const struct msg_inspected *m);

@@ -31,6 +31,20 @@ static const struct scene scenes[] = {
      "b join\n"
      "> a,b ROUND g=2 a b failures=1\n"},
 
+    {"the_end_of_a_rank_that_is_not_the_nodes_own_is_no_cause", two_nodes,
+     "a ended rank=1 code=7\n"
+     "a ended rank=2 code=7\n"
+     "a ended rank=1048575 code=7\n"
+     "b ended rank=0 code=7\n"
+     "b ended rank=1 code=3\n"
+     "> a,b STOP g=1 abort: rank 1 on b failed\n"
+     "a ended rank=1 code=9 at=1\n"
+     "a ended rank=0 signal=15 stopped\n"
+     "a stopped\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=3 signal=0: restarting (1 of "
+     "3)\n"},
+
     {"max_restarts_0_ends_the_job_with_the_ranks_code", NULL,
      "shape nodes=1 restarts=0\n"
      "a enters\n"

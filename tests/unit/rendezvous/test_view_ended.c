@@ -145,8 +145,8 @@ static void a_job_that_was_cancelled_has_not_failed(void **state)
     stage_play(st, view_two_nodes);
     stage_play(st, "operator cancels\n"
                    "> a,b STOP g=1 leave: cancelled by op\n"
-                   "a ended rank=2 code=1\n"
-                   "> a,b STOP g=1 abort: rank 2 on a failed\n"
+                   "a ended rank=1 code=1\n"
+                   "> a,b STOP g=1 abort: rank 1 on a failed\n"
                    "a stopped\n"
                    "b stopped\n"
                    "> a,b CLOSED 143: job job was cancelled by op\n");
