@@ -20,6 +20,11 @@ void cause_clear(struct cause *c)
     c->host[0] = '\0';
 }
 
+void cause_fold(struct cause *c)
+{
+    others_fold(&c->others);
+}
+
 void cause_release(struct cause *c)
 {
     cause_clear(c);

@@ -30,6 +30,10 @@ struct cause {
 /* Forgets the ends, keeps the crash-loop count: a new generation begins. */
 void cause_clear(struct cause *c);
 
+/* The generation has ended, and its nodes have been told why: forgets how each rank
+ * ended. */
+void cause_fold(struct cause *c);
+
 /* Forgets everything. */
 void cause_release(struct cause *c);
 

@@ -115,6 +115,10 @@ static void go_on(struct job *j)
     if (j->state == JOB_FORMING) {
         forming_try(j);
     }
+    if (j->state != JOB_RUNNING && j->state != JOB_DRAINING) {
+        tracking_end(j); /* as large as the world: not for a job that waits */
+        cause_fold(&j->cause);
+    }
     ASSERT(j->state != JOB_FORMING || job_members(j) == 0);
     ASSERT(j->state != JOB_RUNNING || j->count[NODE_RUNNING] > 0);
     ASSERT(j->state != JOB_DRAINING || job_members(j) > 0);

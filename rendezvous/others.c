@@ -16,11 +16,16 @@ enum {
     REST_MAX_BYTES = 32,   /* "and 12 more lines" */
 };
 
-void others_clear(struct others *o)
+void others_fold(struct others *o)
 {
     mem_free(o->how);
     o->how = NULL;
     o->n_ranks = 0;
+}
+
+void others_clear(struct others *o)
+{
+    others_fold(o);
     o->n_outcomes = 0;
 }
 

@@ -47,6 +47,7 @@ struct others {
 };
 
 void others_clear(struct others *o);
+void others_fold(struct others *o); /* of the ranks; the outcomes remain */
 
 enum how others_how(const struct others *o, uint32_t rank);
 bool others_have(const struct others *o, enum how how); /* some rank ended so */

@@ -10,6 +10,7 @@
 enum {
     BACK_MS = 2200, /* who repeats its reports does so each second, unless it sleeps */
     MIN_STEPS = 3,  /* seen, before it is known how long one takes */
+    TOK_S_RANKS = 64, /* of those that are asked for the throughput */
 };
 
 void progress_release(struct progress *p)
@@ -50,6 +51,35 @@ void progress_know(struct progress *p, uint32_t step_ms)
 {
     p->known_ms = step_ms;
     p->median_ms = step_ms;
+}
+
+void progress_fold(struct progress *p)
+{
+    if (!p->rank) {
+        return;
+    }
+    p->tok_s = progress_tok_s(p);
+    p->is_over = true;
+    mem_free(p->rank);
+    p->rank = NULL;
+}
+
+void progress_fold_nodes(struct progress *p)
+{
+    mem_free(p->node);
+    p->node = NULL;
+    p->n_nodes = 0;
+}
+
+uint32_t progress_tok_s(const struct progress *p)
+{
+    uint32_t n = p->rank ? MIN(p->world, (uint32_t)TOK_S_RANKS) : 0;
+    uint32_t tok_s = p->tok_s;
+
+    for (uint32_t i = 0; i < n && tok_s == 0; i++) {
+        tok_s = p->rank[i].tok_s;
+    }
+    return tok_s;
 }
 
 static int compare_rank(const void *key, const void *node)

@@ -3,7 +3,8 @@
 
 /* PURE. What the ranks of a job's current generation do: the last report of each, and
  * how long a step takes. Times are the service's. As large as the world; a rank that
- * says nothing costs an empty entry. */
+ * says nothing costs an empty entry. Of a generation that has ended only its nodes, and
+ * what is known of all its ranks together, are kept. */
 
 #include "common/msg.h"
 
@@ -33,7 +34,7 @@ struct progress {
     uint32_t world, n_nodes;
     uint32_t n_reporting;       /* ranks that have reported */
     uint32_t n_ended;           /* … whose process has ended */
-    struct progress_rank *rank; /* owned; world of them */
+    struct progress_rank *rank; /* owned; world of them; NULL: is_over */
     struct progress_node *node; /* owned; in order of their ranks */
     uint64_t said_ms;           /* the last report of any rank … */
     uint64_t moved_ms;   /* … and the last that told of another step or phase */
@@ -44,6 +45,8 @@ struct progress {
     uint32_t step_ms[PROGRESS_STEPS]; /* a step of each of the last advances … */
     uint32_t known_ms;  /* what one took before the service's start; 0: not known */
     uint32_t median_ms; /* … and what one takes; 0: too few were seen to know */
+    bool is_over;       /* the ranks are not known any more … */
+    uint32_t tok_s;     /* … and this is what progress_tok_s said then */
 };
 
 void progress_release(struct progress *p); /* zeroed afterwards: no table */
@@ -57,6 +60,14 @@ void progress_start(struct progress *p);
 /* What a step of this generation took before the service's start: until enough are
  * seen. */
 void progress_know(struct progress *p, uint32_t step_ms);
+
+/* The generation has ended: the ranks go, what is known beside them stays; and nobody
+ * is here any more: so do the nodes. */
+void progress_fold(struct progress *p);
+void progress_fold_nodes(struct progress *p);
+
+/* As its first ranks say, of the whole; 0: not known. */
+uint32_t progress_tok_s(const struct progress *p);
 
 /* The node's, whose session it is; NULL: it has none here. */
 const struct progress_node *progress_node_of(const struct progress *p, uint32_t rank);

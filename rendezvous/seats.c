@@ -39,7 +39,7 @@ static const struct job_node **find_nodes(const struct job *j, size_t *ret_n)
 /* What ranks report is kept by the nodes of the whole generation. */
 static bool are_all_known(const struct job *j)
 {
-    return j->progress.generation == j->generation && j->progress.rank &&
+    return j->progress.generation == j->generation && j->n_members > 0 &&
            j->progress.n_nodes == j->n_members;
 }
 
@@ -79,6 +79,9 @@ void seats_find(struct seats *s, const struct job *j)
     } else {
         for (size_t i = 0; i < n && (uint32_t)node[i]->group_rank == i; i++) {
             add(s, node[i]->hello.host, (uint32_t)i, node[i]->hello.nproc, node[i]);
+        }
+        if (n == 0 && j->progress.is_over && j->progress.generation == j->generation) {
+            s->world = j->progress.world; /* all have gone */
         }
     }
     mem_free(node);

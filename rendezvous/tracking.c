@@ -51,6 +51,14 @@ static const struct progress_node *find_entry(const struct job *j,
     return entry && entry->session == node->session ? entry : NULL;
 }
 
+void tracking_end(struct job *j)
+{
+    progress_fold(&j->progress);
+    if (j->n_nodes == 0) {
+        progress_fold_nodes(&j->progress);
+    }
+}
+
 void tracking_release(struct job *j)
 {
     forget_hung(j);

@@ -12,6 +12,10 @@
 /* Its members have their ranks: a new table. */
 void tracking_begin(struct job *j);
 
+/* Its generation has ended: the ranks are known no more; nor are the nodes, when all
+ * have gone. */
+void tracking_end(struct job *j);
+
 void tracking_release(struct job *j);
 
 /* A member's rank reports. */

@@ -11,8 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { TOK_S_RANKS = 64 }; /* of those that are asked for the throughput */
-
 /* ---- putting values in ---- */
 
 void view_put_integer(json_t *json, const char *key, uint64_t value)
@@ -93,8 +91,9 @@ bool view_is_member(const struct job *j, const struct job_node *node)
 
 const struct progress *view_progress(const struct job *j)
 {
-    return j->progress.generation == j->generation && j->progress.rank ? &j->progress
-                                                                       : NULL;
+    const struct progress *p = &j->progress;
+
+    return p->generation == j->generation && (p->rank || p->is_over) ? p : NULL;
 }
 
 uint32_t view_job_ranks(const struct job *j)
@@ -135,12 +134,8 @@ uint64_t view_job_step(const struct job *j, const struct history_job *record)
 uint32_t view_job_tok_s(const struct job *j)
 {
     const struct progress *p = view_progress(j);
-    uint32_t tok_s = 0;
 
-    for (uint32_t i = 0; p && i < MIN(p->world, TOK_S_RANKS) && tok_s == 0; i++) {
-        tok_s = p->rank[i].tok_s;
-    }
-    return tok_s;
+    return p ? progress_tok_s(p) : 0;
 }
 
 static json_t *make_cause(const struct history_job *h)

@@ -163,7 +163,7 @@ static json_t *make_rank(const struct view *v, const struct job *j,
     view_put_integer(json, "local_rank", rank - seat->first_rank);
     view_put_text(json, "host", seat->host);
     view_put_integer(json, "group_rank", seat->group_rank);
-    if (p && rank < p->world) {
+    if (p && p->rank && rank < p->world) {
         put_report(json, &p->rank[rank], v->now_ms);
     }
     if (hung && hung->has_rank && hung->verdict.rank == rank) {

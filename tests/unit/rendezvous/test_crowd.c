@@ -1,5 +1,6 @@
 /* The service without a stage: many agents, many jobs, and what is bounded. */
 
+#include "rendezvous/registry.h"
 #include "rendezvous/service.h"
 #include "tests/lib/body.h"
 #include "tests/lib/cmocka.h"
@@ -317,6 +318,49 @@ static void jobs_are_bounded_and_one_too_many_is_refused_with_94(void **state)
     crowd_free(crowd);
 }
 
+/* Says hello to the job `id`, with so many ranks. */
+static void say_ranks(const struct crowd *crowd, uint64_t conn, const char *id,
+                      uint32_t nodes, uint32_t nproc)
+{
+    struct msg m = {.type = MSG_HELLO};
+
+    m.u.hello = (struct msg_hello){.version = MSG_VERSION,
+                                   .agent_id = conn,
+                                   .host = "h",
+                                   .min_nodes = nodes,
+                                   .max_nodes = nodes,
+                                   .nproc = nproc,
+                                   .max_restarts = 9,
+                                   .node_rank = -1,
+                                   .group_rank = -1};
+    (void)snprintf(m.u.hello.job, sizeof(m.u.hello.job), "%s", id);
+    service_opened(crowd->service, conn, "10.1.2.3", 1000);
+    say(crowd, conn, &m);
+}
+
+static void a_job_without_nodes_has_no_memory_for_each_of_its_ranks(void **state)
+{
+    struct crowd *crowd = crowd_new();
+    struct msg end = {.type = MSG_RANK_ENDED,
+                      .u.rank_ended = {.rank = MSG_MAX_WORLD - 1, .exit_code = 1}};
+    const struct job *job;
+
+    (void)state;
+    say_ranks(crowd, 1, "a", 1, MSG_MAX_WORLD);
+    say_join(crowd, 1, "10.1.2.3");
+    job = service_jobs(crowd->service)->entry[0]->job;
+    end.u.rank_ended.generation = crowd->generation;
+    say(crowd, 1, &end);
+    assert_non_null(job->progress.rank);
+    assert_int_equal(job->cause.others.n_ranks, MSG_MAX_WORLD);
+    service_closed(crowd->service, 1, 1000);
+    assert_int_equal(service_active_jobs(crowd->service), 1); /* it may come back */
+    assert_null(job->progress.rank);
+    assert_null(job->progress.node);
+    assert_null(job->cause.others.how);
+    crowd_free(crowd);
+}
+
 /* A key of 50,000 bytes' value into the job's store, by one of its workers. */
 static void store_much_by(const struct crowd *crowd, uint64_t conn, uint64_t generation,
                           uint32_t client)
@@ -421,6 +465,7 @@ int main(void)
         cmocka_unit_test(idle_jobs_are_bounded),
         cmocka_unit_test(finished_jobs_are_bounded_and_the_oldest_is_forgotten),
         cmocka_unit_test(jobs_are_bounded_and_one_too_many_is_refused_with_94),
+        cmocka_unit_test(a_job_without_nodes_has_no_memory_for_each_of_its_ranks),
         cmocka_unit_test(all_jobs_share_one_store_budget),
         cmocka_unit_test(a_job_takes_its_share_and_no_more),
         cmocka_unit_test(without_sessions_there_is_nothing_to_wait_for),

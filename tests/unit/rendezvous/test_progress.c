@@ -217,6 +217,36 @@ static void an_end_is_counted_once(void **state)
     progress_release(&p);
 }
 
+static void of_a_generation_that_has_ended_what_all_ranks_share_is_kept(void **state)
+{
+    struct msg_progress m = report_of(1, 7, "forward");
+    struct progress p;
+
+    (void)state;
+    open_two(&p);
+    m.tok_s = 512;
+    assert_true(progress_note(&p, FIRST, &m, 1000));
+    assert_int_equal(progress_tok_s(&p), 512);
+    progress_fold(&p);
+    progress_fold(&p);
+    assert_null(p.rank);
+    assert_string_equal(progress_node_of(&p, 1)->host, "a");
+    assert_false(progress_note(&p, FIRST, &m, 2000));
+    progress_end(&p, FIRST, 1);
+    progress_fold_nodes(&p);
+    assert_null(progress_node_of(&p, 1));
+    assert_int_equal(p.world, 3);
+    assert_int_equal(progress_tok_s(&p), 512);
+    assert_int_equal(p.front_step, 7);
+    assert_int_equal(p.moved_ms, 1000);
+    progress_begin(&p, 6, 1);
+    progress_add_node(&p, FIRST, "a", 1);
+    progress_start(&p);
+    assert_int_equal(progress_tok_s(&p), 0);
+    assert_false(p.is_over);
+    progress_release(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +260,7 @@ int main(void)
         cmocka_unit_test(what_peers_say_is_fit_to_be_shown),
         cmocka_unit_test(the_first_word_of_a_phase_says_what_kind_it_is),
         cmocka_unit_test(an_end_is_counted_once),
+        cmocka_unit_test(of_a_generation_that_has_ended_what_all_ranks_share_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,35 @@ static void a_job_has_come_at_least_to_the_step_that_it_has_saved(void **state)
     stage_free(st);
 }
 
+/* The table of its ranks is gone then. */
+static void between_generations_a_job_shows_how_far_and_how_fast_it_was(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, "shape nodes=1 restarts=1\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a reports step=5 tok=300 phase=reduce\n"
+                   "wait 1000\n"
+                   "a ended code=7\n"
+                   "> a STOP g=1 abort: rank 0 on a failed\n"
+                   "a stopped\n"
+                   "> a REPORT g=1 again failures=1/1 rank 0 on a code=7 signal=0: "
+                   "restarting (1 of 1)\n");
+    v = view_of(st);
+    for (int i = 0; i < 2; i++) { /* with its node, and idle */
+        view_expect(view_member(view_job(&v, "job"), "state"), "'forming'");
+        view_expect(view_member(view_job(&v, "job"), "step"), "5");
+        view_expect(view_member(view_job(&v, "job"), "tok_s"), "300");
+        view_expect(view_member(view_job(&v, "job"), "progress_age_ms"), "1000");
+        view_expect(view_ranks(&v, "job", 0, 10), "{'ranks': [], 'total': 0}");
+        stage_play(st, i == 0 ? "a gone\n" : "");
+    }
+    stage_free(st);
+}
+
 static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
 {
     struct stage *st = stage_new();
@@ -172,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
         cmocka_unit_test(a_job_has_come_at_least_to_the_step_that_it_has_saved),
+        cmocka_unit_test(between_generations_a_job_shows_how_far_and_how_fast_it_was),
         cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
         cmocka_unit_test(
             a_job_that_is_stopped_shows_its_failures_until_it_is_begun_anew),
