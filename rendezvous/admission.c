@@ -121,6 +121,21 @@ int admission_check(const struct job *j, const struct msg_hello *hello,
     return rv;
 }
 
+int admission_check_ranks(const struct job *j, const struct msg_hello *hello,
+                          struct errmsg *msg)
+{
+    if (j->ranks->used + hello->nproc > j->ranks->max) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "job %s: no room for the %u rank%s of this node: the jobs of "
+                          "this service have %llu together, and may have %llu; wait "
+                          "until one has ended, or start another ctrun-rendezvous",
+                          j->id, hello->nproc, hello->nproc == 1 ? "" : "s",
+                          (unsigned long long)j->ranks->used,
+                          (unsigned long long)j->ranks->max);
+    }
+    return 0;
+}
+
 int admission_take_room(struct job *j, struct job_node *node, const char *addr,
                         struct errmsg *msg)
 {

@@ -14,6 +14,11 @@ enum { ADMISSION_NAME_MAX = MSG_ID_MAX + MSG_ADDR_MAX };
 int admission_check(const struct job *j, const struct msg_hello *hello,
                     struct errmsg *msg) MUST_CHECK;
 
+/* ERR_REFUSED with one line: the service has no room for so many ranks beside those of
+ * all its jobs. */
+int admission_check_ranks(const struct job *j, const struct msg_hello *hello,
+                          struct errmsg *msg) MUST_CHECK;
+
 /* Counts the node's entry in a round's table, with this address of it; ERR_REFUSED when
  * it does not fit beside those of the job's other nodes. */
 int admission_take_room(struct job *j, struct job_node *node, const char *addr,

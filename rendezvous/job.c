@@ -53,7 +53,8 @@ size_t job_members(const struct job *j)
 }
 
 struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
-                    struct store_budget *budget, const struct job_sink *sink)
+                    struct store_budget *budget, struct rank_budget *ranks,
+                    const struct job_sink *sink)
 {
     struct job *j = mem_zalloc(sizeof(*j));
 
@@ -61,6 +62,7 @@ struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
     j->cluster = cluster;
     j->seed = seed;
     store_budget_init_part(&j->budget, budget);
+    j->ranks = ranks;
     j->sink = *sink;
     j->needs_keys = true;
     table_init(&j->node_ranks);
@@ -163,6 +165,7 @@ void job_add_node(struct job *j, struct job_node *node)
     node->index = j->n_nodes;
     j->node[j->n_nodes++] = node;
     j->count[node->state]++;
+    tracking_take_room(j, node);
     saving_touch(j, node);
     if (node->hello.node_rank >= 0) {
         table_insert(&j->node_ranks, &node->by_node_rank,
@@ -180,6 +183,7 @@ static void remove_node(struct job *j, struct job_node *node)
     j->n_flapping -= node->is_flapping;
     j->n_away -= node->is_away;
     admission_return_room(j, node);
+    tracking_return_room(j, node);
     saving_drop_node(j, node);
     if (node->hello.node_rank >= 0) {
         table_remove(&j->node_ranks, &node->by_node_rank);
@@ -219,6 +223,11 @@ int job_hello(struct job *j, const struct job_guest *guest, struct job_node **re
     rv = admission_check(j, guest->hello, msg);
     if (rv < 0) {
         *ret_exit_code = EXIT_MISTAKE;
+        return rv;
+    }
+    rv = admission_check_ranks(j, guest->hello, msg);
+    if (rv < 0) {
+        *ret_exit_code = EXIT_RENDEZVOUS;
         return rv;
     }
     node = new_node(j, guest);

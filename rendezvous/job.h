@@ -81,6 +81,12 @@ struct ending {
     char stop_text[MSG_TEXT_MAX]; /* of the last STOP */
 };
 
+/* The ranks that all jobs of a service may have together: of the nodes that are here,
+ * and of those that are gone from a generation that is still ending (tracking.h). */
+struct rank_budget {
+    uint64_t used, max;
+};
+
 struct job_sink {
     void *arg;
     void (*send)(void *arg, uint64_t session, const struct msg *m);
@@ -126,7 +132,11 @@ struct job {
     uint32_t told_failures; /* by its ROUND, to all alike … */
     struct commit told;     /* … and the last commit */
 
-    struct progress progress; /* what the ranks of its generation do */
+    struct rank_budget *ranks; /* borrowed: all jobs' */
+    uint64_t n_ranks;          /* its part of them … */
+    uint64_t n_gone_ranks;     /* … of it that of nodes that are gone … */
+    size_t n_gone;             /* … so many */
+    struct progress progress;  /* what the ranks of its generation do */
     struct hang hang;
     struct hung hung;
 
@@ -145,9 +155,10 @@ struct job {
     struct saving saving;
 };
 
-/* `seed`: secret, of the hash tables. `budget`: of all jobs, outlives it. */
+/* `seed`: secret, of the hash tables. `budget`, `ranks`: of all jobs, outlive it. */
 struct job *job_new(const char *id, uint64_t cluster, uint64_t seed,
-                    struct store_budget *budget, const struct job_sink *sink);
+                    struct store_budget *budget, struct rank_budget *ranks,
+                    const struct job_sink *sink);
 void job_free(struct job *j); /* NULL allowed */
 
 struct job_guest {

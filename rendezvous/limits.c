@@ -1,6 +1,7 @@
 #include "rendezvous/limits.h"
 
 #include "rendezvous/operator.h"
+#include "rendezvous/progress.h"
 #include "rendezvous/registry.h"
 #include "rendezvous/store.h"
 
@@ -9,6 +10,9 @@
 enum {
     PER_CONNECTION = 40 * 1024, /* with its session's, and TLS's, where there is */
     PER_JOB = 128 * 1024,
+    /* its last report, and how it ended (others.c takes up to two bytes for one); a node
+     * that is gone may have had no other */
+    PER_RANK = sizeof(struct progress_rank) + sizeof(struct progress_node) + 2,
     PROGRAM = 64 * 1024 * 1024,
 };
 
@@ -30,5 +34,6 @@ uint64_t limits_max_memory(const struct server_limits *l)
 {
     return 2 * (uint64_t)l->store_max_bytes + limits_max_buffered(l->store_max_bytes) +
            STORE_MAX_REPLY + (uint64_t)l->max_connections * PER_CONNECTION +
-           (uint64_t)REGISTRY_MAX * PER_JOB + max_of_operators() + PROGRAM;
+           (uint64_t)REGISTRY_MAX * PER_JOB + (uint64_t)LIMIT_RANKS * PER_RANK +
+           max_of_operators() + PROGRAM;
 }

@@ -11,7 +11,8 @@ enum {
     LIMIT_LEASE_MS = 3000,
     LIMIT_STORE_BYTES = 1 << 30, /* of all jobs, and of all clients without one */
     LIMIT_CONNECTIONS = 20000,
-    LIMIT_RESERVE = 16,       /* the part of them that store clients leave to agents */
+    LIMIT_RANKS = 1 << 21, /* of all jobs' nodes: of the largest two (MSG_MAX_WORLD) */
+    LIMIT_RESERVE = 16,    /* the part of them that store clients leave to agents */
     LIMIT_ACCEPT_PER_S = 500, /* new connections, of one network … */
     LIMIT_ACCEPT_BURST_S = 8, /* … and so many seconds' worth of them at once */
     LIMIT_GREETING_MS = 5000, /* from the first byte until we know who it is … */

@@ -1,6 +1,7 @@
 #include "rendezvous/service.h"
 
 #include "rendezvous/draining.h"
+#include "rendezvous/limits.h"
 #include "rendezvous/operator.h"
 #include "rendezvous/service_core.h"
 #include "rendezvous/tally.h"
@@ -21,6 +22,7 @@ struct service *service_new(const struct service_config *config)
     s->config = *config;
     s->budget.max = config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
     s->budget.max_part = config->job_max_bytes;
+    s->ranks.max = LIMIT_RANKS;
     s->jobs_due_ms = UINT64_MAX;
     table_init(&s->conns);
     table_init(&s->numbers);
@@ -177,7 +179,7 @@ struct entry *service_take_job(struct service *s, const char *id)
     if (entry || !registry_make_room(&s->jobs)) {
         return entry;
     }
-    job = job_new(id, s->config.cluster, s->config.seed, &s->budget, &sink);
+    job = job_new(id, s->config.cluster, s->config.seed, &s->budget, &s->ranks, &sink);
     job->is_last = s->is_last;
     return registry_add(&s->jobs, job);
 }

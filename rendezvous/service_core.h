@@ -36,6 +36,7 @@ struct session_list {
 struct service {
     struct service_config config;
     struct store_budget budget;          /* of the jobs' key spaces */
+    struct rank_budget ranks;            /* of the jobs' nodes */
     struct table conns, numbers, agents; /* of sessions, owned */
     struct session_list here, away;
     size_t n_away; /* known from before the start, and not back yet */

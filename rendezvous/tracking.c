@@ -51,11 +51,45 @@ static const struct progress_node *find_entry(const struct job *j,
     return entry && entry->session == node->session ? entry : NULL;
 }
 
+static void return_ranks(struct job *j, uint64_t n)
+{
+    j->n_ranks -= n;
+    j->ranks->used -= n;
+}
+
+static void return_gone(struct job *j)
+{
+    return_ranks(j, j->n_gone_ranks);
+    j->n_gone_ranks = 0;
+    j->n_gone = 0;
+}
+
+void tracking_take_room(struct job *j, const struct job_node *node)
+{
+    j->n_ranks += node->hello.nproc;
+    j->ranks->used += node->hello.nproc;
+}
+
+void tracking_return_room(struct job *j, const struct job_node *node)
+{
+    uint32_t kept = 0;
+
+    if (find_entry(j, node)) {
+        kept = j->progress.is_over ? 1 : node->hello.nproc;
+        j->n_gone_ranks += kept;
+        j->n_gone++;
+    }
+    return_ranks(j, node->hello.nproc - kept);
+}
+
 void tracking_end(struct job *j)
 {
     progress_fold(&j->progress);
+    return_ranks(j, j->n_gone_ranks - j->n_gone);
+    j->n_gone_ranks = j->n_gone;
     if (j->n_nodes == 0) {
         progress_fold_nodes(&j->progress);
+        return_gone(j);
     }
 }
 
@@ -63,12 +97,14 @@ void tracking_release(struct job *j)
 {
     forget_hung(j);
     progress_release(&j->progress);
+    return_ranks(j, j->n_ranks);
 }
 
 void tracking_begin(struct job *j)
 {
     const struct job_node **members = members_in_order(j);
 
+    return_gone(j);
     progress_begin(&j->progress, j->generation, (uint32_t)j->n_members);
     for (size_t i = 0; i < j->n_members && members[i]; i++) {
         progress_add_node(&j->progress, members[i]->session, members[i]->hello.host,

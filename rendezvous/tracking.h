@@ -18,6 +18,12 @@ void tracking_end(struct job *j);
 
 void tracking_release(struct job *j);
 
+/* Ranks that a node takes: in the table, or to be (rank_budget). One that is gone
+ * takes them until its generation has ended, and then, where the table still names it,
+ * no more than one. */
+void tracking_take_room(struct job *j, const struct job_node *node);
+void tracking_return_room(struct job *j, const struct job_node *node);
+
 /* A member's rank reports. */
 void tracking_note(struct job *j, const struct job_node *node,
                    const struct msg_progress *m);

@@ -432,7 +432,8 @@ static void chosen_node_ranks_do_not_share_a_bucket(void **state)
 
     struct job_sink sink = {.send = say_nothing};
     struct store_budget budget = {.max = 1};
-    struct job *j = job_new("job", 11, 0x5eed, &budget, &sink);
+    struct rank_budget ranks = {.max = NODES};
+    struct job *j = job_new("job", 11, 0x5eed, &budget, &ranks, &sink);
     struct msg_hello hello = {.job = "job",
                               .host = "h",
                               .min_nodes = 1,

@@ -18,7 +18,9 @@ struct crowd {
     uint64_t n_rest_bytes; /* of tables, beside those for group rank 0 */
     uint64_t n_stored, n_denied;
     uint64_t generation;
-    uint32_t exit_code; /* of the last refusal */
+    uint32_t exit_code;      /* of the last refusal … */
+    char text[MSG_TEXT_MAX]; /* … and its reason */
+    uint64_t n_noted;        /* refusals, for the log and the count */
 };
 
 static void on_send(void *arg, uint64_t conn, const struct msg *m)
@@ -35,12 +37,20 @@ static void on_send(void *arg, uint64_t conn, const struct msg *m)
     crowd->n_denied += m->type == MSG_STORE_REPLY && m->u.store_reply.close;
     if (m->type == MSG_REFUSED) {
         crowd->exit_code = m->u.refused.exit_code;
+        memcpy(crowd->text, m->u.refused.text, sizeof(crowd->text));
     }
     if (m->type == MSG_ROUND) {
         crowd->generation = m->u.round.generation;
         crowd->n_bytes = MAX(crowd->n_bytes, m->u.round.nodes.size);
         crowd->n_rest_bytes += m->u.round.group_rank > 0 ? m->u.round.nodes.size : 0;
     }
+}
+
+static void on_note(void *arg, const struct job_event *e)
+{
+    struct crowd *crowd = arg;
+
+    crowd->n_noted += e->kind == NODE_IS_REFUSED;
 }
 
 static void on_close(void *arg, uint64_t conn)
@@ -53,12 +63,12 @@ static struct crowd *crowd_with_stores(size_t store_max_bytes, size_t job_max_by
 {
     struct crowd *crowd = mem_zalloc(sizeof(*crowd));
 
-    crowd->service =
-        service_new(&(struct service_config){.lease_ms = 3000,
-                                             .store_max_bytes = store_max_bytes,
-                                             .job_max_bytes = job_max_bytes,
-                                             .seed = 9,
-                                             .sink = {crowd, on_send, on_close, NULL}});
+    crowd->service = service_new(
+        &(struct service_config){.lease_ms = 3000,
+                                 .store_max_bytes = store_max_bytes,
+                                 .job_max_bytes = job_max_bytes,
+                                 .seed = 9,
+                                 .sink = {crowd, on_send, on_close, on_note}});
     return crowd;
 }
 
@@ -338,6 +348,62 @@ static void say_ranks(const struct crowd *crowd, uint64_t conn, const char *id,
     say(crowd, conn, &m);
 }
 
+static void ranks_are_bounded_and_those_of_who_is_gone_may_be_had_again(void **state)
+{
+    struct crowd *crowd = crowd_new();
+
+    (void)state;
+    say_ranks(crowd, 1, "one", 1, MSG_MAX_WORLD);
+    say_ranks(crowd, 2, "two", 1, MSG_MAX_WORLD);
+    assert_int_equal(crowd->n_refused, 0);
+    say_ranks(crowd, 3, "small", 1, 1);
+    assert_int_equal(crowd->n_refused, 1);
+    assert_int_equal(crowd->n_noted, 1);
+    assert_int_equal(crowd->exit_code, 94);
+    assert_string_equal(crowd->text,
+                        "job small: no room for the 1 rank of this node: the jobs of "
+                        "this service have 2097152 together, and may have 2097152; "
+                        "wait until one has ended, or start another ctrun-rendezvous");
+    say_join(crowd, 2, "10.1.2.3"); /* who is in goes on */
+    assert_int_equal(crowd->n_rounds, 1);
+    service_closed(crowd->service, 2, 1000);
+    begin_job(crowd, 4);
+    say_ranks(crowd, 5, "two", 1, MSG_MAX_WORLD - 1);
+    assert_int_equal(crowd->n_refused, 1);
+    say_ranks(crowd, 6, "small", 1, 1);
+    assert_int_equal(crowd->n_refused, 2);
+    crowd_free(crowd);
+}
+
+/* People see them until then, and they are not counted twice when it has ended. */
+static void
+ranks_of_a_node_that_is_lost_count_until_its_generation_has_ended(void **state)
+{
+    struct crowd *crowd = crowd_new();
+
+    (void)state;
+    say_ranks(crowd, 1, "a", 2, MSG_MAX_WORLD / 2);
+    say_ranks(crowd, 2, "a", 2, MSG_MAX_WORLD / 2);
+    say_join(crowd, 1, "10.1.2.3");
+    say_join(crowd, 2, "10.1.2.3");
+    assert_int_equal(crowd->n_rounds, 2);
+    service_closed(crowd->service, 2, 1000);
+    say_ranks(crowd, 3, "b", 1, MSG_MAX_WORLD - 1);
+    say_ranks(crowd, 4, "c", 1, 2);
+    assert_int_equal(crowd->n_refused, 1);
+    say_stopped(crowd, 1);
+    say_ranks(crowd, 5, "a", 2, MSG_MAX_WORLD / 2);
+    assert_int_equal(crowd->n_refused, 1);
+    say_join(crowd, 1, "10.1.2.3");
+    say_join(crowd, 5, "10.1.2.3");
+    assert_int_equal(crowd->n_rounds, 4);
+    say_ranks(crowd, 6, "c", 1, 2);
+    assert_int_equal(crowd->n_refused, 2);
+    say_ranks(crowd, 7, "c", 1, 1);
+    assert_int_equal(crowd->n_refused, 2);
+    crowd_free(crowd);
+}
+
 static void a_job_without_nodes_has_no_memory_for_each_of_its_ranks(void **state)
 {
     struct crowd *crowd = crowd_new();
@@ -358,6 +424,7 @@ static void a_job_without_nodes_has_no_memory_for_each_of_its_ranks(void **state
     assert_null(job->progress.rank);
     assert_null(job->progress.node);
     assert_null(job->cause.others.how);
+    assert_int_equal(job->ranks->used, 0);
     crowd_free(crowd);
 }
 
@@ -465,6 +532,9 @@ int main(void)
         cmocka_unit_test(idle_jobs_are_bounded),
         cmocka_unit_test(finished_jobs_are_bounded_and_the_oldest_is_forgotten),
         cmocka_unit_test(jobs_are_bounded_and_one_too_many_is_refused_with_94),
+        cmocka_unit_test(ranks_are_bounded_and_those_of_who_is_gone_may_be_had_again),
+        cmocka_unit_test(
+            ranks_of_a_node_that_is_lost_count_until_its_generation_has_ended),
         cmocka_unit_test(a_job_without_nodes_has_no_memory_for_each_of_its_ranks),
         cmocka_unit_test(all_jobs_share_one_store_budget),
         cmocka_unit_test(a_job_takes_its_share_and_no_more),
