@@ -126,6 +126,7 @@ json_t *event_json_keep(const struct history_event *e)
     json_t *json = event_json_make(e);
 
     set_text(json, "owner", e->owner);
+    set_some(json, "noted_ms", e->noted_ms);
     return json;
 }
 
@@ -184,6 +185,7 @@ bool event_json_parse(const uint8_t *text, size_t size, struct history_event *re
         .kind = kind,
         .cause = find_cause(json),
         .wall_ms = integer_of(json, "wall_ms"),
+        .noted_ms = integer_of(json, "noted_ms"),
         .generation = integer_of(json, "generation"),
         .step = integer_of(json, "step"),
         .nodes = (uint32_t)integer_of(json, "nodes"),

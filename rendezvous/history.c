@@ -127,21 +127,26 @@ static void save(const struct history *h, enum record_act act,
     json_decref(json);
 }
 
-static void drop_first(const struct history *h, struct history_ring *r)
+static void forget_first(struct history_ring *r)
 {
-    struct history_event *e = event_at(r, 0);
-
-    save(h, RECORD_DROP, e);
+    free_event(event_at(r, 0));
     r->first = r->first + 1 < r->max ? r->first + 1 : 0;
     r->n--;
-    free_event(e);
 }
 
-static void drop_expired(const struct history *h, struct history_ring *r,
-                         uint64_t wall_ms)
+static void drop_first(const struct history *h, struct history_ring *r)
 {
-    while (r->n > 0 && event_at(r, 0)->wall_ms + HISTORY_KEPT_MS < wall_ms) {
-        drop_first(h, r);
+    save(h, RECORD_DROP, event_at(r, 0));
+    forget_first(r);
+}
+
+/* From memory alone: where they are durable, the state looks to their age itself. */
+static void forget_expired(const struct history *h, struct history_ring *r)
+{
+    uint64_t span_ms = h->config.span_ms;
+
+    while (span_ms > 0 && r->n > 0 && h->now_ms - event_at(r, 0)->noted_ms > span_ms) {
+        forget_first(r);
     }
 }
 
@@ -428,6 +433,11 @@ void history_be_terse(struct history *h, bool is_terse)
     h->is_terse = is_terse;
 }
 
+void history_run(struct history *h, uint64_t now_ms)
+{
+    h->now_ms = MAX(h->now_ms, now_ms);
+}
+
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms)
 {
     struct history_job *job = NULL;
@@ -441,9 +451,10 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
     if (is_one_of_many(h, e, wall_ms)) {
         return false;
     }
-    drop_expired(h, &h->vital, wall_ms);
-    drop_expired(h, &h->crowd, wall_ms);
+    forget_expired(h, &h->vital);
+    forget_expired(h, &h->crowd);
     made = make_event(e, wall_ms);
+    made->noted_ms = h->now_ms;
     made->number = ++h->last_number;
     h->n_restarts[e->cause] += e->kind == JOB_RESTARTS;
     if (history_is_of_job(h, e->kind, made->job)) {

@@ -4,11 +4,12 @@
 /* PURE. What has become of jobs: numbered events, for people; and one record of each
  * job, of those that run and of the last that have ended.
  *
- * Bounded: the oldest events go, by number and by age; those that come in crowds
- * (commits, nodes that join, refusals) have a part of their own, so that they cannot push
- * out why a job has failed. Of refusals one a second is kept. Numbers begin at 1 and are
- * never given again; where events are durable (`save`) they go on after a restart, and so
- * do the curves, but for points of the last ten seconds where the end was not told
+ * Bounded: the oldest events go, by number and by age, which the service's own clock
+ * (history_run) tells: the wall clock may jump. Those that come in crowds (commits, nodes
+ * that join, refusals) have a part of their own, so that they cannot push out why a job
+ * has failed. Of refusals one a second is kept. Numbers begin at 1 and are never given
+ * again; where events are durable (`save`) they go on after a restart, and so do the
+ * curves, but for points of the last ten seconds where the end was not told
  * (history_stop). */
 
 #include "rendezvous/event.h"
@@ -26,11 +27,10 @@ enum {
     HISTORY_TEXT_MAX = 512,
 };
 
-#define HISTORY_KEPT_MS (90ULL * 24 * 3600 * 1000)
-
 struct history_event {
     uint64_t number;
-    uint64_t wall_ms;
+    uint64_t wall_ms;  /* for people … */
+    uint64_t noted_ms; /* … and on the service's clock, for its age */
     enum job_event_kind kind;
     enum restart_cause cause; /* of JOB_RESTARTS */
     uint64_t generation;
@@ -84,7 +84,8 @@ struct history_ring {
 };
 
 struct history_config {
-    uint64_t seed; /* secret: of the hash table */
+    uint64_t seed;    /* secret: of the hash table */
+    uint64_t span_ms; /* what is older goes; 0: nothing does for its age */
     /* NULL: nothing is kept. As service_sink has it. */
     void (*save)(void *arg, const struct record *r);
     void *arg;
@@ -97,6 +98,7 @@ struct history {
     struct history_job *ended[HISTORY_MAX_ENDED]; /* owned, the oldest first */
     size_t n_ended;
     uint64_t last_number;
+    uint64_t now_ms; /* the service's clock, see history_run */
     uint64_t n_touches;
     bool is_terse;                   /* see history_be_terse */
     struct history_event **restored; /* owned; until history_restored */
@@ -115,6 +117,9 @@ void history_release(struct history *h);
  * begin and end is, no other event and no curve. Memory has them all. */
 void history_be_terse(struct history *h, bool is_terse);
 
+/* So late it is, on the service's clock: for the ages of what comes next. */
+void history_run(struct history *h, uint64_t now_ms);
+
 /* Something has happened. False when it is not kept: one refusal of many. */
 bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms);
 
@@ -122,10 +127,10 @@ bool history_note(struct history *h, const struct job_event *e, uint64_t wall_ms
 void history_stop(struct history *h, uint64_t wall_ms);
 
 /* RECORD_EVENTs and RECORD_CURVEs of an earlier process, in any order, then
- * history_restored; what cannot be read is left out (false). Before the first
- * history_note. */
+ * history_restored, with the service's clock; what cannot be read is left out (false).
+ * Before the first history_note. */
 bool history_restore(struct history *h, const struct record *r);
-void history_restored(struct history *h);
+void history_restored(struct history *h, uint64_t now_ms);
 
 /* The first event with a larger number; NULL: there is none. Valid until the next
  * history_note. */

@@ -159,8 +159,22 @@ static void apply_in_order(struct history *h)
     }
 }
 
-void history_restored(struct history *h)
+/* As old as the next one, at least: another version has not said how old it is. */
+static void set_ages(struct history *h)
 {
+    uint64_t latest_ms = h->now_ms;
+
+    for (size_t i = h->n_restored; i > 0; i--) {
+        struct history_event *e = h->restored[i - 1];
+
+        latest_ms = e->noted_ms > 0 ? MIN(e->noted_ms, latest_ms) : latest_ms;
+        e->noted_ms = latest_ms;
+    }
+}
+
+void history_restored(struct history *h, uint64_t now_ms)
+{
+    history_run(h, now_ms);
     if (h->n_restored > 0) {
         qsort(h->restored, h->n_restored, sizeof(struct history_event *),
               compare_numbers);
@@ -168,6 +182,7 @@ void history_restored(struct history *h)
     if (h->n_curves > 0) {
         qsort(h->curves, h->n_curves, sizeof(struct kept_curve), compare_curves);
     }
+    set_ages(h);
     drop_orphans(h);
     apply_in_order(h);
     mem_free(h->restored);

@@ -18,11 +18,13 @@ static void on_save(void *arg, const struct record *r)
     l->durable->save(l->durable->arg, r);
 }
 
-void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable)
+void lookout_init(struct lookout *l, uint64_t seed, uint64_t history_ms,
+                  const struct durable *durable)
 {
     *l = (struct lookout){
         .durable = durable, .space = SPACE_FINE, .started_ms = clock_wall_ms()};
     history_init(&l->history, &(struct history_config){.seed = seed,
+                                                       .span_ms = history_ms,
                                                        .save = durable ? on_save : NULL,
                                                        .arg = l});
 }
@@ -38,8 +40,9 @@ void lookout_release(struct lookout *l)
     history_release(&l->history);
 }
 
-bool lookout_note(struct lookout *l, const struct job_event *e)
+bool lookout_note(struct lookout *l, const struct job_event *e, uint64_t now_ms)
 {
+    history_run(&l->history, now_ms);
     return history_note(&l->history, e, clock_wall_ms());
 }
 

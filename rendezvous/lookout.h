@@ -34,8 +34,10 @@ struct lookout {
     uint64_t started_ms; /* wall clock */
 };
 
-/* Events are saved by `durable`; NULL: nowhere. */
-void lookout_init(struct lookout *l, uint64_t seed, const struct durable *durable);
+/* Events are saved by `durable`; NULL: nowhere. `history_ms`: how long they are shown, 0:
+ * however old they are. */
+void lookout_init(struct lookout *l, uint64_t seed, uint64_t history_ms,
+                  const struct durable *durable);
 void lookout_release(struct lookout *l);
 
 /* Without space /readyz says no; once the reserve is spent history is terse: most events
@@ -43,7 +45,7 @@ void lookout_release(struct lookout *l);
 void lookout_set_space(struct lookout *l, enum durable_space space);
 
 /* True for what is an event; the rest is for the curves. */
-bool lookout_note(struct lookout *l, const struct job_event *e);
+bool lookout_note(struct lookout *l, const struct job_event *e, uint64_t now_ms);
 
 /* The server stops. */
 void lookout_stop(struct lookout *l);

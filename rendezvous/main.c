@@ -178,6 +178,11 @@ static int start_signals(struct daemon *d)
     return rv == 0 ? manager_new(&d->loop, d->server, &d->manager) : rv;
 }
 
+static uint64_t history_ms(const struct rendezvous_options *o)
+{
+    return (uint64_t)o->history_days * 24 * 3600 * 1000;
+}
+
 static int open_state(struct daemon *d, struct errmsg *msg)
 {
     const struct rendezvous_options *o = &d->options;
@@ -185,7 +190,7 @@ static int open_state(struct daemon *d, struct errmsg *msg)
         .loop = &d->loop,
         .dir = o->state_dir,
         .reserve_bytes = (uint64_t)o->state_reserve_mib << 20,
-        .history_ms = (uint64_t)o->history_days * 24 * 3600 * 1000,
+        .history_ms = history_ms(o),
         .history_bytes = (uint64_t)o->history_max_mib << 20,
         .patience_ms = STATE_PATIENCE_MS,
     };
@@ -262,6 +267,7 @@ static int start_server(struct daemon *d, struct errmsg *msg)
         .job_max_bytes = limits.job_max_bytes,
         .max_connections = limits.max_connections,
         .accept_per_s = limits.accept_per_s,
+        .history_ms = history_ms(&d->options),
         .durable = d->state ? state_durable(d->state) : NULL,
     };
     int rv;

@@ -200,7 +200,7 @@ static const struct option_spec specs[] = {
     {.name = "history-days",
      .value = "N",
      .help = "How long events, commits, loss curves and the ends of jobs are kept in "
-             "the state, in days of the service's running. Default: 90.",
+             "the state, in days for which its machine runs. Default: 90.",
      .set = option_set_u32,
      FIELD(history_days),
      .min = 1,

@@ -30,6 +30,7 @@ struct server_config {
     size_t job_max_bytes;   /* of one job; 0: all of it */
     size_t max_connections; /* 0: 20000 */
     uint32_t accept_per_s;  /* of one network, but this machine's; 0: 500 */
+    uint64_t history_ms;    /* so long events are shown; 0: whatever their age */
     /* Where state is kept (borrowed: outlives the server); NULL: nowhere. */
     const struct durable *durable;
     /* Not NULL: takes TCPStore clients over, wherever they come from: the descriptor, and

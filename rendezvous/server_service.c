@@ -146,7 +146,7 @@ void server_note(void *arg, const struct job_event *e)
 {
     struct server *s = arg;
 
-    if (lookout_note(&s->lookout, e) && s->config.logs_jobs) {
+    if (lookout_note(&s->lookout, e, server_now(s)) && s->config.logs_jobs) {
         gate_log_event(&s->gate, e, clock_ms());
     }
 }
@@ -218,7 +218,7 @@ int server_start_service(struct server *s, const uint64_t *seeds, struct errmsg 
     };
     int rv = 0;
 
-    lookout_init(&s->lookout, seeds[1], durable);
+    lookout_init(&s->lookout, seeds[1], s->config.history_ms, durable);
     s->service = service_new(&config);
     if (durable) {
         rv = turn_restore(durable, s->service, &s->lookout.history, server_now(s), msg);

@@ -146,10 +146,7 @@ int turn_restore(const struct durable *durable, struct service *service,
     int rv = durable->load(durable->arg, take, &takers, msg);
 
     if (rv == 0) {
-        history_restored(history);
-    }
-
-    if (rv == 0) {
+        history_restored(history, now_ms);
         rv = service_restored(service, now_ms, msg);
     }
     return rv;

@@ -137,7 +137,8 @@ static void on_note(void *arg, const struct job_event *e)
 
 static void start(struct world *w, uint64_t boot)
 {
-    history_init(&w->history, &(struct history_config){boot, on_save, w});
+    history_init(&w->history,
+                 &(struct history_config){.seed = boot, .save = on_save, .arg = w});
     w->service = service_new(&(struct service_config){.cluster = CLUSTER,
                                                       .boot = boot,
                                                       .start = START + boot,
@@ -362,7 +363,7 @@ static int restore(struct world *w, struct input *in)
             rv = ERR_CORRUPT;
         }
     }
-    history_restored(&w->history);
+    history_restored(&w->history, BASE_MS + 1000);
     return rv < 0 ? rv : service_restored(w->service, BASE_MS + 1000, &msg);
 }
 

@@ -217,7 +217,7 @@ int shelf_restore(const struct shelf *s, struct service *service,
         }
     }
     if (history) {
-        history_restored(history);
+        history_restored(history, now_ms);
     }
     return rv < 0 ? rv : service_restored(service, now_ms, msg);
 }

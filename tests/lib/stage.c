@@ -541,7 +541,8 @@ void stage_start(struct stage *st)
                                                                 .note = on_note,
                                                                 .save = on_save,
                                                                 .kept = on_kept}});
-    history_init(&st->history, &(struct history_config){5, on_save, st});
+    history_init(&st->history,
+                 &(struct history_config){.seed = 5, .save = on_save, .arg = st});
     if (shelf_restore(&st->shelf, st->service, &st->history, st->now_ms, &msg) < 0) {
         fail_msg("%s", msg.text);
     }

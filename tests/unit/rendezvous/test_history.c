@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT_MAX = 8192 };
+enum { KEPT_MAX = 8192, SPAN_MS = 1000000 };
 
 /* A state that keeps event records, as a database would. */
 struct shelf {
@@ -66,8 +66,10 @@ static struct history *new_history(struct shelf *shelf)
 {
     struct history *h = mem_zalloc(sizeof(*h));
 
-    history_init(h, &(struct history_config){
-                        .seed = 7, .save = shelf ? on_save : NULL, .arg = shelf});
+    history_init(h, &(struct history_config){.seed = 7,
+                                             .span_ms = SPAN_MS,
+                                             .save = shelf ? on_save : NULL,
+                                             .arg = shelf});
     return h;
 }
 
@@ -140,7 +142,7 @@ static void with_hardly_any_room_only_how_jobs_begin_and_end_is_saved(void **sta
     for (size_t i = 0; i < shelf->n; i++) {
         assert_true(history_restore(h, &shelf->record[i]));
     }
-    history_restored(h);
+    history_restored(h, 0);
     job = history_find(h, "a");
     assert_non_null(job);
     assert_int_equal(job->state, HISTORY_FAILED);
@@ -170,19 +172,76 @@ static void the_oldest_make_room_and_crowds_push_out_crowds_alone(void **state)
     free_history(h);
 }
 
-static void events_are_forgotten_after_a_while(void **state)
+static void note_at(struct history *h, uint64_t now_ms)
+{
+    history_run(h, now_ms);
+    note(h, JOB_HAS_FORMED, "a");
+}
+
+static void events_are_forgotten_after_the_span_that_is_set(void **state)
 {
     struct history *h = new_history(NULL);
-    const struct job_event e = {.kind = JOB_HAS_FORMED, .job = "a"};
 
     (void)state;
-    (void)history_note(h, &e, 1000);
-    (void)history_note(h, &e, 1000 + HISTORY_KEPT_MS);
+    note_at(h, 1000);
+    note_at(h, 1000 + SPAN_MS);
     assert_int_equal(count_after(h, 0), 2);
-    (void)history_note(h, &e, 1001 + HISTORY_KEPT_MS);
+    note_at(h, 1001 + SPAN_MS);
     assert_int_equal(count_after(h, 0), 2);
     assert_int_equal(history_after(h, 0)->number, 2);
     free_history(h);
+    h = new_history(NULL);
+    h->config.span_ms = 0;
+    note_at(h, 1000);
+    note_at(h, UINT64_MAX);
+    assert_int_equal(count_after(h, 0), 2);
+    free_history(h);
+}
+
+/* The machine has no clock of its own, or was off for long. */
+static void a_wall_clock_that_jumps_makes_no_event_older(void **state)
+{
+    static const uint64_t walls[] = {1000, 1001 + 100ULL * SPAN_MS, 5};
+    struct shelf *shelf = calloc(1, sizeof(*shelf));
+    struct history *h = new_history(shelf);
+
+    (void)state;
+    assert_non_null(shelf);
+    history_run(h, 10);
+    for (size_t i = 0; i < ARRAY_LEN(walls); i++) {
+        (void)history_note(h, &(struct job_event){.kind = JOB_IS_DONE, .job = "a"},
+                           walls[i]);
+    }
+    assert_int_equal(count_after(h, 0), ARRAY_LEN(walls));
+    assert_int_equal(shelf->n_dropped, 0);
+    free_history(h);
+    release_shelf(shelf);
+}
+
+static void after_a_restart_events_are_as_old_as_before(void **state)
+{
+    struct shelf *shelf = calloc(1, sizeof(*shelf));
+    struct history *h = new_history(shelf);
+
+    (void)state;
+    assert_non_null(shelf);
+    note(h, JOB_HAS_FORMED, "a"); /* of a version that did not say: as the next one */
+    note_at(h, 1000);
+    note_at(h, SPAN_MS);
+    free_history(h);
+    h = new_history(NULL);
+    for (size_t i = 0; i < shelf->n; i++) {
+        assert_true(history_restore(h, &shelf->record[i]));
+    }
+    history_restored(h, SPAN_MS + 500);
+    note_at(h, SPAN_MS + 1000);
+    assert_int_equal(count_after(h, 0), 4);
+    note_at(h, SPAN_MS + 1001);
+    assert_int_equal(history_after(h, 0)->number, 3);
+    note_at(h, 2 * SPAN_MS + 1);
+    assert_int_equal(history_after(h, 0)->number, 4);
+    free_history(h);
+    release_shelf(shelf);
 }
 
 static void one_refusal_a_second_is_kept_and_all_are_counted(void **state)
@@ -337,7 +396,7 @@ static void events_survive_a_restart_and_numbers_go_on(void **state)
     for (size_t i = shelf->n; i > 0; i--) { /* in any order */
         assert_true(history_restore(h, &shelf->record[i - 1]));
     }
-    history_restored(h);
+    history_restored(h, 0);
     assert_int_equal(count_after(h, 0), 5);
     assert_int_equal(h->last_number, 5);
     e = history_after(h, 1);
@@ -387,7 +446,7 @@ static void a_record_that_is_no_event_is_left_out(void **state)
         r.key.size = 7;
         assert_false(history_restore(h, &r));
     }
-    history_restored(h);
+    history_restored(h, 0);
     assert_null(history_after(h, 0));
     free_history(h);
 }
@@ -484,7 +543,9 @@ int main(void)
         cmocka_unit_test(events_are_numbered_from_1_and_read_in_order),
         cmocka_unit_test(with_hardly_any_room_only_how_jobs_begin_and_end_is_saved),
         cmocka_unit_test(the_oldest_make_room_and_crowds_push_out_crowds_alone),
-        cmocka_unit_test(events_are_forgotten_after_a_while),
+        cmocka_unit_test(events_are_forgotten_after_the_span_that_is_set),
+        cmocka_unit_test(a_wall_clock_that_jumps_makes_no_event_older),
+        cmocka_unit_test(after_a_restart_events_are_as_old_as_before),
         cmocka_unit_test(one_refusal_a_second_is_kept_and_all_are_counted),
         cmocka_unit_test(a_job_that_ends_is_remembered_with_its_cause_and_restarts),
         cmocka_unit_test(a_job_begun_anew_has_a_record_of_its_own),

@@ -26,7 +26,7 @@ static void begin(struct rig *r)
     for (size_t i = 0; shelf_at(&r->shelf, i); i++) {
         assert_true(history_restore(r->history, shelf_at(&r->shelf, i)));
     }
-    history_restored(r->history);
+    history_restored(r->history, 0);
 }
 
 static void rig_open(struct rig *r)

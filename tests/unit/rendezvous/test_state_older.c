@@ -199,7 +199,7 @@ static void load(struct rig *r)
                                   .clock_ms = LATER_MS,
                                   .clock_name = 1,
                                   .start = 7,
-                                  .history_ms = HISTORY_KEPT_MS,
+                                  .history_ms = LATER_MS,
                                   .history_bytes = 1 << 20},
         &r->db, &msg);
 
