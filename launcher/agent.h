@@ -138,9 +138,9 @@ void agent_connect_failed(struct agent *a, const char *text, uint64_t now_ms);
 /* … and on our own port, that somebody else holds (`taken` says so). */
 void agent_port_taken(struct agent *a, const char *text, const char *taken,
                       uint64_t now_ms);
-/* … and waiting does not help: this host itself is at fault. */
 /* … because one side does not let the other in: exit 94. */
 void agent_refused(struct agent *a, const char *text, uint64_t now_ms);
+/* … and waiting does not help: this host itself is at fault. */
 void agent_cannot_connect(struct agent *a, const char *text, uint64_t now_ms);
 
 /* The connection has ended. */

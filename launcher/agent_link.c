@@ -423,8 +423,13 @@ uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms)
     return ours_ms + a->clock_offset;
 }
 
+/* Its first word stands: workers may take a while to stop, and it is asked again when
+ * the connection ends meanwhile. */
 static int on_closing(struct agent *a, uint32_t exit_code, const char *text)
 {
+    if (a->was_closed) {
+        return 0;
+    }
     if (text[0] != '\0') {
         agent_say(a, exit_code == 0 ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "%s", text);
     } else if (exit_code == 0 && a->is_standby && a->generation == 0) {
@@ -436,6 +441,21 @@ static int on_closing(struct agent *a, uint32_t exit_code, const char *text)
     a->was_closed = true;
     agent_fire(a, EVENT_CLOSED, NULL);
     return 0;
+}
+
+/* In the place of WELCOME: nothing more is to be told or heard there, however long the
+ * workers take to stop. */
+static int on_refused(struct agent *a, const struct msg_refused *refused)
+{
+    int rv = on_closing(a, refused->exit_code, refused->text);
+
+    if (a->state != AGENT_CLOSED) {
+        a->config.actions.disconnect(a->config.actions.arg);
+        a->link = LINK_DOWN;
+        agent_disarm(a, TIMER_HELLO);
+        agent_disarm(a, TIMER_PATIENCE);
+    }
+    return rv;
 }
 
 static int on_round(struct agent *a, const struct msg_round *round)
@@ -565,7 +585,7 @@ int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms)
         return on_welcome(a, &m->u.welcome);
     }
     if (m->type == MSG_REFUSED) {
-        return on_closing(a, m->u.refused.exit_code, m->u.refused.text);
+        return on_refused(a, &m->u.refused);
     }
     return ERR_PROTOCOL;
 }

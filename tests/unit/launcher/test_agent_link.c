@@ -83,6 +83,52 @@ static void durable_service_that_returns_hears_everything_again(void **state)
     agent_rig_release(&rig);
 }
 
+static void hear_again(struct agent_rig *rig)
+{
+    agent_disconnected(rig->agent, LOSS_CLOSED, rig->now_ms);
+    agent_rig_pass(rig, 20);
+    agent_connected(rig->agent, "", rig->now_ms);
+    agent_rig_skip(rig);
+}
+
+/* They may take long, and it would be told the same ten times a second. */
+static void who_is_refused_while_workers_stop_does_not_ask_again(void **state)
+{
+    const struct msg m = {.type = MSG_REFUSED,
+                          .u.refused = {.exit_code = 2, .text = "it is over"}};
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, false);
+    hear_again(&rig);
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "say it is over; kill 0 15; disconnect");
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_pass(&rig, 29999);
+    agent_rig_expect(&rig, "");
+    agent_rig_pass(&rig, 40000); /* more than the join time-out */
+    agent_rig_expect(&rig, "kill 0 9");
+    agent_rig_die(&rig, 0, SIGKILL);
+    assert_int_equal(rig.exit_code, 2);
+    agent_rig_release(&rig);
+}
+
+static void first_word_that_the_job_is_over_stands(void **state)
+{
+    const struct msg m = {.type = MSG_REFUSED,
+                          .u.refused = {.exit_code = 2, .text = "it is over"}};
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, false);
+    agent_rig_closed(&rig, 5);
+    agent_rig_skip(&rig);
+    hear_again(&rig); /* a worker's end may still be told there */
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "disconnect");
+    agent_rig_die(&rig, 0, SIGTERM);
+    assert_int_equal(rig.exit_code, 5);
+    agent_rig_release(&rig);
+}
+
 static void unknown_session_means_that_the_generation_is_over(void **state)
 {
     WITH_RIG(2, true);
@@ -427,6 +473,8 @@ int main(void)
         cmocka_unit_test(workers_gone_before_a_server_is_back_join_then),
         cmocka_unit_test(silence_leaves_the_workers_alone),
         cmocka_unit_test(durable_service_that_returns_hears_everything_again),
+        cmocka_unit_test(who_is_refused_while_workers_stop_does_not_ask_again),
+        cmocka_unit_test(first_word_that_the_job_is_over_stands),
         cmocka_unit_test(unknown_session_means_that_the_generation_is_over),
         cmocka_unit_test(a_service_may_have_any_clock),
         cmocka_unit_test(a_report_of_an_end_that_no_process_has_breaks_the_protocol),
