@@ -76,7 +76,7 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
                   struct errmsg *msg) MUST_CHECK;
 
 /* True when the log has grown so much that tidying should not wait. */
-bool state_db_is_untidy(const struct state_db *d);
+bool state_db_is_untidy(struct state_db *d);
 
 /* Pages that were written since the log was last copied; and copies it, whatever the file
  * system has left: its place is used again then. */

@@ -91,7 +91,7 @@ int state_journal_create(const struct state_db *d, struct errmsg *msg) MUST_CHEC
 int state_journal_read(struct state_db *d, struct errmsg *msg) MUST_CHECK;
 /* `n`: its records. */
 bool state_journal_has_room(struct state_db *d, struct bytes batch, size_t n);
-bool state_journal_is_long(const struct state_db *d);
+bool state_journal_is_long(struct state_db *d);
 int state_journal_write(struct state_db *d, struct bytes batch,
                         struct errmsg *msg) MUST_CHECK;
 /* Into the tables with it; state_pending_clear once that is committed. */

@@ -57,12 +57,12 @@ bool state_journal_has_room(struct state_db *d, struct bytes batch, size_t n)
 }
 
 /* It is time to settle: so there is room for the next batches. */
-bool state_journal_is_long(const struct state_db *d)
+bool state_journal_is_long(struct state_db *d)
 {
-    size_t names = state_pending_count(&d->pending);
+    size_t names = at_most(d, NAMES_MAX, NAMES_PART);
 
     return 4 * d->totals.n_pieces >= 3 * at_most(d, PIECES_MAX, PIECES_PART) ||
-           4 * names >= 3 * at_most(d, NAMES_MAX, NAMES_PART);
+           !state_pending_are_few(&d->pending, (3 * names - 1) / 4);
 }
 
 static uint64_t sum_of(uint64_t number, const uint8_t *data, size_t size)

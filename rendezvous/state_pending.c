@@ -170,7 +170,7 @@ void state_pending_add(struct state_pending *p, struct bytes batch, size_t n)
 
 size_t state_pending_count(const struct state_pending *p)
 {
-    return p->rows.count;
+    return p->rows.count + p->n_fresh;
 }
 
 bool state_pending_are_few(struct state_pending *p, size_t many)

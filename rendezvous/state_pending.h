@@ -37,7 +37,8 @@ bool state_pending_may_pass(struct bytes batch);
 /* Takes a copy of a batch that may wait, of `n` records. */
 void state_pending_add(struct state_pending *p, struct bytes batch, size_t n);
 
-/* How many names there are, at least: those of the last batches may not be known yet. */
+/* How many names there are, at most: in batches that nobody has looked into yet some may
+ * be the same, and of those before. */
 size_t state_pending_count(const struct state_pending *p);
 
 /* Whether there are no more than so many, and looks into those batches where that

@@ -140,7 +140,7 @@ int state_db_tidy(struct state_db *d, uint64_t now_ms, uint64_t on_disk,
     return rv < 0 ? rv : n > 0;
 }
 
-bool state_db_is_untidy(const struct state_db *d)
+bool state_db_is_untidy(struct state_db *d)
 {
     return d->wal_pages >= WAL_PAGES_MAX || state_journal_is_long(d);
 }

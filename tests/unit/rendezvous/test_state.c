@@ -454,6 +454,43 @@ static void log_does_not_grow_on_a_full_disk_by_what_is_written_over(void **unus
     mem_free((void *)(uintptr_t)large.data);
 }
 
+/* Each may want a page of its own, once it is settled. */
+static void what_the_journal_holds_is_owed_before_it_is_looked_into(void **unused)
+{
+    enum { NAMES = 500 };
+    static const uint64_t on_disk = 1 << 30;
+    struct errmsg msg = {""};
+    struct scratch scratch;
+    struct state_db *db;
+    struct buf batch;
+    uint64_t before;
+
+    (void)unused;
+    scratch_open(&scratch);
+    buf_init(&batch, SIZE_MAX);
+    assert_int_equal(state_db_open(&(struct state_db_config){.path = scratch_path(
+                                                                 &scratch, "state.db"),
+                                                             .history_ms = 1000,
+                                                             .history_bytes = 40000},
+                                   &db, &msg),
+                     0);
+    before = state_db_free_bytes(db, on_disk);
+    for (unsigned i = 0; i < NAMES; i++) {
+        const uint8_t key[2] = {(uint8_t)(i >> 8), (uint8_t)i};
+
+        state_batch_add(
+            &batch, &(struct record){RECORD_PUT, RECORD_KEY, "job", 3, {key, 2}, {0}});
+    }
+    assert_int_equal(state_db_commit(db,
+                                     (struct bytes){buf_bytes(&batch), buf_len(&batch)},
+                                     1, &msg),
+                     0);
+    assert_true(state_db_free_bytes(db, on_disk) + NAMES * 4096 <= before);
+    buf_release(&batch);
+    state_db_close(db);
+    scratch_close(&scratch);
+}
+
 static void folder_is_for_one_service_at_a_time(void **unused)
 {
     struct rig *r = rig_new();
@@ -518,6 +555,7 @@ int main(void)
         cmocka_unit_test(end_of_a_generation_takes_its_keys_along_and_nothing_else),
         cmocka_unit_test(history_goes_that_is_too_much_or_too_old),
         cmocka_unit_test(log_does_not_grow_on_a_full_disk_by_what_is_written_over),
+        cmocka_unit_test(what_the_journal_holds_is_owed_before_it_is_looked_into),
         cmocka_unit_test(folder_is_for_one_service_at_a_time),
         cmocka_unit_test(service_clock_goes_on_and_never_back),
     };

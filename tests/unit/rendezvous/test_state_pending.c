@@ -105,8 +105,8 @@ static void last_record_of_each_name_counts_in_their_order(void **unused)
     rig_release(&r);
 }
 
-/* Names are known early enough to say that there are many. */
-static void names_are_counted_before_anybody_wants_them(void **unused)
+/* Each wants a page of the tables, whether it was looked into or not. */
+static void names_are_never_more_than_were_counted(void **unused)
 {
     static const char value[1000] = "value";
     struct rig r = rig_new();
@@ -123,7 +123,7 @@ static void names_are_counted_before_anybody_wants_them(void **unused)
                                                    {key, 2},
                                                    {(const uint8_t *)value, 100}});
         add(&r);
-        assert_true(state_pending_count(&r.pending) + 600 > MIN(i, 1000));
+        assert_in_range(state_pending_count(&r.pending), MIN(i + 1, 1000), 1600);
     }
     sorted = state_pending_sorted(&r.pending);
     assert_int_equal(state_pending_count(&r.pending), 1000);
@@ -231,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_record_of_each_name_counts_in_their_order),
-        cmocka_unit_test(names_are_counted_before_anybody_wants_them),
+        cmocka_unit_test(names_are_never_more_than_were_counted),
         cmocka_unit_test(names_are_few_however_often_they_are_written),
         cmocka_unit_test(what_is_more_than_a_key_or_a_client_does_not_wait),
         cmocka_unit_test(what_neither_waits_nor_drops_what_waits_may_pass_it),
