@@ -1,7 +1,7 @@
 #ifndef RENDEZVOUS_CONNECTION_INTERNAL_H
 #define RENDEZVOUS_CONNECTION_INTERNAL_H
 
-/* connection.c, connection_io.c and flush.c only. */
+/* connection.c, connection_io.c, flush.c and stream.c only. */
 
 #include "rendezvous/connection.h"
 
@@ -17,6 +17,9 @@ void connection_take_kept(struct connection *c);
 /* Whether it is not read for a while, where it is open. */
 void connection_set_choked(struct connection *c, bool is_choked);
 int connection_start_reading(struct connection *c) MUST_CHECK;
+
+/* Gives the memory of one that is empty back, where that is much. */
+void connection_shrink(struct buf *b);
 
 void connection_charge(struct connection *c);
 void connection_close_now(struct connection *c);

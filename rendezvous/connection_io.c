@@ -30,7 +30,7 @@ static void fail_socket(struct connection *c, int why)
 
 static void on_written(uv_write_t *write, int status);
 
-static void shrink(struct buf *b)
+void connection_shrink(struct buf *b)
 {
     if (buf_len(b) == 0 && b->capacity > KEEP_BUFFER) {
         buf_release(b);
@@ -61,7 +61,7 @@ static void write_at_once(struct connection *c, struct buf *ready)
         return;
     }
     buf_consume(ready, (size_t)MAX(n, 0));
-    shrink(ready);
+    connection_shrink(ready);
 }
 
 static void write_later(struct connection *c, struct buf *ready)
@@ -165,7 +165,7 @@ int connection_take(struct connection *c, const uint8_t *data, size_t size)
         n = take_input(c, buf_bytes(&c->in), buf_len(&c->in));
         if (n > 0) {
             buf_consume(&c->in, (size_t)n);
-            shrink(&c->in);
+            connection_shrink(&c->in);
         }
         return n;
     }
@@ -190,7 +190,7 @@ void connection_take_kept(struct connection *c)
         return;
     }
     buf_consume(&c->in, (size_t)n);
-    shrink(&c->in);
+    connection_shrink(&c->in);
     connection_set_choked(c, connection_is_choked(c));
 }
 

@@ -45,11 +45,11 @@ struct keyspace *keyspace_new(const struct keyspace_config *config);
 void keyspace_free(struct keyspace *k); /* NULL allowed */
 
 /* A chunk of a request. A request that breaks the protocol or a limit, or skips a
- * number, is answered with close = 1, and so is everything that client sends from then
- * on. Messages of another generation are ignored. Requests without a reply of their own
- * are acknowledged with an empty body. A client's number is never used again in its
- * session: a closed one is remembered for a while, so that what is repeated for it is
- * not applied twice. */
+ * number, is answered with MSG_CLOSE_BROKEN, one that a full disk has no space for with
+ * MSG_CLOSE_FULL, and so is everything that client sends from then on. Messages of
+ * another generation are ignored. Requests without a reply of their own are acknowledged
+ * with an empty body. A client's number is never used again in its session: a closed one
+ * is remembered for a while, so that what is repeated for it is not applied twice. */
 void keyspace_store(struct keyspace *k, uint64_t session, const struct msg_store *m);
 
 /* seq 0: the worker's connection is gone, its waits are withdrawn; else cancels that

@@ -13,14 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STORE_MAX_BYTES = 1 << 30 };
-
 struct service *service_new(const struct service_config *config)
 {
     struct service *s = mem_zalloc(sizeof(*s));
 
     s->config = *config;
-    s->budget.max = config->store_max_bytes ? config->store_max_bytes : STORE_MAX_BYTES;
+    s->budget.max =
+        config->store_max_bytes ? config->store_max_bytes : LIMIT_STORE_BYTES;
     s->budget.max_part = config->job_max_bytes;
     s->ranks.max = LIMIT_RANKS;
     s->jobs_due_ms = UINT64_MAX;

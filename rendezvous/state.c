@@ -156,15 +156,14 @@ static int wait_until(struct state *s, pthread_cond_t *cond, uint64_t until_ms)
     return rv;
 }
 
-/* True when there is work, or the end has come; false at `until_ms`. */
-static bool wait_for_work(struct state *s, uint64_t until_ms)
+/* Until there is work, or the end has come, or till then. */
+static void wait_for_work(struct state *s, uint64_t until_ms)
 {
     int rv = 0;
 
     while (!s->has_work && !s->is_ending && rv == 0) {
         rv = wait_until(s, &s->work, until_ms);
     }
-    return s->has_work || s->is_ending;
 }
 
 static void lock(struct state *s)
@@ -234,7 +233,7 @@ static void *run(void *arg)
         bool has_work;
 
         lock(s);
-        (void)wait_for_work(s, tidy_ms); /* or until it is time to tidy */
+        wait_for_work(s, tidy_ms); /* or until it is time to tidy */
         has_work = s->has_work;
         s->has_work = false; /* what comes from now on is another piece */
         is_over = s->is_ending && !has_work;

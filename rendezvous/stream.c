@@ -1,10 +1,10 @@
 #include "rendezvous/stream.h"
 
+#include "rendezvous/connection_internal.h"
+
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/tls.h"
-
-enum { KEEP_BUFFER = 64 * 1024 };
 
 /* ---- tcp ---- */
 
@@ -79,9 +79,7 @@ static struct buf *tls_ready(struct connection *c)
         }
         buf_consume(&c->out, n);
     }
-    if (buf_len(&c->out) == 0 && c->out.capacity > KEEP_BUFFER) {
-        buf_release(&c->out);
-    }
+    connection_shrink(&c->out);
     return &c->wire;
 }
 

@@ -44,7 +44,12 @@ int relay_serve(struct relay *r, uint64_t generation, const struct msg_node *nod
  * relay that does not serve yet closes it: PyTorch's clients try again. */
 void relay_adopt(struct relay *r, int fd, const uint8_t *bytes, size_t size);
 
+/* The service's STORE_REPLY: on to the worker that waits for it. One of another
+ * generation, or for a worker that is gone, is dropped. */
 void relay_reply(struct relay *r, const struct msg_store_reply *m);
+
+/* The same service again, on a new connection: what it has not acknowledged is sent
+ * again, in order. Ends a relay_pause. */
 void relay_resend(struct relay *r);
 
 /* The connection to the service is behind (or no more): workers that hold more than
