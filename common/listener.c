@@ -207,7 +207,7 @@ static void pause_accepting(struct listener *l, int err)
 /* Returns false when there is nobody to accept. */
 static bool accept_one(struct listener *l)
 {
-    struct sockaddr_storage peer;
+    struct sockaddr_storage peer = {0}; /* of a Unix socket's comes the family alone */
     socklen_t size = sizeof(peer);
     int fd;
 

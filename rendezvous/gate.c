@@ -6,6 +6,8 @@
 
 #include "common/log.h"
 
+#include <sys/socket.h>
+
 void gate_init(struct gate *g, uint64_t seed, uint32_t accept_per_s)
 {
     *g = (struct gate){.accept_per_s = accept_per_s, .accepts.seed = seed};
@@ -13,7 +15,7 @@ void gate_init(struct gate *g, uint64_t seed, uint32_t accept_per_s)
 
 bool gate_admits(struct gate *g, const struct sockaddr *peer, uint64_t now_ms)
 {
-    return peer_is_loopback(peer) ||
+    return peer->sa_family == AF_UNIX || peer_is_loopback(peer) ||
            buckets_take(&g->accepts, peer_network(peer), g->accept_per_s,
                         g->accept_per_s * LIMIT_ACCEPT_BURST_S, now_ms);
 }

@@ -279,6 +279,11 @@ def test_of_a_host_with_several_nodes_all_are_drained_when_that_is_said(launch, 
         assert f"node {HOST} (group rank {rank}) is drained by " in ask("events", "one")
 
 
+def test_rate_of_new_connections_is_none_of_this_machines_operators(start_server, ask, env):
+    start_server("--accept-rate=1", env=env)
+    assert len([ask("status", "--endpoint=" + env["CTRUN_SOCKET_DIR"]) for _ in range(20)]) == 20
+
+
 def test_of_two_jobs_one_is_named(run_jobs, ask, ask_json, free_port):
     first = run_jobs("one", "hang", options=[f"--rdzv-endpoint=127.0.0.1:{free_port}"])
     second = run_jobs("two", "hang")

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 enum { PER_S = 10, BURST = PER_S * LIMIT_ACCEPT_BURST_S };
 
@@ -84,6 +85,17 @@ static void this_machines_own_connections_always_come(void **state)
     }
 }
 
+/* accept() gives the family of such a peer, and nothing else. */
+static void who_comes_by_a_unix_socket_always_may(void **state)
+{
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct gate *g = *state;
+
+    for (int i = 0; i < 2 * BURST; i++) {
+        assert_true(gate_admits(g, (struct sockaddr *)&local, 5000));
+    }
+}
+
 static void lines_about_peers_are_one_a_second_and_the_rest_is_counted(void **state)
 {
     struct gate *g = *state;
@@ -120,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(network_has_so_many_connections_at_once),
         CASE(this_machines_own_connections_always_come),
+        CASE(who_comes_by_a_unix_socket_always_may),
         CASE(lines_about_peers_are_one_a_second_and_the_rest_is_counted),
         CASE(jobs_that_somebody_makes_up_do_not_fill_the_log),
     };
