@@ -20,7 +20,6 @@ struct lookout_config {
     const struct connection_pool *pool;
     const struct refusals *refusals;
     uint32_t lease_ms;
-    size_t store_max_bytes;
 };
 
 struct lookout {

@@ -406,8 +406,7 @@ int server_listen_http(struct server *s, const struct server_http *http, int *re
                                           .service = s->service,
                                           .pool = &s->pool,
                                           .refusals = &s->guard.refusals,
-                                          .lease_ms = s->config.lease_ms,
-                                          .store_max_bytes = s->config.store_max_bytes};
+                                          .lease_ms = s->config.lease_ms};
     int rv = lookout_listen(&s->lookout, &config, http, ret_port, msg);
 
     if (rv == 0) {

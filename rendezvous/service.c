@@ -484,6 +484,11 @@ size_t service_store_used(const struct service *s)
     return s->budget.used;
 }
 
+size_t service_store_max(const struct service *s)
+{
+    return s->budget.max;
+}
+
 size_t service_sessions(const struct service *s)
 {
     return s->numbers.count - s->n_away;

@@ -110,8 +110,9 @@ size_t service_active_jobs(const struct service *s);
 /* All jobs, for those who look on (view.h). */
 const struct registry *service_jobs(const struct service *s);
 
-/* Bytes that all jobs' key spaces have together. */
+/* Bytes that all jobs' key spaces have together, and what they may have now. */
 size_t service_store_used(const struct service *s);
+size_t service_store_max(const struct service *s);
 
 /* Connections that have said hello. */
 size_t service_sessions(const struct service *s);

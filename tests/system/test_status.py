@@ -3,7 +3,9 @@ and, in a real browser, to people; and whom it turns away."""
 
 import http.client
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 
@@ -193,6 +195,30 @@ def test_prometheus_can_read_the_metrics(status, start_job, wait_for):
     assert metrics["ctrun_lease_margin_ratio_bucket", (("le", "0.5"),)] == 0
     assert metrics["process_cpu_seconds_total", ()] > 0
     assert metrics["process_resident_memory_bytes", ()] > 1e6
+
+
+def test_open_files_are_counted(status):
+    pid = status.server.process.popen.pid
+    if os.stat(f"/proc/{pid}/fd").st_size == 0:
+        pytest.skip("the kernel (before 6.2) does not count them")
+    files = status.metrics()["process_open_fds", ()]
+    assert files >= len(os.listdir(f"/proc/{pid}/fd")) > 3
+    clients = [status.server.client() for _ in range(10)]
+    assert all(c.ping() for c in clients)
+    assert status.metrics()["process_open_fds", ()] == files + 10
+    for c in clients:
+        c.close()
+
+
+def test_what_stores_may_have_is_shown_as_it_is_after_a_reload(start_status, tmp_path, wait_for):
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text("store_max_mib: 100\n")
+    status = start_status("--config", path)
+    assert status.metrics()["ctrun_store_max_bytes", ()] == 100 << 20
+    path.write_text("store_max_mib: 200\n")
+    status.server.process.signal(signal.SIGHUP)
+    wait_for(lambda: "changed=store-max-mib\n" in status.server.process.err())
+    assert status.metrics()["ctrun_store_max_bytes", ()] == 200 << 20
 
 
 # ---- people ----
