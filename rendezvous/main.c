@@ -85,14 +85,22 @@ static int raise_descriptor_limit(uint32_t max_connections, struct errmsg *msg)
                           FILES_OWN, (unsigned long long)limit.rlim_cur,
                           (unsigned long long)FILES_OWN + max_connections);
     }
-    if (limit.rlim_cur < max_connections) {
-        log_warn(
-            "fewer files may be open than connections: raise the limit (ulimit -n, "
-            "LimitNOFILE=), or lower max-connections",
-            "files=%llu max_connections=%u", (unsigned long long)limit.rlim_cur,
-            max_connections);
-    }
     return 0;
+}
+
+/* When it serves (a start that fails has one line), and when they may be more now. */
+static void warn_of_few_descriptors(uint32_t max_connections)
+{
+    uint64_t needed = (uint64_t)FILES_OWN + max_connections;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
+        log_warn("fewer files may be open than so many connections need: raise the "
+                 "limit (ulimit -n, LimitNOFILE=), or lower max-connections",
+                 "files=%llu needed=%llu max_connections=%u",
+                 (unsigned long long)limit.rlim_cur, (unsigned long long)needed,
+                 max_connections);
+    }
 }
 
 static void on_stopped(void *arg)
@@ -134,6 +142,7 @@ static void on_options(void *arg)
 
     log_set_level(d->options.log_level);
     server_set_limits(d->server, &limits);
+    warn_of_few_descriptors(d->options.max_connections);
 }
 
 static void on_reloaded(void *arg)
@@ -394,6 +403,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (say_addresses(d) < 0) {
         log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
     }
+    warn_of_few_descriptors(d->options.max_connections);
     warn_of_strangers(d);
     say_state(d);
     manager_ready(d->manager);
@@ -453,6 +463,9 @@ int main(int argc, char **argv)
     if (rv == 0 && options->check_config) {
         early_let_go(); /* it is no service that could stop in order */
         rv = check_config(options, &daemon.exit_code, &msg);
+        if (rv == 0) {
+            warn_of_few_descriptors(options->max_connections);
+        }
     } else if (rv == 0) {
         log_setup("ctrun-rendezvous", "", options->log_level);
         rv = serve(&daemon, &msg);

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -317,8 +318,33 @@ def test_limit_of_files_below_the_connections_is_told(bin_dir):
     result = subprocess.run(["prlimit", "--nofile=200:200", bin_dir / "ctrun-rendezvous",
                              "--check-config"], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    assert "fewer files may be open than connections" in result.stderr
-    assert "files=200 max_connections=20000" in result.stderr
+    assert "fewer files may be open than so many connections need" in result.stderr
+    assert "files=200 needed=20032 max_connections=20000" in result.stderr
+
+
+def test_service_needs_files_of_its_own_beside_those_of_the_connections(bin_dir):
+    def check(files):
+        result = subprocess.run(["prlimit", f"--nofile={files}:{files}",
+                                 bin_dir / "ctrun-rendezvous", "--check-config",
+                                 "--max-connections=100"], capture_output=True, text=True,
+                                timeout=300)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+
+    assert "files=131 needed=132 max_connections=100" in check(131)
+    assert check(132) == ""
+
+
+def test_reload_that_allows_more_connections_than_files_is_told(start_server, tmp_path, wait_for):
+    path = tmp_path / "rendezvous.yaml"
+    path.write_text("max_connections: 50\n")
+    server = start_server("--config", path,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)))
+    assert "fewer files" not in server.process.err()
+    path.write_text("max_connections: 20000\n")
+    server.process.signal(signal.SIGHUP)
+    wait_for(lambda: "read again changed=max-connections\n" in server.process.err())
+    assert "files=100 needed=20032 max_connections=20000" in server.process.err()
 
 
 # --- the units ---

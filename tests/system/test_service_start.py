@@ -85,6 +85,7 @@ def test_who_looks_for_long_is_not_taken_for_the_service_of_before(kept, looker,
 
 def test_two_that_look_do_not_disturb_each_other(bin_dir, kept, looker):
     result = subprocess.run([bin_dir / "ctrun-rendezvous", "--check-config",
+                             "--max-connections=100",  # for any machine's limit of files
                              f"--state-dir={kept}"], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0 and not result.stderr, result.stderr
 
