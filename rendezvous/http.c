@@ -1,5 +1,6 @@
 #include "rendezvous/http.h"
 
+#include "common/err.h"
 #include "common/str.h"
 
 #include <arpa/inet.h>
@@ -282,18 +283,19 @@ int http_decode(const char *text, char end, char *ret, size_t size)
     return at;
 }
 
-bool http_query(const char *query, const char *name, char *ret, size_t size)
+int http_query(const char *query, const char *name, char *ret, size_t size)
 {
     size_t name_size = strlen(name);
 
     while (*query) {
         if (strncmp(query, name, name_size) == 0 && query[name_size] == '=') {
-            return http_decode(query + name_size + 1, '&', ret, size) >= 0;
+            query += name_size + 1;
+            return http_decode(query, '&', ret, size) < 0 ? ERR_INVALID : 0;
         }
         query += strcspn(query, "&");
         query += *query == '&';
     }
-    return false;
+    return ERR_MISSING;
 }
 
 bool http_host_is_numeric(const char *host)

@@ -33,8 +33,9 @@ size_t http_parse(const uint8_t *data, size_t size, struct http_request *ret,
  * that were; -1: no valid escape, a control character, or too long. */
 int http_decode(const char *text, char end, char *ret, size_t size);
 
-/* The value of `name` in the query, decoded; false: it is not there or not valid. */
-bool http_query(const char *query, const char *name, char *ret, size_t size);
+/* The value of `name` in the query, decoded. ERR_MISSING: it is not there; ERR_INVALID:
+ * it is, and http_decode refuses it. */
+int http_query(const char *query, const char *name, char *ret, size_t size) MUST_CHECK;
 
 /* A host that a browser can only have from its user or from us, and not because the
  * name of some foreign page was made to point here: a numeric address, localhost. */

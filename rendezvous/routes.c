@@ -2,6 +2,7 @@
 
 #include "rendezvous/page.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/str.h"
 
@@ -35,6 +36,13 @@ static void put_text(struct reply *a, int status, const char *text)
 static int on_json(const char *text, size_t size, void *arg)
 {
     return buf_append(arg, text, size) == 0 ? 0 : -1;
+}
+
+static void refuse_value(struct reply *a, const char *name, const char *expected)
+{
+    a->status = 400;
+    a->type = TEXT_TYPE;
+    (void)buf_printf(&a->body, "the value of %s is not %s\n", name, expected);
 }
 
 /* Takes the object over. NULL: there is no such thing. */
@@ -77,31 +85,46 @@ static void put_page(const struct routes *r, struct reply *a)
 
 /* ---- the API ---- */
 
-/* `fallback` where it is not there; false: it is no number. */
+/* `fallback` where it is not there; false: it is no number, and that is answered. */
 static bool get_number(const struct http_request *q, const char *name,
-                       uint64_t fallback, uint64_t *ret)
+                       uint64_t fallback, uint64_t *ret, struct reply *a)
 {
     char text[32];
+    int rv = http_query(q->query, name, text, sizeof(text));
 
     *ret = fallback;
-    return !http_query(q->query, name, text, sizeof(text)) ||
-           str_parse_u64(text, ret) == 0;
+    rv = rv == 0 ? str_parse_u64(text, ret) : rv;
+    if (rv == ERR_INVALID) {
+        refuse_value(a, name, "a number from 0 to 2^64 - 1");
+    }
+    return rv != ERR_INVALID;
+}
+
+/* "" where it is not there; false: it is no job's, and that is answered. */
+static bool get_job(const struct http_request *q, char *ret, size_t size,
+                    struct reply *a)
+{
+    int rv = http_query(q->query, "job", ret, size);
+
+    if (rv == ERR_INVALID) {
+        refuse_value(a, "job", "the %-encoded id of a job");
+    } else if (rv == ERR_MISSING) {
+        ret[0] = '\0';
+    }
+    return rv != ERR_INVALID;
 }
 
 static void answer_events(const struct view *v, const struct http_request *q,
                           struct reply *a)
 {
-    char job[MSG_ID_MAX] = "";
+    char job[MSG_ID_MAX];
     uint64_t after;
     uint64_t limit;
 
-    (void)http_query(q->query, "job", job, sizeof(job));
-    if (!get_number(q, "after", 0, &after) ||
-        !get_number(q, "limit", PAGE_DEFAULT, &limit)) {
-        put_text(a, 400, "after and limit are numbers");
-        return;
+    if (get_job(q, job, sizeof(job), a) && get_number(q, "after", 0, &after, a) &&
+        get_number(q, "limit", PAGE_DEFAULT, &limit, a)) {
+        put_json(a, view_events(v, job, after, limit));
     }
-    put_json(a, view_events(v, job, after, limit));
 }
 
 /* "ID", "ID/nodes", "ID/ranks" */
@@ -115,9 +138,9 @@ static void answer_job(const struct view *v, const struct http_request *q,
 
     if (n <= 0) {
         put_text(a, 404, "there is no such job");
-    } else if (!get_number(q, "first", 0, &first) ||
-               !get_number(q, "limit", PAGE_DEFAULT, &limit)) {
-        put_text(a, 400, "first and limit are numbers");
+    } else if (!get_number(q, "first", 0, &first, a) ||
+               !get_number(q, "limit", PAGE_DEFAULT, &limit, a)) {
+        return; /* that was answered */
     } else if (rest[n] == '\0') {
         put_json(a, view_job(v, id));
     } else if (strcmp(rest + n, "/nodes") == 0) {
@@ -132,15 +155,18 @@ static void answer_job(const struct view *v, const struct http_request *q,
 static void answer_api(const struct view *v, const struct http_request *q,
                        const char *what, struct reply *a)
 {
-    char job[MSG_ID_MAX] = "";
+    char job[MSG_ID_MAX];
 
-    (void)http_query(q->query, "job", job, sizeof(job));
     if (strcmp(what, "jobs") == 0) {
-        put_json(a, view_jobs(v, job));
+        if (get_job(q, job, sizeof(job), a)) {
+            put_json(a, view_jobs(v, job));
+        }
     } else if (strcmp(what, "events") == 0) {
         answer_events(v, q, a);
     } else if (strcmp(what, "history") == 0) {
-        put_json(a, view_history(v, job));
+        if (get_job(q, job, sizeof(job), a)) {
+            put_json(a, view_history(v, job));
+        }
     } else if (str_starts_with(what, "jobs/")) {
         answer_job(v, q, what + strlen("jobs/"), a);
     } else {

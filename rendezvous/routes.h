@@ -7,12 +7,15 @@
  *   /healthz               200 while the service's loop turns
  *   /readyz                200, or 503 while it does not take work
  *   /metrics               Prometheus (metrics.h)
- *   /api/v1/jobs           … and all below as JSON (view.h)
+ *   /api/v1/jobs           ?job=ID; this and all below as JSON (view.h)
  *   /api/v1/jobs/ID        ID is %-encoded
  *   /api/v1/jobs/ID/nodes  ?first=N&limit=N
  *   /api/v1/jobs/ID/ranks  ?first=N&limit=N
  *   /api/v1/events         ?after=N&job=ID&limit=N
  *   /api/v1/history        ?job=ID
+ *
+ * A value that is not valid, %-encoded or out of bounds, is refused: never taken for one
+ * that was not given.
  *
  * Against foreign web pages in the browser of somebody who may look: no CORS, a strict
  * policy of contents, and no answer under a name that is not this machine's, so that

@@ -5,6 +5,7 @@
 #include "rendezvous/http.h"
 
 #include "common/check.h"
+#include "common/err.h"
 #include "common/mem.h"
 
 #include <string.h>
@@ -39,7 +40,9 @@ static void check_texts(const struct http_request *q)
     ASSERT(n == -1 || (n == (int)strlen(q->path) && (int)strlen(text) <= n));
     n = http_decode(q->path + 1, '/', small, sizeof(small));
     ASSERT(n == -1 || strlen(small) < sizeof(small));
-    (void)http_query(q->query, "a", small, sizeof(small));
+    n = http_query(q->query, "a", small, sizeof(small));
+    ASSERT(n == ERR_MISSING || n == ERR_INVALID ||
+           (n == 0 && strlen(small) < sizeof(small)));
     (void)http_host_is_numeric(q->host);
 }
 

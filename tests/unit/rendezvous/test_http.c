@@ -4,6 +4,7 @@
 #include "tests/lib/cmocka.h"
 
 #include "common/check.h"
+#include "common/err.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -146,14 +147,26 @@ static void a_query_is_looked_up_by_name(void **state)
     char text[8];
 
     (void)state;
-    assert_true(http_query("a=1&bb=x%26y&c=", "bb", text, sizeof(text)));
+    assert_int_equal(http_query("a=1&bb=x%26y&c=", "bb", text, sizeof(text)), 0);
     assert_string_equal(text, "x&y");
-    assert_true(http_query("a=1&bb=2&c=", "c", text, sizeof(text)));
+    assert_int_equal(http_query("a=1&bb=2&c=", "c", text, sizeof(text)), 0);
     assert_string_equal(text, "");
-    assert_false(http_query("a=1&bb=2", "b", text, sizeof(text)));
-    assert_false(http_query("ab=1", "b", text, sizeof(text)));
-    assert_false(http_query("a=%", "a", text, sizeof(text)));
-    assert_false(http_query("", "a", text, sizeof(text)));
+}
+
+static void a_value_that_is_not_there_is_told_from_one_that_is_not_valid(void **state)
+{
+    static const char *const without[] = {"", "a=1&bb=2", "ab=1", "b"};
+    static const char *const invalid[] = {"b=%", "a=1&b=1%zz&c=2", "b=%0a",
+                                          "b=12345678"};
+    char text[8];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(without); i++) {
+        assert_int_equal(http_query(without[i], "b", text, sizeof(text)), ERR_MISSING);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(invalid); i++) {
+        assert_int_equal(http_query(invalid[i], "b", text, sizeof(text)), ERR_INVALID);
+    }
 }
 
 static void names_that_others_can_point_here_are_told_from_addresses(void **state)
@@ -207,6 +220,7 @@ int main(void)
         cmocka_unit_test(a_head_is_bounded_in_bytes_and_fields),
         cmocka_unit_test(escapes_are_decoded_or_refused),
         cmocka_unit_test(a_query_is_looked_up_by_name),
+        cmocka_unit_test(a_value_that_is_not_there_is_told_from_one_that_is_not_valid),
         cmocka_unit_test(names_that_others_can_point_here_are_told_from_addresses),
         cmocka_unit_test(a_response_says_what_a_browser_may_do_with_it),
     };
