@@ -83,8 +83,8 @@ static void print_option(const struct rendezvous_options *o, const struct tried 
 
 static bool is_asked(const struct option_spec *spec)
 {
-    return spec->set && spec->set != option_set_help &&
-           strcmp(spec->name, "check-config") != 0 && strcmp(spec->name, "listen") != 0;
+    return spec->set != option_set_help && strcmp(spec->name, "check-config") != 0 &&
+           strcmp(spec->name, "listen") != 0;
 }
 
 static void print_all(const struct rendezvous_options *o, const struct tried *tried)
@@ -119,7 +119,6 @@ static int try_addresses(const struct rendezvous_options *o, struct tried *ret,
 {
     int rv = 0;
 
-    *ret = (struct tried){.is_state_used = false};
     for (size_t i = 0; i < o->n_listen && rv == 0; i++) {
         rv = try_address(&o->listen[i], &ret->is_taken[i], msg);
     }
@@ -129,22 +128,42 @@ static int try_addresses(const struct rendezvous_options *o, struct tried *ret,
     return rv;
 }
 
+/* In the order of a start, so that of several mistakes the same one is named. */
+static int try_all(const struct rendezvous_options *o, struct tried *ret,
+                   int *ret_exit_code, struct errmsg *msg)
+{
+    struct keyring keyring = {NULL, 0};
+    struct errmsg state_msg = {""};
+    bool is_late = false;
+    int state_rv = 0;
+    int rv = keyring_open(&keyring, o, msg);
+
+    keyring_close(&keyring);
+    if (rv < 0) {
+        return rv;
+    }
+    if (o->state_dir[0] != '\0') {
+        state_rv = state_check(o->state_dir, &ret->is_state_used, &is_late, &state_msg);
+    }
+    if (state_rv == 0 || is_late) {
+        rv = try_addresses(o, ret, msg);
+    }
+    if (rv == 0 && state_rv < 0) {
+        *msg = state_msg;
+        *ret_exit_code = state_exit_code(state_rv);
+        return state_rv;
+    }
+    return rv;
+}
+
 int check_config(const struct rendezvous_options *o, int *ret_exit_code,
                  struct errmsg *msg)
 {
-    struct keyring keyring = {NULL, 0};
-    struct tried tried;
-    int rv = try_addresses(o, &tried, msg);
+    struct tried tried = {.is_state_used = false};
+    int rv;
 
     *ret_exit_code = EXIT_MISTAKE;
-    if (rv == 0) {
-        rv = keyring_open(&keyring, o, msg);
-        keyring_close(&keyring);
-    }
-    if (rv == 0 && o->state_dir[0] != '\0') {
-        rv = state_check(o->state_dir, &tried.is_state_used, msg);
-        *ret_exit_code = rv < 0 ? state_exit_code(rv) : EXIT_MISTAKE;
-    }
+    rv = try_all(o, &tried, ret_exit_code, msg);
     if (rv < 0) {
         return rv;
     }

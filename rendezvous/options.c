@@ -456,10 +456,6 @@ static int apply_key(struct rendezvous_options *o, const struct yaml_node *n,
         return rv;
     }
     ASSERT(spec);
-    if (!spec->set) {
-        return yaml_blame_key(n, ERR_INVALID, msg, "%s is not there yet; %s",
-                              spec->name, spec->remedy);
-    }
     if (o->given[spec - specs] != 0) { /* a_b and a-b; YAML sees to the rest */
         return yaml_blame_key(n, ERR_INVALID, msg,
                               "%s was given before: leave out one of the two",

@@ -71,7 +71,7 @@ int state_open_db(struct state_dir *dir, const struct state_db_config *config,
     return rv;
 }
 
-static int check_db(struct state_dir *dir, struct errmsg *msg)
+static int check_db(struct state_dir *dir, bool *ret_late, struct errmsg *msg)
 {
     char *path = mem_printf("%s/state.db", dir->path);
     struct state_db_config config = {.path = path, .only_looks = true};
@@ -81,6 +81,7 @@ static int check_db(struct state_dir *dir, struct errmsg *msg)
 
     if (rv == 0 && !state_db_is_blank(db)) {
         rv = state_db_load(db, take_nothing, NULL, msg);
+        *ret_late = rv < 0;
     }
     state_db_close(db);
     if (!has_log) {
@@ -90,12 +91,13 @@ static int check_db(struct state_dir *dir, struct errmsg *msg)
     return rv < 0 ? state_blame(dir, rv, msg) : 0;
 }
 
-int state_check(const char *path, bool *ret_used, struct errmsg *msg)
+int state_check(const char *path, bool *ret_used, bool *ret_late, struct errmsg *msg)
 {
     struct state_dir dir;
     int rv = state_dir_look(&dir, path, msg);
 
     *ret_used = rv == ERR_BUSY;
+    *ret_late = false;
     if (rv < 0) {
         return *ret_used ? 0 : rv;
     }
@@ -103,7 +105,7 @@ int state_check(const char *path, bool *ret_used, struct errmsg *msg)
     if (state_dir_is_torn(&dir)) {
         rv = state_blame_torn(&dir, msg);
     } else if (!state_dir_is_new(&dir)) {
-        rv = check_db(&dir, msg);
+        rv = check_db(&dir, ret_late, msg);
     }
     state_dir_close(&dir);
     return rv;

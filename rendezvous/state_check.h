@@ -14,8 +14,11 @@ struct state_dir;
 
 /* As state_open does, and state_exit_code says what a start would end with. `*ret_used`:
  * a service uses it, perhaps the one that is asked about; its database is not looked at
- * then. A state that is not there yet is fine where it can be made. */
-int state_check(const char *path, bool *ret_used, struct errmsg *msg) MUST_CHECK;
+ * then. `*ret_late`: what it fails with a start meets only as it loads the rows, which
+ * it does once it has its addresses. A state that is not there yet is fine where it can
+ * be made. */
+int state_check(const char *path, bool *ret_used, bool *ret_late,
+                struct errmsg *msg) MUST_CHECK;
 
 /* state_db_open, as long as another program has it open and patience lasts. */
 int state_open_db(struct state_dir *dir, const struct state_db_config *config,

@@ -226,6 +226,13 @@ def make_damaged(folder):
     db.close()
 
 
+def make_damaged_row(folder):
+    """One that a start reads only when it has its addresses."""
+    with sqlite3.connect(folder / "state.db") as db:
+        db.execute("update events set value = x'00'")
+    db.close()
+
+
 def contents(folder):
     return {p.name: (p.stat().st_mode, p.stat().st_size, p.stat().st_mtime_ns,
                      p.read_bytes() if p.is_file() else None) for p in folder.iterdir()}
@@ -242,7 +249,7 @@ def kept(start_server, tmp_path):
 
 
 @pytest.mark.parametrize("spoil", [make_open, make_garbage, make_torn, make_bare, make_pipe,
-                                   make_damaged])
+                                   make_damaged, make_damaged_row])
 def test_check_config_says_of_a_state_what_a_start_would(bin_dir, kept, spoil):
     spoil(kept)
     before = contents(kept)
@@ -251,6 +258,17 @@ def test_check_config_says_of_a_state_what_a_start_would(bin_dir, kept, spoil):
     started = run(bin_dir, f"--state-dir={kept}", "--listen=127.0.0.1:0")
     assert (checked.returncode, checked.stderr) == (started.returncode, started.stderr)
     assert checked.returncode in (2, 95) and not checked.stdout
+
+
+@pytest.mark.parametrize("spoil", [make_open, make_garbage, make_torn, make_damaged,
+                                   make_damaged_row])
+def test_of_several_mistakes_check_config_names_the_one_that_a_start_would(bin_dir, kept, spoil):
+    spoil(kept)
+    args = (f"--state-dir={kept}", "--listen=203.0.113.9:29400", "--insecure")
+    checked = run(bin_dir, "--check-config", *args)
+    started = run(bin_dir, *args)
+    assert (checked.returncode, checked.stderr) == (started.returncode, started.stderr)
+    assert (str(kept) in checked.stderr) == (spoil is not make_damaged_row)
 
 
 def test_check_config_takes_a_good_state_and_leaves_it_as_it_is(bin_dir, kept, start_server):
