@@ -176,7 +176,7 @@ static const struct option_spec specs[] = {
      .value = "ADDR:PORT",
      .help =
          "Listen there; may be given several times. Agents and store clients share the "
-         "port. Default: 127.0.0.1:29400.",
+         "port, which is 29400 where it is left out. Default: 127.0.0.1:29400.",
      .set = on_listen},
     {.name = "state-dir",
      .value = "DIR",
