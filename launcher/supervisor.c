@@ -475,11 +475,11 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
 }
 
 /* Whether there may be something to look for in files that nobody asked for: not where
- * the user has stopped the job, and no report names them. */
+ * the user has stopped the job, and nothing of it had failed before. */
 static bool keeps_logs(const struct supervisor *s)
 {
     bool was_told = s->exit_code > EXIT_SIGNAL || agent_is_drained(s->agent);
-    bool was_stopped = was_told && !s->report;
+    bool was_stopped = was_told && !s->report && !s->has_had_failure;
 
     return s->was_cut || (!was_stopped && (s->exit_code != 0 || s->has_failed_worker));
 }

@@ -211,6 +211,7 @@ static void act_report(void *arg, const struct msg_report *report)
     char *text;
 
     if (!report->final) {
+        s->has_had_failure = s->has_had_failure || report->rank >= 0; /* it is named */
         print_restart(report);
         return;
     }

@@ -420,6 +420,13 @@ static void note_failed(struct slot *slot, int status)
     }
 }
 
+/* A scheduler's signal may reach a worker before our own. */
+static bool has_failed_unasked(const struct slot *slot, int status)
+{
+    return status != 0 && !slot->was_stopped &&
+           !agent_is_leaving(slot->supervisor->agent);
+}
+
 static void on_exited(struct slot *slot, const struct keeper_event *event)
 {
     struct supervisor *s = slot->supervisor;
@@ -433,6 +440,7 @@ static void on_exited(struct slot *slot, const struct keeper_event *event)
     slot->status = event->status;
     supervisor_timers_forget(s, event->pid);
     s->has_failed_worker = s->has_failed_worker || event->status != 0;
+    s->has_had_failure = s->has_had_failure || has_failed_unasked(slot, event->status);
     note_failed(slot, event->status);
     agent_exited(s->agent, slot->number, &end, now_ms);
     close_slot(slot);

@@ -371,7 +371,8 @@ static void on_logs(struct operators *o, struct asker *op, const struct msg_ask 
         operator_fail(o, op, EXIT_NO_SUCH,
                       "job %s is over, and its nodes are gone: its logs are where they "
                       "were told to be (--log-dir, or the run directory of "
-                      "ctrun-worker)",
+                      "ctrun-worker; else, where something failed, a folder "
+                      "ctrun_ID_* in $TMPDIR on its nodes)",
                       op->job);
     } else {
         operator_logs_begin(o, op, ask, now_ms);

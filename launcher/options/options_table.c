@@ -201,8 +201,8 @@ static const struct option_spec specs[] = {
      FIELD(o.log_dir),
      .help =
          "Where the workers' output is kept, a file per rank, stream and start; "
-         "/dev/null for none (default: a folder in $TMPDIR, which goes when all ended "
-         "well and none of the options below asked for files). ctrun-worker keeps its "
+         "/dev/null for none (default: a folder in $TMPDIR, which goes when nothing "
+         "failed and none of the options below asked for files). ctrun-worker keeps its "
          "logs in its run directory.",
      .more =
          "The files are DIR/ID_RANDOM/attempt_G/LOCAL_RANK/stdout.log and "
@@ -210,8 +210,8 @@ static const struct option_spec specs[] = {
          "writes over another. With /dev/null -r and -t have no effect. The default "
          "is a folder ctrun_ID_RANDOM in $TMPDIR, in which a file comes with its "
          "first line and is bounded (see --log-max-size). It is removed at the end "
-         "when all workers have ended well, and stays, its name told, where one of "
-         "-r, -t, --log-max-size and the duplicate filters asked for files."},
+         "when no worker has failed in any start, and stays, its name told, where one "
+         "of -r, -t, --log-max-size and the duplicate filters asked for files."},
     {.name = "log-max-size",
      .no_variable = true,
      .value = "BYTES",

@@ -111,6 +111,20 @@ def test_run_that_was_stopped_leaves_no_files_that_nobody_names(start, bin_dir, 
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+def test_output_of_what_failed_before_the_run_was_stopped_is_kept(start, bin_dir, tmp_path, wait_for):
+    (tmp_path / "tmp").mkdir()
+    ready = tmp_path / "ready"
+    ctrun = start(bin_dir / "ctrun", "--max-restarts=1", bin_dir / "fake-worker", "print=hello",
+                  "--on", "restart=0", "exit=3", f"touch={ready}", "hang",
+                  env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
+    wait_for(ready.exists)
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM
+    (kept,) = (tmp_path / "tmp").iterdir()
+    assert f"log={kept}/attempt_1/0" in ctrun.err()
+    assert files_in(kept.parent)["attempt_1/0/stdout.log"] == "hello\n"
+
+
 def test_limit_on_the_size_of_files_ends_no_job(bin_dir, tmp_path):
     done = subprocess.run(["sh", "-c", f"ulimit -f 100; exec {bin_dir}/ctrun seq 20000"],
                           env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True,
