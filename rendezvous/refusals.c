@@ -47,7 +47,7 @@ const char *refusal_name(enum refusal why)
     static const char *const names[] = {
         [REFUSAL_PLAIN] = "no_key",  [REFUSAL_NO_SECRET] = "unasked_key",
         [REFUSAL_KEY] = "wrong_key", [REFUSAL_ROLE] = "role",
-        [REFUSAL_REPLAY] = "replay",
+        [REFUSAL_OWNER] = "owner",   [REFUSAL_REPLAY] = "replay",
     };
 
     return names[why];

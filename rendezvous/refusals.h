@@ -12,8 +12,9 @@ enum refusal {
     REFUSAL_PLAIN,     /* it has shown no key, where one is asked for */
     REFUSAL_NO_SECRET, /* it speaks TLS, and there is no key here */
     REFUSAL_KEY,       /* its secret or certificate is none of ours, or has expired */
-    REFUSAL_ROLE,      /* what it asks for is not its to do */
-    REFUSAL_REPLAY,    /* a session of somebody else */
+    REFUSAL_ROLE,      /* what it asks for is not its to do … */
+    REFUSAL_OWNER, /* … and a job of another secret, an everyday mistake, hides none */
+    REFUSAL_REPLAY, /* a session of somebody else */
     REFUSAL_COUNT,
 };
 

@@ -63,7 +63,10 @@ int service_permit(const struct service *s, const struct session *session,
     if (entry) {
         memcpy(owner, entry->job->owner, sizeof(owner));
     }
-    rv = rv < 0 ? rv : permit_take(session->who, hello->job, owner, msg);
+    if (rv == 0) {
+        why = REFUSAL_OWNER;
+        rv = permit_take(session->who, hello->job, owner, msg);
+    }
     if (rv == 0) {
         why = REFUSAL_REPLAY;
         rv = check_replay(s, session, hello, msg);

@@ -360,13 +360,17 @@ def test_node_that_serves_and_one_that_comes_need_the_same(agent, free_port, sec
 
 
 def test_job_belongs_to_the_secret_that_began_it(start_server, agent, secret, wait_for):
-    a, b = secret("team-a"), secret("team-b")
+    a, b, operators = secret("team-a"), secret("team-b"), secret("operator-me")
     server = start_server(f"--secrets={a.parent}")
     first = agent(server.port, f"--rdzv-secret-file={a}", rank=0)
     wait_for(lambda: "waiting for" in first.err())
     thief = agent(server.port, f"--rdzv-secret-file={b}", rank=1)
     assert thief.wait() == 94
     assert "belongs to another secret" in thief.err()
+    theirs = agent(server.port, f"--rdzv-secret-file={operators}", rank=1)
+    assert theirs.wait() == 94 and "does not allow it" in theirs.err()
+    log = server.process.err()  # what happens every day does not hide what should never
+    assert "belongs to another secret" in log and "(secret operator-me) does not allow it" in log
     assert_all_well([agent(server.port, f"--rdzv-secret-file={a}", rank=1), first])
 
 

@@ -213,7 +213,7 @@ static void job_belongs_to_the_secret_that_began_it(void **state)
     assert_true(hello(r, 1, &a, 1, 0) != 0);
     assert_true(hello(r, 2, &also_a, 2, 0) != 0);
     assert_true(hello(r, 3, &b, 3, 0) == 0);
-    assert_refused(r, REFUSAL_ROLE, "job job belongs to another secret");
+    assert_refused(r, REFUSAL_OWNER, "job job belongs to another secret");
 }
 
 static void say(struct rig *r, uint64_t conn, const struct msg *m)
