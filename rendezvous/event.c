@@ -113,6 +113,10 @@ void event_log(const struct job_event *e)
         log_info("job cancelled", "job=%s generation=%llu exit_code=%u cause=\"%s\"",
                  job, generation, e->exit_code, why);
         break;
+    case JOB_IS_STOPPED:
+        log_info("job stopped", "job=%s generation=%llu cause=\"%s\"", job, generation,
+                 why);
+        break;
     case JOB_HANGS:
         log_warn("job hangs", "job=%s generation=%llu cause=\"%s\"", job, generation,
                  why);
@@ -127,7 +131,6 @@ void event_log(const struct job_event *e)
     case NODE_IS_REFUSED:
         log_refusal(e, job, why);
         break;
-    case JOB_IS_STOPPED:
     case JOB_HAS_COMMITTED:
     case NODE_HAS_JOINED:
     case NODE_STANDS_BY:

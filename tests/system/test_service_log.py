@@ -44,6 +44,16 @@ def test_a_failure_is_told_with_its_cause(run_job):
     ]
 
 
+def test_a_job_that_all_nodes_have_left_is_stopped(run_job):
+    tell_agent = 'read -r _ _ _ ctrun _ < "/proc/$PPID/stat"; kill -TERM "$ctrun"'
+    lines = run_job(f"[ $RANK = 1 ] || {{ {tell_agent}; }}; exec sleep 60", 143)
+    assert [line.split(" job=")[0] for line in lines] == [
+        "ctrun-rendezvous: job formed", "ctrun-rendezvous: job restarting",
+        "ctrun-rendezvous: job stopped",
+    ]
+    assert "preempted by SIGTERM" in lines[-1]
+
+
 def test_lines_of_the_machine_carry_the_job(run_job):
     lines = run_job("exit 0", 0, level="debug")
     assert any(
