@@ -42,7 +42,7 @@ static void read_both(void *data)
 
     reading->rv = rendezvous_options_parse(reading->argc, reading->argv,
                                            &reading->options, &reading->msg);
-    if (reading->rv < 0 || !reading->has_keys) {
+    if (!reading->has_keys) {
         return;
     }
     reading->keys_rv =
@@ -72,19 +72,34 @@ static void take_keys(const struct reloader *r, struct reading *reading)
     }
 }
 
+/* A secret that was removed is not to wait until a mistake elsewhere is mended. */
+static void keep_options(const struct reading *reading)
+{
+    bool has_taken_keys = reading->has_keys && reading->keys_rv == 0;
+
+    log_error(has_taken_keys
+                  ? "the configuration stays as it was, for the new one has a mistake; "
+                    "the keys alone are taken over"
+                  : "the configuration stays as it was, for the new one has a mistake",
+              "cause=\"%s\"", reading->msg.text);
+    if (reading->keys_rv < 0) {
+        log_error("the keys stay as they were, for the new ones have a mistake",
+                  "cause=\"%s\"", reading->keys_msg.text);
+    }
+}
+
 static void take_over(const struct reloader *r, struct reading *reading)
 {
     struct reload reload;
     const char *changed;
 
+    take_keys(r, reading);
     if (reading->rv < 0) {
-        log_error("the configuration stays as it was, for the new one has a mistake",
-                  "cause=\"%s\"", reading->msg.text);
+        keep_options(reading);
         return;
     }
     reload_take(r->config.options, &reading->options, &reload);
     r->config.on_options(r->config.arg);
-    take_keys(r, reading);
     changed = reload.changed[0] != '\0' ? reload.changed : "none";
     if (reading->keys_rv < 0) {
         log_error("the keys stay as they were, for the new ones have a mistake; of the "

@@ -202,7 +202,7 @@ static void configuration_and_keys_are_read_again_and_hold(void **state)
     assert_int_equal(n_said("from the next start on keys=lease-ms\n"), 1);
 }
 
-static void a_configuration_with_a_mistake_changes_nothing(void **state)
+static void a_configuration_with_a_mistake_changes_nothing_but_keys(void **state)
 {
     struct rig *r = *state;
 
@@ -213,9 +213,25 @@ static void a_configuration_with_a_mistake_changes_nothing(void **state)
     run_until_done(r, 1);
     assert_int_equal(r->n_options, 0);
     assert_int_equal(r->options.max_connections, 7);
+    assert_int_equal(r->keyring.n_secrets, 2);
+    assert_int_equal(n_said("the configuration stays as it was"), 1);
+    assert_int_equal(n_said("the keys alone are taken over cause="), 1);
+    assert_int_equal(n_said("lease-ms: expects"), 1);
+}
+
+static void where_both_have_a_mistake_both_are_said_and_stay(void **state)
+{
+    struct rig *r = *state;
+
+    begin(r, RELOADER_LATE_MS);
+    write_config(r, "lease_ms: never\n");
+    write_secret(r, "secrets/b", "too short");
+    reloader_ask(r->reloader);
+    run_until_done(r, 1);
     assert_int_equal(r->keyring.n_secrets, 1);
     assert_int_equal(n_said("the configuration stays as it was"), 1);
-    assert_int_equal(n_said("lease-ms: expects"), 1);
+    assert_int_equal(n_said("the keys stay as they were"), 1);
+    assert_int_equal(n_said("taken over"), 0);
 }
 
 static void keys_with_a_mistake_stay_as_they_were(void **state)
@@ -326,7 +342,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(configuration_and_keys_are_read_again_and_hold),
-        CASE(a_configuration_with_a_mistake_changes_nothing),
+        CASE(a_configuration_with_a_mistake_changes_nothing_but_keys),
+        CASE(where_both_have_a_mistake_both_are_said_and_stay),
         CASE(keys_with_a_mistake_stay_as_they_were),
         CASE(who_has_keys_is_not_left_without),
         CASE(what_hangs_is_said_once_and_taken_over_when_it_comes),
