@@ -110,6 +110,8 @@ struct agent {
     uint64_t kept;        /* transactions of that, the most heard of */
     bool is_ephemeral;
     uint32_t lease_ms;
+    unsigned n_unanswered; /* heartbeats since it was heard last */
+    bool is_silent;        /* … which was said */
     uint64_t clock_offset; /* service - ours, from the quickest round trip; may wrap */
     uint64_t clock_trip_ms, clock_sample_ms;
     char trouble[512]; /* the last failure to connect, for people */
@@ -177,6 +179,11 @@ uint64_t link_service_ms(const struct agent *a, uint64_t ours_ms);
 void notice_begin(struct agent *a); /* in the state that it is about */
 void notice_tick(struct agent *a);
 void notice_tell(struct agent *a, const struct msg_notice *m); /* the service's */
+/* The workers go on without the service, for `what`. */
+void notice_alone(struct agent *a, const char *what);
+void notice_silence(struct agent *a); /* a heartbeat is due: are the last unanswered? */
+void notice_heard(struct agent *a);
+void notice_answers(struct agent *a); /* again */
 /* Why there is no connection. */
 void notice_describe_trouble(const struct agent *a, char *ret, size_t size);
 

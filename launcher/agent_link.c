@@ -11,6 +11,7 @@
 
 #include "common/err.h"
 #include "common/exit_code.h"
+#include "common/lease.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -290,13 +291,10 @@ void agent_disconnected(struct agent *a, enum agent_loss loss, uint64_t now_ms)
                        "the connection to the rendezvous at %s has ended (%s)",
                        a->config.endpoint, a->trouble);
         agent_fire(a, EVENT_GONE, text);
-    } else if (a->state == AGENT_RUNNING) {
-        agent_say(a, LOG_LEVEL_WARN,
-                  "lost the rendezvous at %s (%s); the workers go on without it%s",
-                  a->config.endpoint, a->trouble,
-                  workers_live(a, true) > 0
-                      ? ", and commit no checkpoint until it answers"
-                      : "");
+    } else if (a->state == AGENT_RUNNING && !a->is_silent) {
+        (void)snprintf(text, sizeof(text), "lost the rendezvous at %s (%s)",
+                       a->config.endpoint, a->trouble);
+        notice_alone(a, text);
     }
 }
 
@@ -304,8 +302,9 @@ static void send_heartbeat(struct agent *a)
 {
     struct msg m = {.type = MSG_HEARTBEAT, .u.heartbeat = {.sent_ms = a->now_ms}};
 
+    a->n_unanswered++;
     agent_send(a, &m);
-    agent_arm(a, TIMER_HEARTBEAT, MAX(a->lease_ms / 4, 1));
+    agent_arm(a, TIMER_HEARTBEAT, lease_heartbeat_ms(a->lease_ms));
 }
 
 void link_tick(struct agent *a, enum agent_timer timer)
@@ -313,6 +312,7 @@ void link_tick(struct agent *a, enum agent_timer timer)
     if (timer == TIMER_RECONNECT) {
         link_open(a);
     } else if (timer == TIMER_HEARTBEAT) {
+        notice_silence(a);
         send_heartbeat(a);
     } else if (timer == TIMER_HELLO) {
         a->config.actions.disconnect(a->config.actions.arg);
@@ -373,14 +373,15 @@ static int on_welcome(struct agent *a, const struct msg_welcome *w)
     a->kept = w->kept;
     a->is_ephemeral = w->ephemeral != 0;
     a->lease_ms = w->lease_ms ? w->lease_ms : DEFAULT_LEASE_MS;
+    a->n_unanswered = 0;
     agent_disarm(a, TIMER_HELLO);
     if (!is_same_life) {
         a->clock_sample_ms = 0; /* another machine's clock, maybe */
     }
     send_heartbeat(a);
-    if (was_lost && a->state != AGENT_JOINING && a->state != AGENT_CONNECTING) {
-        agent_say(a, LOG_LEVEL_INFO, "the rendezvous at %s answers again",
-                  a->config.endpoint);
+    if (a->is_silent ||
+        (was_lost && a->state != AGENT_JOINING && a->state != AGENT_CONNECTING)) {
+        notice_answers(a);
     }
     be_patient(a);
     agent_fire(a, is_known ? EVENT_ATTACHED : EVENT_NEW_SESSION,
@@ -392,6 +393,7 @@ void agent_keeps(struct agent *a, uint64_t kept)
 {
     if (a->link == LINK_UP) {
         a->kept = MAX(a->kept, kept);
+        notice_heard(a);
     }
 }
 
@@ -579,6 +581,7 @@ int agent_message(struct agent *a, const struct msg *m, uint64_t now_ms)
     }
     if (a->link == LINK_UP) {
         be_patient(a);
+        notice_heard(a);
         return on_message(a, m);
     }
     if (m->type == MSG_WELCOME) {

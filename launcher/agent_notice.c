@@ -1,7 +1,10 @@
 /* PURE. For what this node waits, and for whom: told after a short while, and again
- * and again, each time after twice as long, up to a minute. */
+ * and again, each time after twice as long, up to a minute. And, once, that the service
+ * does not answer while a job runs. */
 
 #include "launcher/agent_core.h"
+
+#include "common/lease.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -140,4 +143,42 @@ void notice_tick(struct agent *a)
     }
     agent_arm(a, TIMER_NOTICE, a->notice_ms);
     a->notice_ms = MIN(2 * a->notice_ms, AGAIN_MAX_MS);
+}
+
+/* ---- a service that does not answer ---- */
+
+void notice_alone(struct agent *a, const char *what)
+{
+    agent_say(a, LOG_LEVEL_WARN, "%s; the workers go on without it%s", what,
+              workers_live(a, true) > 0 ? ", and commit no checkpoint until it answers"
+                                        : "");
+}
+
+/* One that is frozen keeps its connections: nothing else would say a word. */
+void notice_silence(struct agent *a)
+{
+    char text[512];
+
+    if (a->state == AGENT_RUNNING && !a->is_silent &&
+        lease_is_silence(a->n_unanswered)) {
+        a->is_silent = true;
+        (void)snprintf(text, sizeof(text), "the rendezvous at %s does not answer",
+                       a->config.endpoint);
+        notice_alone(a, text);
+    }
+}
+
+void notice_heard(struct agent *a)
+{
+    a->n_unanswered = 0;
+    if (a->is_silent) {
+        notice_answers(a);
+    }
+}
+
+void notice_answers(struct agent *a)
+{
+    a->is_silent = false;
+    agent_say(a, LOG_LEVEL_INFO, "the rendezvous at %s answers again",
+              a->config.endpoint);
 }

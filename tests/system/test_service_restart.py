@@ -55,6 +55,23 @@ def agents(start, bin_dir, service):
     return run
 
 
+def test_service_that_is_frozen_is_named_once_and_so_is_that_it_answers(start, bin_dir, start_server,
+                                                                        tmp_path, wait_for):
+    server = start_server("--lease-ms=1000")
+    job = start(bin_dir / "ctrun", "--rdzv-id=kept", f"--rdzv-endpoint=127.0.0.1:{server.port}",
+                "--rdzv-backend=c10d", bin_dir / "fake-worker", "print=up", f"wait={tmp_path}/go")
+    wait_for(lambda: "up" in job.out())
+    for _ in range(2):
+        n = job.err().count("answers again")
+        server.process.signal(signal.SIGSTOP)
+        wait_for(lambda: job.err().count("does not answer; the workers go on without it") == n + 1)
+        server.process.signal(signal.SIGCONT)
+        wait_for(lambda: job.err().count("answers again") == n + 1)
+    (tmp_path / "go").touch()
+    assert job.wait() == 0, job.err()
+    assert job.err().count("the rendezvous at") == 4
+
+
 def counts(folder, world):
     """rank → (pid, count) of those that have said anything."""
     found = {}

@@ -26,11 +26,29 @@ static void lease_beyond_all_measure_is_a_day(void **state)
     assert_true(2LL * LEASE_LONGEST_MS <= INT32_MAX);
 }
 
+static void silence_is_never_less_than_a_lease(void **state)
+{
+    static const uint32_t leases_ms[] = {100, 1001, 3000, 60000, 3600000};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(leases_ms); i++) {
+        unsigned n = 0; /* heartbeats, the first at 0, since an answer just before */
+
+        while (!lease_is_silence(n)) {
+            n++;
+        }
+        assert_true(n * lease_heartbeat_ms(leases_ms[i]) >= leases_ms[i]);
+        assert_true(n * lease_heartbeat_ms(leases_ms[i]) <= 2 * leases_ms[i]);
+    }
+    assert_int_equal(lease_heartbeat_ms(1), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_connection_is_given_up_before_its_lease_is_over),
         cmocka_unit_test(lease_beyond_all_measure_is_a_day),
+        cmocka_unit_test(silence_is_never_less_than_a_lease),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

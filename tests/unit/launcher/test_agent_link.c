@@ -64,6 +64,67 @@ static void silence_leaves_the_workers_alone(void **state)
     agent_rig_release(&rig);
 }
 
+static void hear_pong(struct agent_rig *rig)
+{
+    const struct msg pong = {.type = MSG_PONG, .u.pong = {.sent_ms = rig->now_ms}};
+
+    agent_rig_tell(rig, &pong);
+}
+
+/* Its kernel keeps the connection. */
+static void
+frozen_service_is_said_once_after_a_lease_and_that_it_answers_again(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, false);
+    for (int i = 0; i < 2; i++) {
+        hear_pong(&rig);
+        agent_rig_pass(&rig, 3000);
+        agent_rig_expect(&rig, "");
+        agent_rig_pass(&rig, 42000);
+        agent_rig_expect(&rig, "say the rendezvous at there:");
+        agent_rig_expect_said(
+            &rig, "the rendezvous at there:1 does not answer; the workers go "
+                  "on without it, and commit no checkpoint until it answers");
+        hear_pong(&rig);
+        agent_rig_expect(&rig, "say the rendezvous at there:");
+        agent_rig_expect_said(&rig, "the rendezvous at there:1 answers again");
+    }
+    agent_rig_release(&rig);
+}
+
+static void frozen_service_that_dies_or_returns_is_not_said_again(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, false);
+    agent_rig_pass(&rig, 5000);
+    agent_rig_skip(&rig);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_expect(&rig, "");
+    agent_rig_pass(&rig, 20);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "say the rendezvous at there:; relay resend");
+    agent_rig_pass(&rig, 3000);
+    agent_rig_expect(&rig, "");
+    agent_rig_release(&rig);
+}
+
+/* What the service has said meanwhile is read after the timers of the sleep. */
+static void agent_that_was_frozen_itself_blames_nobody(void **state)
+{
+    WITH_RIG(2, true);
+    agent_rig_run(&rig, false);
+    hear_pong(&rig);
+    rig.now_ms += 45000;
+    agent_tick(rig.agent, rig.now_ms);
+    hear_pong(&rig);
+    agent_rig_pass(&rig, 3000);
+    agent_rig_expect(&rig, "");
+    agent_rig_release(&rig);
+}
+
 static void durable_service_that_returns_hears_everything_again(void **state)
 {
     struct control commit = {.type = CONTROL_COMMIT, .run = 1, .step = 10, .hash = "h"};
@@ -472,6 +533,10 @@ int main(void)
         cmocka_unit_test(end_of_an_ephemeral_server_aborts_the_generation),
         cmocka_unit_test(workers_gone_before_a_server_is_back_join_then),
         cmocka_unit_test(silence_leaves_the_workers_alone),
+        cmocka_unit_test(
+            frozen_service_is_said_once_after_a_lease_and_that_it_answers_again),
+        cmocka_unit_test(frozen_service_that_dies_or_returns_is_not_said_again),
+        cmocka_unit_test(agent_that_was_frozen_itself_blames_nobody),
         cmocka_unit_test(durable_service_that_returns_hears_everything_again),
         cmocka_unit_test(who_is_refused_while_workers_stop_does_not_ask_again),
         cmocka_unit_test(first_word_that_the_job_is_over_stands),

@@ -55,7 +55,7 @@ static void the_last_report_of_a_burst_is_sent_as_soon_as_it_is_over(void **stat
     agent_rig_expect(&rig, "send progress step=5");
     assert_int_equal(rig.progress.age_ms, 250);
     assert_int_equal(rig.progress.waits_for, 1);
-    agent_rig_pass(&rig, 5000);
+    agent_rig_pass(&rig, 3000);
     agent_rig_expect(&rig, "");
     agent_rig_release(&rig);
 }
@@ -94,7 +94,7 @@ static void the_same_again_soon_after_a_late_report_is_sent_too(void **state)
     agent_rig_pass(&rig, 1);
     agent_rig_expect(&rig, "send progress step=2");
     assert_int_equal(rig.progress.age_ms, 250);
-    agent_rig_pass(&rig, 5000);
+    agent_rig_pass(&rig, 3000);
     agent_rig_expect(&rig, "");
     agent_rig_release(&rig);
 }
