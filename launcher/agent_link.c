@@ -506,6 +506,9 @@ static int on_report(struct agent *a, const struct msg_report *report)
     }
     learn_commit(a, report);
     a->why[0] = '\0'; /* the report has it */
+    if (a->generation == 0 && !a->is_standby && report->final == 0) {
+        return 0; /* a newcomer's own coming has ended it */
+    }
     if (report->generation != 0 && report->generation == a->reported &&
         (report->final != 0) == a->was_final) {
         return 0; /* said again */

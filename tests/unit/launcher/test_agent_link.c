@@ -313,6 +313,22 @@ static void a_standby_stays_one_while_the_service_restarts(void **state)
     agent_rig_release(&rig);
 }
 
+static void newcomer_hears_nothing_of_the_generation_that_it_has_ended(void **state)
+{
+    struct msg m = {.type = MSG_REPORT, .u.report = {.generation = 3, .text = "x"}};
+    WITH_RIG(1, false);
+
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_skip(&rig);
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "");
+    m.u.report.final = 1;
+    agent_rig_tell(&rig, &m);
+    agent_rig_expect(&rig, "report x");
+    agent_rig_release(&rig);
+}
+
 static void a_report_that_is_said_again_is_shown_once(void **state)
 {
     struct msg m = {.type = MSG_REPORT, .u.report = {.generation = 1, .text = "x"}};
@@ -547,6 +563,7 @@ int main(void)
         cmocka_unit_test(a_refusal_is_said_again),
         cmocka_unit_test(a_node_that_waits_for_the_others_says_again_that_it_is_done),
         cmocka_unit_test(a_standby_stays_one_while_the_service_restarts),
+        cmocka_unit_test(newcomer_hears_nothing_of_the_generation_that_it_has_ended),
         cmocka_unit_test(a_report_that_is_said_again_is_shown_once),
         cmocka_unit_test(foreign_service_does_not_keep_the_agent_waiting),
         cmocka_unit_test(nobody_answers_a_few_lines_then_exit_94),
