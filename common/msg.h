@@ -102,6 +102,9 @@ enum inspect_follow {
     INSPECT_WILL_FOLLOW, /* … and nothing now */
 };
 
+/* How STOP's text begins where an operator has ended the job. */
+#define STOP_CANCELLED "cancelled by "
+
 /* INSPECTED.state of a log: no more will come, since the rank has ended and all was
  * read; … since it has no such file; … since the node runs another generation. "": more
  * may come. */

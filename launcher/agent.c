@@ -259,12 +259,16 @@ void agent_stop(struct agent *a, enum stop_mode mode, int signal)
 static void on_stop(struct agent *a, const void *detail)
 {
     const struct msg_stop *m = detail;
+    bool is_news = a->state == AGENT_RUNNING;
 
     memcpy(a->why, m->text, sizeof(a->why));
     if (m->hung != 0) {
         workers_kill_hung(a, m->hung - 1);
     }
     agent_stop(a, m->mode == STOP_LEAVE ? STOP_LEAVE : STOP_ABORT, SIGTERM);
+    if (is_news && strncmp(m->text, STOP_CANCELLED, strlen(STOP_CANCELLED)) == 0) {
+        leaving_say_cancelled(a, m->text);
+    }
 }
 
 /* A rank that was asked to leave by others has saved, and so have its siblings. */

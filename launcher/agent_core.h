@@ -166,6 +166,7 @@ void leaving_begin(struct agent *a, const void *detail); /* with them */
 void leaving_again(struct agent *a, const void *detail); /* they go already */
 void leaving_tell(struct agent *a, uint64_t generation); /* the service */
 int leaving_exit_code(const struct agent *a);
+void leaving_say_cancelled(struct agent *a, const char *why); /* the whole job */
 /* The service's word to go: as after a notice, but the end is 0. */
 void agent_drain(struct agent *a, const char *why);
 

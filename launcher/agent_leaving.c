@@ -90,6 +90,18 @@ void leaving_begin(struct agent *a, const void *detail)
     }
 }
 
+void leaving_say_cancelled(struct agent *a, const char *why)
+{
+    char what[96] = "asked the workers to finish their step, save and leave";
+
+    if (workers_live(a, false) > 0) {
+        (void)snprintf(what, sizeof(what), "told the workers, which have %llu s to end",
+                       (unsigned long long)a->config.shutdown_ms / 1000);
+    }
+    agent_say(a, LOG_LEVEL_INFO, "job %s is %s: %s; SIGTERM twice to kill them now",
+              a->config.job, why, what);
+}
+
 static void kill_impatiently(struct agent *a, int signal)
 {
     bool is_same = signal == a->leaving;

@@ -67,6 +67,7 @@ static int find_job(const struct steering *by, const char *id, struct job **ret,
 int steering_cancel(const struct steering *by, const char *job, uint64_t now_ms,
                     json_t **ret, struct errmsg *msg)
 {
+    const char *state = "cancelled";
     char text[MSG_TEXT_MAX];
     struct job *j = NULL;
     json_t *id;
@@ -75,10 +76,14 @@ int steering_cancel(const struct steering *by, const char *job, uint64_t now_ms,
     if (rv < 0) {
         return rv;
     }
+    ASSERT(j);
     id = event_json_text(j->id);
-    (void)snprintf(text, sizeof(text), "cancelled by %s", by->who);
+    (void)snprintf(text, sizeof(text), STOP_CANCELLED "%s", by->who);
+    if (j->state != JOB_FORMING) {
+        state = "draining"; /* its workers save first */
+    }
     service_cancel(by->service, j, text, now_ms);
-    *ret = json_pack("{s:o, s:s}", "job", id, "state", "cancelled");
+    *ret = json_pack("{s:o, s:s}", "job", id, "state", state);
     return 0;
 }
 

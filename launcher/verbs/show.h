@@ -36,7 +36,8 @@ void show_log_line(const json_t *line, const struct show_style *style, struct bu
 /* "node 1 (vm) of job train" */
 void show_node(const json_t *node, struct buf *out);
 
-/* One job that was cancelled, or one node that was told to go. */
+/* One job that was cancelled, or will be once its workers have ended; or one node that
+ * was told to go. */
 void show_done(const json_t *item, bool is_node, struct buf *out);
 
 #endif

@@ -6,6 +6,8 @@
 #include "common/check.h"
 #include "common/utf8.h"
 
+#include <string.h>
+
 static void put_some(struct buf *out, const json_t *json, const char *key,
                      const char *name)
 {
@@ -89,12 +91,16 @@ void show_node(const json_t *node, struct buf *out)
 
 void show_done(const json_t *item, bool is_node, struct buf *out)
 {
+    bool is_draining = strcmp(value_text(item, "state"), "draining") == 0;
+
     if (is_node) {
         show_node(item, out);
         value_put(out, " was told to leave\n");
     } else {
         value_put(out, "job ");
         table_write_text(out, value_text(item, "job"), TABLE_PLAIN, false);
-        value_put(out, " was cancelled\n");
+        value_put(out, "%s",
+                  is_draining ? " is being cancelled: its workers save and end\n"
+                              : " was cancelled\n");
     }
 }

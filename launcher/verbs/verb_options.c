@@ -161,7 +161,8 @@ const struct verb verb_table[VERB_COUNT] = {
              "and leaves, other programs get SIGTERM; it is not started again.",
          .more =
              "Every ctrun of the job ends with 143, as if all had been told to stop "
-             "by SIGTERM. JOB may be left out where there is one job only.",
+             "by SIGTERM, once its workers have ended; this does not wait for them. "
+             "JOB may be left out where there is one job only.",
          .options = PLAIN_OPTIONS("ctrun cancel")},
     [VERB_DRAIN] =
         {.name = "drain",

@@ -208,10 +208,12 @@ def test_a_job_is_cancelled_on_all_its_nodes(launch, ask, ask_json, start_server
     nodes = [launch("train", f"on={signal.SIGTERM}:0", "print=up", "hang", nproc=1, options=options)
              for _ in range(2)]
     wait_for(lambda: all("up" in n.out() for n in nodes))
-    assert ask("cancel", "train") == "job train was cancelled\n"
+    assert ask("cancel", "train") == "job train is being cancelled: its workers save and end\n"
     assert [n.wait() for n in nodes] == [143, 143]
     for node in nodes:
-        assert "job train was cancelled by" in node.err()
+        told, ended = node.err().index("job train is cancelled by"), node.err().index(
+            "job train was cancelled by")
+        assert told < ended and "told the workers, which have " in node.err()[told:ended]
     (past,) = ask_json("history")["jobs"]
     assert (past["id"], past["state"], past["exit_code"]) == ("train", "cancelled", 143)
     assert "cancelled by" in past["cause"]["text"]
@@ -227,7 +229,7 @@ def test_a_job_that_waits_for_nodes_is_cancelled(launch, ask, start_server, env,
     node = launch("train", "hang", options=["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}",
                                             "--rdzv-backend=c10d"])
     wait_for(lambda: "train" in ask("status"))
-    ask("cancel", "train")
+    assert ask("cancel", "train") == "job train was cancelled\n"
     assert node.wait() == 143
 
 

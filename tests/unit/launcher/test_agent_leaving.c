@@ -235,6 +235,25 @@ static void signal_before_the_workers_run_ends_at_once(void **state)
     agent_rig_release(&rig);
 }
 
+static void cancelled_job_is_said_at_once_and_only_once(void **state)
+{
+    struct msg stop = {
+        .type = MSG_STOP,
+        .u.stop = {.generation = 1, .mode = STOP_LEAVE, .text = "cancelled by eve"}};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_rig_tell(&rig, &stop);
+    agent_rig_expect(&rig, "leave 0; leave 1; say job job is cancelled by ");
+    agent_rig_expect_said(&rig,
+                          "job job is cancelled by eve: asked the workers to finish "
+                          "their step, save and leave; SIGTERM twice to kill them "
+                          "now");
+    agent_rig_tell(&rig, &stop); /* again, after a reconnect */
+    agent_rig_expect(&rig, "");
+    agent_rig_release(&rig);
+}
+
 /* ---- those who stay ---- */
 
 static void leaves_with_others(struct agent_rig *rig)
@@ -294,6 +313,7 @@ a_server_that_is_gone_before_its_report_is_not_the_end_of_the_reason(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cancelled_job_is_said_at_once_and_only_once),
         cmocka_unit_test(first_signal_is_passed_on_and_the_second_kills),
         cmocka_unit_test(killed_workers_are_not_said_to_be_killed_again),
         cmocka_unit_test(end_that_follows_its_notice_is_passed_on_with_the_full_time),

@@ -110,6 +110,7 @@ static void cancel_tells_all_nodes_to_leave_and_ends_with_143(void **state)
 
     (void)state;
     assert_string_equal(json_string_value(json_object_get(json, "job")), "train");
+    assert_string_equal(json_string_value(json_object_get(json, "state")), "draining");
     json_decref(json);
     assert_int_equal(operator_rig.n_stops, 2);
     assert_int_equal(operator_rig.n_closed, 0);
