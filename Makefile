@@ -69,7 +69,7 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 # the server embedded in ctrun, without its command line (and the YAML that needs) and its database
 $(O)/bin/ctrun: $(filter-out %/main.c.o $(O)/rendezvous/options% %/holder.c.o %/early.c.o %/check_config.c.o $(O)/rendezvous/reload% \
-  %/manager.c.o $(O)/rendezvous/state% %/space.c.o,$(call objects,rendezvous))
+  %/manager.c.o %/log_queue.c.o $(O)/rendezvous/state% %/space.c.o,$(call objects,rendezvous))
 
 $(O)/libcommon.a: $(call objects,common)
 $(O)/libtest.a: $(call objects,tests/lib)

@@ -2,6 +2,7 @@
 
 #include "common/utf8.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 
 #define RING_SIZE 256
 #define VALUE_MAX 300
+#define DYING_MS  1000 /* for which a reader may stand still */
 
 struct trace {
     const char *machine; /* static strings, all three */
@@ -181,12 +183,20 @@ void log_trace(const char *machine, const char *id, const char *from, const char
               *id ? log_value(id, value, sizeof(value)) : "", from, to);
 }
 
+/* Whether somebody reads: a process that dies must not hang instead. */
+static bool has_room(void)
+{
+    struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&room, 1, DYING_MS) > 0;
+}
+
 /* Runs in a dying process: takes no lock. */
 void log_dump_trace(void)
 {
     unsigned first = logger.n_traces > RING_SIZE ? logger.n_traces - RING_SIZE : 0;
 
-    for (unsigned i = first; i < logger.n_traces; i++) {
+    for (unsigned i = first; i < logger.n_traces && has_room(); i++) {
         const struct trace *t = &logger.ring[i % RING_SIZE];
 
         (void)fprintf(stderr, "  %s: %s -> %s\n", t->machine, t->from, t->to);
@@ -196,8 +206,10 @@ void log_dump_trace(void)
 _Noreturn void check_failed(const char *file, int line, const char *func,
                             const char *what)
 {
-    (void)fprintf(stderr, "%s: bug: %s:%d: %s: %s\n", logger.name, file, line, func,
-                  what);
+    if (has_room()) {
+        (void)fprintf(stderr, "%s: bug: %s:%d: %s: %s\n", logger.name, file, line, func,
+                      what);
+    }
     log_dump_trace();
     abort();
 }

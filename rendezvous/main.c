@@ -8,6 +8,7 @@
 #include "rendezvous/early.h"
 #include "rendezvous/holder.h"
 #include "rendezvous/keyring.h"
+#include "rendezvous/log_queue.h"
 #include "rendezvous/manager.h"
 #include "rendezvous/options.h"
 #include "rendezvous/reloader.h"
@@ -428,10 +429,13 @@ static int end_failed(const struct daemon *d, const struct errmsg *msg)
 {
     if (early_is_told_to_stop()) {
         log_info("stopping before the start is over", "cause=\"%s\"", msg->text);
+        (void)log_queue_stop();
         return EXIT_SUCCESS;
     }
-    (void)fprintf(stderr, "%sctrun-rendezvous: %s\n", log_prefix(LOG_LEVEL_ERROR),
-                  msg->text);
+    if (log_queue_stop()) { /* else this line would wait as well */
+        (void)fprintf(stderr, "%sctrun-rendezvous: %s\n", log_prefix(LOG_LEVEL_ERROR),
+                      msg->text);
+    }
     return d->exit_code;
 }
 
@@ -456,6 +460,9 @@ int main(int argc, char **argv)
         (void)printf("ctrun-rendezvous %s\n", CTRUN_VERSION);
         return 0;
     }
+    if (rv == 0 && !options->check_config) {
+        log_queue_start();
+    }
     if (rv == 0) {
         rv = raise_descriptor_limit(options->max_connections, &msg);
         (void)umask(077); /* what is written is for this user alone */
@@ -470,5 +477,9 @@ int main(int argc, char **argv)
         log_setup("ctrun-rendezvous", "", options->log_level);
         rv = serve(&daemon, &msg);
     }
-    return rv < 0 ? end_failed(&daemon, &msg) : EXIT_SUCCESS;
+    if (rv < 0) {
+        return end_failed(&daemon, &msg);
+    }
+    (void)log_queue_stop(); /* false: nobody is left to tell */
+    return EXIT_SUCCESS;
 }

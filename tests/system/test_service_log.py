@@ -1,8 +1,11 @@
 """What ctrun-rendezvous says of its jobs."""
 
+import fcntl
 import os
 import re
+import signal
 import socket
+import subprocess
 
 import pytest
 
@@ -97,3 +100,28 @@ def test_who_may_not_look_at_the_agent_asks_it(start, bin_dir, free_port, wait_f
                       user=65534, group=65534, extra_groups=[])
         assert other.wait() == 1
         assert "cannot be looked at" in other.err()
+
+
+def test_a_log_that_nobody_reads_holds_no_job_and_no_end(bin_dir, free_port):
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    service = subprocess.Popen([bin_dir / "ctrun-rendezvous", f"--listen=127.0.0.1:{free_port}",
+                                "--log-level=debug"], stderr=writer, stdout=subprocess.PIPE)
+    os.close(writer)
+    try:
+        assert b"listening" in service.stdout.readline()
+        for i in range(5):  # each says more than 2 KiB
+            job = subprocess.run(
+                [bin_dir / "ctrun", f"--rdzv-id=j{i}" + 200 * "x", "--rdzv-backend=c10d",
+                 "--rdzv-conf=is_host=0", f"--rdzv-endpoint=127.0.0.1:{free_port}", "--no-python",
+                 "/bin/sh", "-c", "exit 3"], capture_output=True, timeout=60)
+            assert job.returncode == 3, job.stderr
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(timeout=60) == 0
+    finally:
+        service.kill()
+        service.wait()
+        service.stdout.close()
+    said = os.read(reader, 1 << 16)
+    os.close(reader)
+    assert 3000 < len(said) <= 4096  # it was full indeed
