@@ -12,10 +12,10 @@
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/stdfd.h"
 #include "common/version.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -79,18 +79,6 @@ static void print_warnings(const struct launch_options *o)
     }
 }
 
-/* Whoever closed a standard stream gets /dev/null there: else the next descriptor that
- * is opened would take its number, and our lines would go into it. */
-static bool open_standard_streams(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
-            return false; /* and nowhere to say so, maybe */
-        }
-    }
-    return true;
-}
-
 /* "" is as good as unset. */
 static int set_up_log(struct errmsg *msg)
 {
@@ -116,7 +104,7 @@ int main(int argc, char **argv)
     struct keeper keeper;
     int exit_code;
 
-    if (!open_standard_streams()) {
+    if (!stdfd_open_closed()) {
         return EXIT_MISTAKE;
     }
     if (set_up_log(&msg) == 0 && verb) {

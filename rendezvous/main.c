@@ -20,6 +20,7 @@
 #include "common/listener.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/stdfd.h"
 #include "common/str.h"
 #include "common/version.h"
 
@@ -446,6 +447,9 @@ int main(int argc, char **argv)
     struct errmsg msg = {""};
     int rv;
 
+    if (!stdfd_open_closed()) {
+        return EXIT_MISTAKE;
+    }
     early_hold();
     ignore_failed_writes();
     daemon.exit_code = EXIT_MISTAKE;

@@ -6,8 +6,10 @@
 #include "worker/launch.h"
 #include "worker/train.h"
 
+#include "common/exit_code.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/stdfd.h"
 #include "common/version.h"
 
 #include <signal.h>
@@ -89,6 +91,9 @@ int main(int argc, char **argv)
     int code;
     int rv;
 
+    if (!stdfd_open_closed()) {
+        return EXIT_MISTAKE;
+    }
     log_setup("ctrun-worker", "", LOG_LEVEL_INFO);
     (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write's error: storage */
     if (argc > 1 && strcmp(argv[1], "ckpt") == 0) {

@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 
@@ -143,3 +144,30 @@ def test_path_that_sqlite_does_not_take_is_refused_at_once(bin_dir, tmp_path, is
         assert "give a shorter --state-dir" in result.stderr
         assert result.stderr.count("\n") == 1
         assert state.exists() == is_there and not (is_there and os.listdir(state))
+
+
+# --- what it was started with ---
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_standard_streams_are_no_places_for_its_own_descriptors(
+        closed, start, bin_dir, free_port, wait_for):
+    def close():
+        for fd in closed:
+            os.close(fd)
+
+    process = start(bin_dir / "ctrun-rendezvous", f"--listen=127.0.0.1:{free_port}",
+                    "--log-level=debug", preexec_fn=close)
+    folder = f"/proc/{process.pid}/fd"
+
+    def listens():
+        try:
+            socket.create_connection(("127.0.0.1", free_port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    wait_for(listens)
+    assert all(os.readlink(f"{folder}/{fd}") == "/dev/null" for fd in closed)
+    process.signal(signal.SIGTERM)
+    assert process.wait() == 0
