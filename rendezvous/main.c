@@ -97,12 +97,29 @@ static void warn_of_few_descriptors(uint32_t max_connections)
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
-        log_warn("fewer files may be open than so many connections need: raise the "
-                 "limit (ulimit -n, LimitNOFILE=), or lower max-connections",
-                 "files=%llu needed=%llu max_connections=%u",
-                 (unsigned long long)limit.rlim_cur, (unsigned long long)needed,
-                 max_connections);
+        log_warn(
+            "fewer files may be open than so many connections need, so there may be "
+            "fewer connections: raise the limit (ulimit -n, LimitNOFILE=), or lower "
+            "max-connections",
+            "files=%llu needed=%llu max_connections=%u",
+            (unsigned long long)limit.rlim_cur, (unsigned long long)needed,
+            max_connections);
     }
+}
+
+/* As many connections as there are files for: where one is accepted that has said
+ * nothing, another such makes room; where none can be, who is silent keeps all out. */
+static struct server_limits limits_of(const struct daemon *d)
+{
+    struct server_limits limits = rendezvous_options_limits(&d->options);
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        limits.max_connections =
+            MIN(limits.max_connections,
+                (size_t)MAX(files.rlim_cur, FILES_OWN + 1UL) - FILES_OWN);
+    }
+    return limits;
 }
 
 static void on_stopped(void *arg)
@@ -140,7 +157,7 @@ static void on_hangup(uv_signal_t *handle, int number)
 static void on_options(void *arg)
 {
     struct daemon *d = arg;
-    struct server_limits limits = rendezvous_options_limits(&d->options);
+    struct server_limits limits = limits_of(d);
 
     log_set_level(d->options.log_level);
     server_set_limits(d->server, &limits);
@@ -266,7 +283,7 @@ static int try_addresses(const struct daemon *d, struct errmsg *msg)
 
 static int start_server(struct daemon *d, struct errmsg *msg)
 {
-    struct server_limits limits = rendezvous_options_limits(&d->options);
+    struct server_limits limits = limits_of(d);
     struct server_config config = {
         .loop = &d->loop,
         .lease_ms = d->options.lease_ms,

@@ -258,11 +258,23 @@ def test_too_few_descriptors_to_start_with_are_refused_with_their_number(bin_dir
     assert "needs 32 open files and one for each connection, and may have 8: raise" in done.stderr
 
 
-def test_out_of_descriptors_it_waits_and_goes_on(start_server, wait_for):
+def test_fewer_files_than_connections_let_the_silent_keep_nobody_out(start_server):
     def limit():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 
     server = start_server(preexec_fn=limit)
+    idle = [server.client(validate=False) for _ in range(140)]
+    with server.client() as c:
+        assert c.ping()
+    assert idle[0].is_closed()
+    assert "new connections have to wait" not in server.process.err()
+    for c in idle:
+        c.close()
+
+
+def test_out_of_descriptors_it_waits_and_goes_on(start_server, wait_for):
+    server = start_server()
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (40, 40))
     clients = [server.client() for _ in range(60)]  # the rest waits in the backlog
     wait_for(lambda: "new connections have to wait" in server.process.err())
     assert clients[0].ping()
