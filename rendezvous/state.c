@@ -59,12 +59,19 @@ struct state {
 
 /* ---- the thread ---- */
 
-/* The last words: the disk knows what is true, and the next start reads it. */
+/* The last words: the disk knows what is true, and the next start reads it, unless
+ * somebody has taken it away. */
 static _Noreturn void end_process(const struct state *s, int err, const char *text)
 {
-    log_error("the service's state cannot be written, so this process ends: what was "
-              "acknowledged is on the disk, and the next start goes on from there",
-              "dir=%s err=%s cause=\"%s\"", s->dir.path, err_name(err), text);
+    const char *what =
+        err == -ESTALE
+            ? "the service's state was removed, so this process ends: what was "
+              "acknowledged is gone with it, and where nothing is left the next start "
+              "begins a new cluster, which the agents of running jobs refuse"
+            : "the service's state cannot be written, so this process ends: what was "
+              "acknowledged is on the disk, and the next start goes on from there";
+
+    log_error(what, "dir=%s err=%s cause=\"%s\"", s->dir.path, err_name(err), text);
     abort();
 }
 

@@ -255,7 +255,10 @@ def test_service_whose_files_are_removed_ends_and_says_so(service):
     for name in ("state.db", "state.db-wal", "lock"):
         (service.folder / name).unlink()
     assert service.server.process.wait() == -signal.SIGABRT
-    assert "were removed" in service.server.process.err()
+    said = service.server.process.err().splitlines()[-1]
+    assert "were removed" in said and "acknowledged is gone with it" in said
+    assert "a new cluster, which the agents of running jobs refuse" in said
+    assert "is on the disk" not in said
 
 
 def test_state_of_a_newer_version_is_refused_with_95(service, start, bin_dir):
