@@ -25,7 +25,7 @@ struct trace {
 static struct {
     char name[32];
     char context[64];
-    enum log_level level;
+    _Atomic enum log_level level; /* may change while threads log */
     bool is_journal;
     pthread_mutex_t lock; /* guards what follows */
     void (*sink)(const char *line, size_t size);

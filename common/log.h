@@ -15,7 +15,7 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 /* `name` (the program) and `context` ("rank=3"; may be "") begin every line. Both
  * copied. */
 void log_setup(const char *name, const char *context, enum log_level level);
-void log_set_level(enum log_level level); /* before other threads log, or none does */
+void log_set_level(enum log_level level); /* while other threads log, too */
 /* "<3>" … where stderr is the journal, for lines that are written otherwise; else "". */
 const char *log_prefix(enum log_level level);
 enum log_level log_level_parse(const char *text, enum log_level fallback);
