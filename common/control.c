@@ -51,6 +51,7 @@ int control_decode(const void *data, size_t size, struct control *ret)
     ret->tok_s = wire_get_u32(&r);
     ret->waits_for = wire_get_u32(&r);
     wire_get_text(&r, ret->loss, sizeof(ret->loss));
+    ret->loss_step = ret->step;
     ret->accepted = wire_get_u8(&r) != 0;
     ret->is_commit = wire_get_u8(&r) != 0;
     return wire_reader_done(&r) && is_known(ret->type) ? 0 : ERR_PROTOCOL;

@@ -68,7 +68,8 @@ struct control {
     uint64_t cluster;              /* START */
     uint32_t tok_s;                /* PROGRESS */
     uint32_t waits_for;            /* PROGRESS: 1 + that rank; 0: none, or unknown */
-    char loss[CONTROL_PHASE_MAX];  /* PROGRESS: a number; "": not known */
+    char loss[CONTROL_PHASE_MAX];  /* PROGRESS: a number; "": not known … */
+    uint64_t loss_step;            /* … and whose it is. Not sent: step has it */
     bool accepted;                 /* DECISION */
     bool is_commit;                /* DECISION: on COMMIT, else on RESUMED */
 };

@@ -61,7 +61,7 @@
  * the wire: a field, its width or limit, a message. Of a HELLO or OPERATOR of another
  * version nothing else is read, and REFUSED keeps its shape: so the two can say so to
  * each other. */
-enum { MSG_VERSION = 7 };
+enum { MSG_VERSION = 8 };
 
 enum {
     MSG_MAGIC_SIZE = 8,
@@ -252,16 +252,17 @@ enum inspect_follow {
     U(8, accepted)                      \
     T(MSG_TEXT_MAX, text)
 
-#define MSG_PROGRESS_FIELDS(U, I, T, B)                                           \
-    U(64, generation)                                                             \
-    U(32, rank)                                                                   \
-    U(64, step)                                                                   \
-    U(32, tok_s)                                                                  \
-    T(32, phase)                                                                  \
-    T(32, loss)   /* a number; "": not known */                                   \
-    I(waits_for)  /* the rank that it waits for, -1: none, or it does not know */ \
-    U(32, age_ms) /* between the report and this message */                       \
-    U(32, pid)    /* step 0 and phase "": that it has been started, no more */
+#define MSG_PROGRESS_FIELDS(U, I, T, B)                                              \
+    U(64, generation)                                                                \
+    U(32, rank)                                                                      \
+    U(64, step)                                                                      \
+    U(32, tok_s)                                                                     \
+    T(32, phase)                                                                     \
+    T(32, loss)      /* a number; "": not known … */                               \
+    U(64, loss_step) /* … and whose it is: the step's, or one before it */         \
+    I(waits_for)     /* the rank that it waits for, -1: none, or it does not know */ \
+    U(32, age_ms)    /* between the report and this message */                       \
+    U(32, pid)       /* step 0 and phase "": that it has been started, no more */
 
 #define MSG_STORE_FIELDS(U, I, T, B)                           \
     U(64, generation)                                          \

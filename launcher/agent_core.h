@@ -53,9 +53,10 @@ struct report {
     uint64_t said_ms; /* 0: nothing yet */
     uint64_t sent_ms; /* 0: nothing was */
     bool is_unsent;
-    bool has_news;             /* … of another place; else it is only said again */
+    bool has_news;             /* … of another place, loss; else only said again */
     uint32_t tok_s, waits_for; /* as in struct control */
     char phase[CONTROL_PHASE_MAX], loss[CONTROL_PHASE_MAX];
+    uint64_t loss_step;
 };
 
 enum worker_state { WORKER_NONE, WORKER_LIVE, WORKER_EXITED, WORKER_ENDED };
@@ -197,7 +198,9 @@ void progress_take(struct agent *a, uint32_t slot, const struct control *c);
 void progress_send(struct agent *a, uint32_t slot); /* the last, again */
 void progress_tick(struct agent *a, uint32_t slot);
 uint64_t progress_deadline(const struct worker *w);
-void progress_hurry(struct agent *a); /* what is not told yet, at once */
+/* What is not told yet, at once: of one, of all. */
+void progress_flush(struct agent *a, uint32_t slot);
+void progress_hurry(struct agent *a);
 
 /* agent_workers.c */
 int workers_start(struct agent *a, const struct msg_round *m) MUST_CHECK;

@@ -2,7 +2,8 @@
  * second from each, but the last of a burst is told as soon as nothing more comes. So a
  * fast rank costs no more than a slow one, and it is known where one has stopped. What is
  * only said again is told when the second is over, and not dropped: a rank that seems
- * silent may be taken for the one that hangs. */
+ * silent may be taken for the one that hangs. Of a rank's end the service hears behind
+ * its last report (agent_workers.c). */
 
 #include "launcher/agent_core.h"
 
@@ -20,6 +21,7 @@ void progress_send(struct agent *a, uint32_t slot)
                                    .rank = a->first_rank + slot,
                                    .step = w->step,
                                    .tok_s = r->tok_s,
+                                   .loss_step = r->loss_step,
                                    .waits_for = (int32_t)r->waits_for - 1,
                                    .pid = w->pid}};
 
@@ -37,8 +39,8 @@ static bool is_new(const struct worker *w, const struct control *c)
 {
     const struct report *r = &w->report;
 
-    return r->said_ms == 0 || c->step != w->step || c->waits_for != r->waits_for ||
-           strcmp(c->phase, r->phase) != 0;
+    return r->said_ms == 0 || c->step != w->step || c->loss_step != r->loss_step ||
+           c->waits_for != r->waits_for || strcmp(c->phase, r->phase) != 0;
 }
 
 void progress_take(struct agent *a, uint32_t slot, const struct control *c)
@@ -56,6 +58,7 @@ void progress_take(struct agent *a, uint32_t slot, const struct control *c)
     r->waits_for = c->waits_for <= MSG_MAX_WORLD ? c->waits_for : 0;
     memcpy(r->phase, c->phase, sizeof(r->phase));
     memcpy(r->loss, c->loss, sizeof(r->loss));
+    r->loss_step = c->loss_step;
     w->step = c->step;
     if (r->sent_ms == 0 || a->now_ms - r->sent_ms >= EVERY_MS) {
         progress_send(a, slot);
@@ -80,11 +83,16 @@ void progress_tick(struct agent *a, uint32_t slot)
     }
 }
 
+void progress_flush(struct agent *a, uint32_t slot)
+{
+    if (a->workers[slot].report.is_unsent) {
+        progress_send(a, slot);
+    }
+}
+
 void progress_hurry(struct agent *a)
 {
     for (uint32_t i = 0; i < a->config.nproc; i++) {
-        if (a->workers[i].report.is_unsent) {
-            progress_send(a, i);
-        }
+        progress_flush(a, i);
     }
 }

@@ -76,6 +76,7 @@ static bool parse_loss(char *rest, struct control *said)
         return false;
     }
     (void)snprintf(said->loss, sizeof(said->loss), "%.31s", loss);
+    said->loss_step = said->step;
     if (speed) {
         said->tok_s = tok_s >= 0 && tok_s < (double)UINT32_MAX ? (uint32_t)tok_s : 0;
     }

@@ -31,12 +31,13 @@ void job_note_node(const struct job *j, enum job_event_kind kind,
                                 .why = why});
 }
 
-/* All ranks have the same loss, where they know it: of the step that they tell. */
+/* All ranks have the same loss of a step, where they know it. They tell it again with
+ * what they report of later steps. */
 void job_note_loss(const struct job *j, const struct msg_progress *m)
 {
-    if (m->loss[0] != '\0' && m->step > 0) {
+    if (m->loss[0] != '\0' && m->loss_step > 0 && m->loss_step <= INT64_MAX) {
         job_note(j, (struct job_event){
-                        .kind = JOB_PROGRESSES, .step = m->step, .why = m->loss});
+                        .kind = JOB_PROGRESSES, .step = m->loss_step, .why = m->loss});
     }
 }
 

@@ -156,6 +156,7 @@ static void put_last_loss(json_t *json, const struct loss_curve *c)
         const struct loss_point *last = &c->point[c->n - 1];
 
         (void)json_object_set_new(json, "loss", view_make_real(last->loss));
+        view_put_integer(json, "loss_step", last->step);
         view_put_integer(json, "loss_ms", last->wall_ms);
     }
 }

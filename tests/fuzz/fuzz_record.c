@@ -234,7 +234,8 @@ static void train(struct world *w)
                                        .step = (step + 1) / 2,
                                        .waits_for = -1,
                                        .phase = "forward",
-                                       .loss = "1.5"}};
+                                       .loss = "1.5",
+                                       .loss_step = (step + 1) / 2}};
 
         say(w, rank, &m, BASE_MS + 100 * step);
     }

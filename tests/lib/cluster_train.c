@@ -79,6 +79,7 @@ static void report(struct sim_worker *w)
     (void)snprintf(c.phase, sizeof(c.phase), "%s", phase_of(w));
     if (w->rank == 0) {
         (void)snprintf(c.loss, sizeof(c.loss), "%u.5", 1000 / ((unsigned)w->step + 1));
+        c.loss_step = w->step;
     }
     say(w, &c);
 }

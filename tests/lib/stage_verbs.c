@@ -266,6 +266,7 @@ static void act_progress(struct stage *st, struct actor *a, const char *words)
     p->age_ms = (uint32_t)number_of(words, "age", 0);
     text_of(words, "phase", "", p->phase, sizeof(p->phase));
     text_of(words, "loss", "", p->loss, sizeof(p->loss));
+    p->loss_step = number_of(words, "of", p->step);
     say(st, a, &m);
 }
 

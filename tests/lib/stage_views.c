@@ -28,8 +28,9 @@ static void forget_in(json_t *root, const char *list, const char *const *keys, s
 /* The curve is kept now and then (history.h). */
 static json_t *without_progress(json_t *job)
 {
-    static const char *const keys[] = {"step", "tok_s",   "step_ms", "progress_age_ms",
-                                       "loss", "loss_ms", "curve"};
+    static const char *const keys[] = {
+        "step", "tok_s",   "step_ms",   "progress_age_ms",
+        "loss", "loss_ms", "loss_step", "curve"};
 
     if (json_object_get(job, "jobs")) {
         forget_in(job, "jobs", keys, ARRAY_LEN(keys));

@@ -107,6 +107,10 @@ static void progress_lines_are_parsed_strictly(void **state)
     assert_true(channel_parse_progress("loss 2.5e-1", &c));
     assert_string_equal(c.loss, "2.5e-1");
     assert_int_equal(c.step, 7); /* as it was said before */
+    assert_int_equal(c.loss_step, 7);
+    assert_true(channel_parse_progress("step 8", &c));
+    assert_string_equal(c.loss, "2.5e-1"); /* still of the step before */
+    assert_int_equal(c.loss_step, 7);
     assert_true(channel_parse_progress("loss nan 4096.7", &c));
     assert_string_equal(c.loss, "nan");
     assert_int_equal(c.tok_s, 4096);

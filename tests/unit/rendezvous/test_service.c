@@ -50,7 +50,7 @@ static const struct scene scenes[] = {
 
     {"another_version_is_refused_with_94", NULL,
      "a hello version=9\n"
-     "> a REFUSED 94: this service speaks version 7 of the agent protocol, the node "
+     "> a REFUSED 94: this service speaks version 8 of the agent protocol, the node "
      "version 9: install the same ctrun everywhere\n"
      "> a (closed)\n"},
 

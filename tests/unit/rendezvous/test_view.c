@@ -131,12 +131,36 @@ static void a_job_that_runs_is_shown_with_its_progress(void **state)
         " 'min_nodes': 1, 'max_nodes': 1, 'ranks': 1, 'failures': 0,"
         " 'max_restarts': 3, 'committed_step': 3, 'committed_ms': 1000,"
         " 'began_ms': 1000, 'formed_ms': 1000, 'restarts': " NO_RESTARTS ","
-        " 'step': 3, 'loss': 3.25, 'loss_ms': 1000, 'tok_s': 900,"
-        " 'progress_age_ms': 0, 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
+        " 'step': 3, 'loss': 3.25, 'loss_step': 3, 'loss_ms': 1000,"
+        " 'tok_s': 900, 'progress_age_ms': 0, 'curve': [[1, 4.5], [2, null], [3, 3.25]]}");
     view_expect(view_ranks(&v, "job", 0, 1),
                 "{'ranks': [{'rank': 0, 'local_rank': 0, 'host': 'a', 'group_rank': 0,"
                 " 'pid': 77, 'step': 3, 'phase': 'save', 'tok_s': 900, 'loss': 3.25,"
                 " 'age_ms': 0}], 'total': 1}");
+    stage_free(st);
+}
+
+/* A program tells a loss every few steps, its agent that one until there is another. */
+static void a_loss_is_shown_at_the_step_whose_it_is(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a progress step=9\n"
+                   "a progress step=11 loss=4.5 of=10\n"
+                   "a progress step=19 loss=4.5 of=10\n"
+                   "a progress step=20 loss=nan of=20\n"
+                   "a progress step=29 loss=nan of=20\n"
+                   "a progress step=30 loss=1 of=0\n"
+                   "a progress step=31 loss=1 of=-1\n");
+    v = view_of(st);
+    view_expect(view_member(view_job(&v, "job"), "curve"), "[[10, 4.5], [20, null]]");
+    view_expect(view_member(view_job(&v, "job"), "step"), "31");
+    view_expect(view_member(view_job(&v, "job"), "loss_step"), "20");
     stage_free(st);
 }
 
@@ -382,6 +406,7 @@ int main(void)
         cmocka_unit_test(of_a_hosts_several_nodes_is_said_which_one_is_lost),
         cmocka_unit_test(who_goes_after_its_hello_alone_is_no_lost_node),
         cmocka_unit_test(a_job_that_runs_is_shown_with_its_progress),
+        cmocka_unit_test(a_loss_is_shown_at_the_step_whose_it_is),
         cmocka_unit_test(a_hang_is_shown_while_it_lasts),
         cmocka_unit_test(nodes_and_ranks_come_in_pages_by_group_rank),
         cmocka_unit_test(ranks_keep_their_places_while_a_node_has_gone),

@@ -26,7 +26,7 @@ static void a_job_that_has_ended_is_in_the_history(void **state)
                 "{'jobs': [{'id': 'job', 'state': 'done', 'generation': 1, 'nodes': 1,"
                 " 'ranks': 1, 'exit_code': 0, 'began_ms': 1000, 'formed_ms': 1000,"
                 " 'ended_ms': 1000, 'restarts': " NO_RESTARTS ","
-                " 'step': 1, 'loss': 4.5, 'loss_ms': 1000}]}");
+                " 'step': 1, 'loss': 4.5, 'loss_step': 1, 'loss_ms': 1000}]}");
     job = view_job(&v, "job");
     view_expect(json_incref(json_object_get(job, "curve")), "[[1, 4.5]]");
     json_decref(job);
@@ -123,7 +123,8 @@ static void a_job_whose_nodes_were_told_to_leave_is_stopped(void **state)
         "{'jobs': [{'id': 'job', 'state': 'stopped', 'generation': 1, 'nodes': 1,"
         " 'ranks': 1, 'began_ms': 1000, 'formed_ms': 1000, 'ended_ms': 1000,"
         " 'cause': {'text': 'node a leaves: preempted by SIGTERM'},"
-        " 'restarts': " NO_RESTARTS ", 'step': 1, 'loss': 4.5, 'loss_ms': 1000}]}");
+        " 'restarts': " NO_RESTARTS ","
+        " 'step': 1, 'loss': 4.5, 'loss_step': 1, 'loss_ms': 1000}]}");
     stage_free(st);
 }
 

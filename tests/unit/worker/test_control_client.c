@@ -139,6 +139,7 @@ static void progress_tells_step_phase_and_speed(void **state)
     assert_int_equal(m.tok_s, 4096);
     assert_string_equal(m.phase, "step");
     assert_string_equal(m.loss, "2.5");
+    assert_int_equal(m.loss_step, 17);
 }
 
 /* The next that is not what was said before. */
