@@ -56,7 +56,7 @@ struct job_event {
     uint32_t group_rank; /* of the node there that it is about */
     bool has_rank;
     uint32_t rank;
-    uint64_t step;   /* that was committed, or the curve's */
+    uint64_t step;   /* that was committed, the curve's, or reached at the end */
     const char *why; /* what a peer said may be in it; the loss, as text */
 };
 

@@ -271,6 +271,7 @@ static void end_job(struct history *h, struct history_job *job,
     job->state = state;
     job->ended_ms = e->wall_ms;
     job->exit_code = e->exit_code;
+    job->end_step = e->step;
     table_remove(&h->jobs, &job->by_id);
     if (h->n_ended == HISTORY_MAX_ENDED) {
         forget_job(h, h->ended[0]);

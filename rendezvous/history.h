@@ -67,6 +67,7 @@ struct history_job {
         restarts_now; /* its last one was counted, but has formed no generation yet … */
     enum restart_cause restarts_for;
     uint64_t commit_step, commit_ms; /* 0: none that is known */
+    uint64_t end_step;               /* reached at its end; 0: not known */
     bool has_rank;                   /* the last cause's … */
     uint32_t rank;
     char node[MSG_ID_MAX];

@@ -3,11 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool is_end(enum job_event_kind kind)
+{
+    return kind == JOB_IS_DONE || kind == JOB_HAS_FAILED || kind == JOB_IS_CANCELLED ||
+           kind == JOB_IS_STOPPED;
+}
+
 void job_note(const struct job *j, struct job_event e)
 {
     e.job = j->id;
     e.owner = j->owner;
     e.generation = j->generation;
+    if (is_end(e.kind) && j->progress.generation == j->generation) {
+        e.step = j->progress.front_step; /* of its losses none may be as late */
+    }
     if (j->sink.note) {
         j->sink.note(j->sink.arg, &e);
     }

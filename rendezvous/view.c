@@ -113,12 +113,13 @@ uint32_t view_job_ranks(const struct job *j)
     return n;
 }
 
-/* What has been saved was reached, though it was reported later or never. */
+/* What has been saved was reached, though it was reported later or never. While a job
+ * lives its ranks tell where they are: their last loss may be of long ago. */
 static uint64_t step_of_record(const struct history_job *h)
 {
     uint64_t step = h->curve.n > 0 ? h->curve.point[h->curve.n - 1].step : 0;
 
-    return MAX(step, h->commit_step);
+    return MAX(h->end_step > 0 ? h->end_step : step, h->commit_step);
 }
 
 uint64_t view_job_step(const struct job *j, const struct history_job *record)

@@ -34,6 +34,31 @@ static void a_job_that_has_ended_is_in_the_history(void **state)
     stage_free(st);
 }
 
+static void an_ended_jobs_step_is_its_last_not_that_of_its_loss(void **state)
+{
+    struct stage *st = stage_new();
+    struct view v;
+    json_t *jobs;
+
+    (void)state;
+    stage_play(st, "shape nodes=1\n"
+                   "a enters\n"
+                   "> a ROUND g=1 a failures=0\n"
+                   "a progress step=29 loss=4.5 of=20\n"
+                   "a done\n"
+                   "> a CLOSED 0\n"
+                   "a gone\n");
+    v = view_of(st);
+    jobs = view_history(&v, NULL);
+    view_expect(
+        view_member(json_incref(json_array_get(json_object_get(jobs, "jobs"), 0)),
+                    "step"),
+        "29");
+    json_decref(jobs);
+    view_expect(view_member(view_job(&v, "job"), "curve"), "[[20, 4.5]]");
+    stage_free(st);
+}
+
 /* Ranks report seldom: that a step was saved may be known before it was reported. */
 static void a_job_has_come_at_least_to_the_step_that_it_has_saved(void **state)
 {
@@ -201,6 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_has_ended_is_in_the_history),
+        cmocka_unit_test(an_ended_jobs_step_is_its_last_not_that_of_its_loss),
         cmocka_unit_test(a_job_has_come_at_least_to_the_step_that_it_has_saved),
         cmocka_unit_test(between_generations_a_job_shows_how_far_and_how_fast_it_was),
         cmocka_unit_test(a_job_whose_nodes_were_told_to_leave_is_stopped),
