@@ -342,6 +342,9 @@ static void ended(struct agent *a, uint32_t slot, const struct agent_end *end)
 
     w->state = WORKER_EXITED;
     w->kill_ms = 0;
+    if (!a->is_over) {
+        progress_flush(a, slot); /* what comes behind its end may find the job over */
+    }
     send_ended(a, slot, end);
     if (!w->is_told && (w->code != 0 || w->signal != 0)) {
         agent_fire(a, EVENT_FAILED, w);
@@ -580,10 +583,13 @@ void agent_control(struct agent *a, uint32_t slot, const struct control *c,
 void workers_resend(struct agent *a)
 {
     for (uint32_t i = 0; i < a->config.nproc; i++) {
-        if (a->workers[i].ended) {
-            agent_send(a, a->workers[i].ended);
-        } else if (a->workers[i].pid != 0) {
-            progress_send(a, i);
+        const struct worker *w = &a->workers[i];
+
+        if (w->ended ? w->report.said_ms != 0 : w->pid != 0) {
+            progress_send(a, i); /* before its end, as in ended() */
+        }
+        if (w->ended) {
+            agent_send(a, w->ended);
         }
     }
     if (a->has_refused) {

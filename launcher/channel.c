@@ -18,7 +18,8 @@
 enum {
     LINE_MAX_BYTES = 256,
     TURN_MAX = 64,         /* packets or reads in one turn of the loop */
-    CLOSE_MAX = 64 * 1024, /* bytes of progress read at the end */
+    CLOSE_MAX = 64 * 1024, /* bytes of progress read at the end … */
+    CLOSE_PACKETS = 1024,  /* … and packets: more than a socket holds */
 };
 
 struct channel {
@@ -328,7 +329,7 @@ void channel_close(struct channel *c)
     if (!c || c->closer.is_closing) {
         return;
     }
-    for (int i = 0; i < TURN_MAX && read_control(c, &is_over); i++) {
+    for (int i = 0; i < CLOSE_PACKETS && read_control(c, &is_over); i++) {
     }
     for (int i = 0; i < CLOSE_MAX / 4096 && read_progress(c, &is_over); i++) {
     }

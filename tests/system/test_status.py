@@ -10,13 +10,14 @@ import socket
 import subprocess
 
 import pytest
+import training
 from agent_client import MAGIC, operator_asks
 from browser import Browser
 from prometheus_client.parser import text_string_to_metric_families
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
 # two reports a second apart: an agent tells of one a second
-REPORTS = "for n in 1 2 3; do echo loss $((5 - n)).5 900; echo step $n; sleep 1; done"
+REPORTS = "for n in 1 2 3; do echo step $n; echo loss $((5 - n)).5 900; sleep 1; done"
 
 
 class Status:
@@ -117,6 +118,31 @@ def test_a_job_is_shown_while_it_runs_and_after(status, start_job, wait_for, tmp
     assert status.get("/api/v1/jobs/none").status == 404
 
 
+def test_the_last_step_of_an_engine_is_in_the_history_with_its_loss(
+        status, start, bin_dir, corpus, tmp_path, wait_for):
+    run_dir = tmp_path / "run"
+    job = start(
+        bin_dir / "ctrun", "--nproc-per-node=1", "--rdzv-id=j7", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{status.server.port}", bin_dir / "ctrun-worker",
+        *training.overrides(corpus, run_dir, "train.steps=40", "checkpoint.every=0", "eval.every=0"),
+    )
+    assert job.wait() == 0, job.err()
+    (past,) = wait_for(lambda: status.json("/api/v1/history")["jobs"])
+    last = training.metrics(run_dir)[-1]
+    assert (past["step"], past["loss_step"]) == (40, 40) == (last["step"], 40)
+    assert past["loss"] == pytest.approx(last["loss"], rel=1e-5)  # six digits are told
+
+
+def test_losses_are_shown_at_their_steps_and_nowhere_else(status, start_job, wait_for):
+    script = ("exec >&$CTRUN_PROGRESS_FD; for n in 1 2 3 4 5 6 7 8; do echo step $n; sleep .3; "
+              "[ $((n % 4)) = 0 ] && echo loss $n.5 100; done; exit 0")
+    job = start_job(f"[ $RANK = 0 ] || exit 0; {script}")
+    assert job.wait() == 0, job.err()
+    (past,) = wait_for(lambda: status.json("/api/v1/history")["jobs"])
+    assert (past["step"], past["loss"], past["loss_step"]) == (8, 8.5, 8)
+    assert status.json("/api/v1/jobs/j7")["curve"] == [[4, 4.5], [8, 8.5]]
+
+
 def test_a_failure_is_in_the_history_with_its_first_cause(status, start_job, wait_for):
     job = start_job("[ $RANK = 0 ] && sleep 60; exit 7", "--max-restarts=1")
     assert job.wait() == 7, job.err()
@@ -141,8 +167,8 @@ def test_the_history_survives_the_service(start_status, start, bin_dir, tmp_path
     job = start(
         bin_dir / "ctrun", "--nproc-per-node=1", "--rdzv-id=j7", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=127.0.0.1:{status.server.port}", "--no-python", "/bin/sh", "-c",
-        "{ echo loss 4.5 900; echo step 7; } >&$CTRUN_PROGRESS_FD; "
-        f"while ! [ -e {go} ]; do sleep .05; done; exit 7",
+        "exec >&$CTRUN_PROGRESS_FD; echo step 7; echo loss 4.5 900; echo step 8; "
+        f"while ! [ -e {go} ]; do sleep .05; done; echo step 9; echo step 10; exit 7",
     )
 
     def curve():
@@ -166,6 +192,7 @@ def test_the_history_survives_the_service(start_status, start, bin_dir, tmp_path
     assert (begun["kind"], begun["number"]) == ("service_started", len(events) + 1)
     (past,) = status.json("/api/v1/history?job=j7")["jobs"]
     assert (past["exit_code"], past["cause"]["rank"]) == (7, 0)
+    assert (past["step"], past["loss_step"]) == (10, 7)
     assert curve() == [[7, 4.5]]
     assert status.get("/readyz").status == 200
 

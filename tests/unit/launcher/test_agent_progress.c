@@ -21,6 +21,62 @@ static void progress_is_sent_once_a_second_and_kept_for_the_end(void **state)
     agent_rig_release(&rig);
 }
 
+static void what_was_said_last_is_sent_before_the_end(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    for (progress.step = 1; progress.step <= 3; progress.step++) {
+        progress.loss_step = progress.step - 1;
+        agent_control(rig.agent, 0, &progress, rig.now_ms);
+    }
+    agent_rig_expect(&rig, "send progress step=1");
+    agent_rig_exit(&rig, 0, 0);
+    agent_rig_expect(&rig, "send progress step=3; send rank_ended rank=0 code=0 "
+                           "signal=0 stopped=0; send rank_ended rank=0 tail");
+    assert_int_equal(rig.progress.loss_step, 2);
+    agent_rig_pass(&rig, 2000);
+    agent_rig_expect(&rig, "");
+    agent_rig_release(&rig);
+}
+
+static void after_a_reconnect_it_is_sent_before_the_end_too(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS, .step = 1};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, false);
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_disconnected(rig.agent, LOSS_SILENT, rig.now_ms);
+    progress.step = 2;
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_rig_exit(&rig, 0, 0);
+    agent_rig_pass(&rig, 2000);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    agent_rig_expect(&rig, "say the rendezvous at there:; send progress step=2; send "
+                           "rank_ended rank=0 tail; relay resend");
+    agent_rig_release(&rig);
+}
+
+static void a_new_loss_of_the_same_step_is_news(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS, .step = 1};
+    WITH_RIG(2, true);
+
+    agent_rig_run(&rig, true);
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    progress.loss_step = 1;
+    agent_control(rig.agent, 0, &progress, rig.now_ms);
+    agent_rig_expect(&rig, "send progress step=1");
+    agent_rig_pass(&rig, 250);
+    agent_rig_expect(&rig, "send progress step=1");
+    assert_int_equal(rig.progress.loss_step, 1);
+    agent_rig_release(&rig);
+}
+
 static void a_step_that_json_would_have_below_zero_is_not_heard(void **state)
 {
     struct control progress = {.type = CONTROL_PROGRESS, .step = 3};
@@ -234,6 +290,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_is_sent_once_a_second_and_kept_for_the_end),
+        cmocka_unit_test(what_was_said_last_is_sent_before_the_end),
+        cmocka_unit_test(after_a_reconnect_it_is_sent_before_the_end_too),
+        cmocka_unit_test(a_new_loss_of_the_same_step_is_news),
         cmocka_unit_test(a_step_that_json_would_have_below_zero_is_not_heard),
         cmocka_unit_test(the_last_report_of_a_burst_is_sent_as_soon_as_it_is_over),
         cmocka_unit_test(the_same_again_is_sent_once_a_second),

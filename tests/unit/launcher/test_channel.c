@@ -197,6 +197,21 @@ static void last_words_are_heard_at_the_close(void **state)
     assert_string_equal(rig.ear.heard[0].text, "no");
 }
 
+static void of_many_words_at_the_close_the_last_are_heard(void **state)
+{
+    struct control progress = {.type = CONTROL_PROGRESS};
+    struct rig rig;
+
+    (void)state;
+    setup(&rig);
+    for (progress.step = 1; progress.step <= 100; progress.step++) {
+        send_control(&rig, &progress);
+    }
+    finish(&rig);
+    assert_int_equal(rig.ear.n, 100);
+    assert_int_equal(rig.ear.heard[99].step, 100);
+}
+
 static void last_words_of_a_worker_that_has_not_read_are_heard_too(void **state)
 {
     struct control start = {.type = CONTROL_START};
@@ -268,6 +283,7 @@ int main(void)
         cmocka_unit_test(lines_in_pieces_are_put_together_and_long_ones_skipped),
         cmocka_unit_test(what_comes_after_the_question_is_the_stack),
         cmocka_unit_test(last_words_are_heard_at_the_close),
+        cmocka_unit_test(of_many_words_at_the_close_the_last_are_heard),
         cmocka_unit_test(last_words_of_a_worker_that_has_not_read_are_heard_too),
         cmocka_unit_test(odd_packets_are_passed_over),
         cmocka_unit_test(worker_that_does_not_read_is_noticed),
