@@ -353,7 +353,7 @@ static void who_is_drained_or_preempted_costs_neither_a_step_nor_a_restart(void 
         assert_int_equal(result.steps_lost, 0);
         n_drained += result.n_drained;
     }
-    assert_true(n_drained > SOME_SEEDS);
+    assert_true(n_drained > SOME_SEEDS / 2); /* one a seed or so */
 }
 
 /* By nobody who was in it, though the service is killed before all have heard. */
