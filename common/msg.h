@@ -229,9 +229,10 @@ enum inspect_follow {
     U(64, generation)                  \
     U(8, done) /* every worker of the node ended with 0 */
 
-#define MSG_LEAVE_FIELDS(U, I, T, B)                 \
-    U(64, generation) /* the running one, 0: none */ \
-    I(signal)         /* that told the agent to go */
+#define MSG_LEAVE_FIELDS(U, I, T, B)                  \
+    U(64, generation) /* the running one, 0: none */  \
+    I(signal)         /* that told the agent to go */ \
+    U(64, told_ms)    /* and when, on the service's clock; 0: now */
 
 #define MSG_RESUMED_FIELDS(U, I, T, B) \
     U(64, generation)                  \

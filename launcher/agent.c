@@ -19,18 +19,25 @@ enum { EXIT_NODE_LOST = 1 };
 static const char *const state_names[AGENT_STATE_COUNT] = {
     [AGENT_CONNECTING] = "connecting", [AGENT_JOINING] = "joining",
     [AGENT_RUNNING] = "running",       [AGENT_STOPPING] = "stopping",
-    [AGENT_WAITING] = "waiting",       [AGENT_CLOSED] = "closed",
+    [AGENT_WAITING] = "waiting",       [AGENT_LEAVING] = "leaving",
+    [AGENT_CLOSED] = "closed",
 };
 
 static const bool moves[AGENT_STATE_COUNT][AGENT_STATE_COUNT] = {
-    [AGENT_CONNECTING] = {[AGENT_JOINING] = true, [AGENT_CLOSED] = true},
+    [AGENT_CONNECTING] =
+        {[AGENT_JOINING] = true, [AGENT_LEAVING] = true, [AGENT_CLOSED] = true},
     [AGENT_JOINING] = {[AGENT_RUNNING] = true, [AGENT_CLOSED] = true},
     [AGENT_RUNNING] =
         {[AGENT_STOPPING] = true, [AGENT_WAITING] = true, [AGENT_CLOSED] = true},
-    [AGENT_STOPPING] =
-        {[AGENT_CONNECTING] = true, [AGENT_JOINING] = true, [AGENT_CLOSED] = true},
-    [AGENT_WAITING] =
-        {[AGENT_JOINING] = true, [AGENT_CONNECTING] = true, [AGENT_CLOSED] = true},
+    [AGENT_STOPPING] = {[AGENT_CONNECTING] = true,
+                        [AGENT_JOINING] = true,
+                        [AGENT_LEAVING] = true,
+                        [AGENT_CLOSED] = true},
+    [AGENT_WAITING] = {[AGENT_JOINING] = true,
+                       [AGENT_CONNECTING] = true,
+                       [AGENT_LEAVING] = true,
+                       [AGENT_CLOSED] = true},
+    [AGENT_LEAVING] = {[AGENT_CLOSED] = true},
 };
 
 static void move(struct agent *a, enum agent_state to)
@@ -300,12 +307,8 @@ static void abandon_waiting(struct agent *a, const void *detail)
     join_or_reconnect(a);
 }
 
-static void reattach(struct agent *a, const void *detail)
+static void tell_all_again(struct agent *a)
 {
-    (void)detail;
-    if (a->is_over) {
-        return;
-    }
     if (a->leaving) {
         leaving_tell(a, a->generation);
     }
@@ -313,6 +316,15 @@ static void reattach(struct agent *a, const void *detail)
     if (a->has_stopped) {
         send_stopped(a);
     }
+}
+
+static void reattach(struct agent *a, const void *detail)
+{
+    (void)detail;
+    if (a->is_over) {
+        return;
+    }
+    tell_all_again(a);
     a->config.actions.relay_resend(a->config.actions.arg);
 }
 
@@ -322,6 +334,39 @@ static void all_done(struct agent *a, const void *detail)
     a->was_done = true;
     move(a, AGENT_WAITING);
     send_stopped(a);
+}
+
+/* Without workers; false: there is nobody to wait for. */
+static bool wait_to_leave(struct agent *a)
+{
+    if (!leaving_has_to_wait(a)) {
+        return false;
+    }
+    move(a, AGENT_LEAVING);
+    leaving_wait(a);
+    return true;
+}
+
+static void leave_soon(struct agent *a, const void *detail)
+{
+    if (!wait_to_leave(a)) {
+        leaving_now(a, detail);
+    }
+}
+
+/* The service that was away is back, and hears why this node has gone. */
+static void tell_and_leave(struct agent *a, const void *detail)
+{
+    (void)detail;
+    tell_all_again(a);
+    agent_finish(a, leaving_exit_code(a));
+}
+
+/* Nobody wants to know any more. */
+static void leave(struct agent *a, const void *detail)
+{
+    (void)detail;
+    agent_finish(a, leaving_exit_code(a));
 }
 
 /* The last worker is gone after it was told to stop. The generation is over, so there
@@ -334,7 +379,9 @@ static void settle(struct agent *a, const void *detail)
         send_stopped(a);
     }
     if (a->leaving) {
-        agent_finish(a, leaving_exit_code(a));
+        if (!wait_to_leave(a)) {
+            agent_finish(a, leaving_exit_code(a));
+        }
     } else if (a->closing >= 0) {
         agent_finish(a, a->closing);
     } else {
@@ -440,7 +487,7 @@ static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
     [AGENT_CONNECTING] = {[EVENT_ATTACHED] = on_welcomed_again,
                           [EVENT_NEW_SESSION] = on_welcomed,
                           [EVENT_CLOSED] = close_now,
-                          [EVENT_SIGNAL] = leaving_now,
+                          [EVENT_SIGNAL] = leave_soon,
                           [EVENT_GIVE_UP] = give_up_connecting},
     [AGENT_JOINING] = {[EVENT_ATTACHED] = reattach_joining,
                        [EVENT_NEW_SESSION] = rejoin,
@@ -471,8 +518,14 @@ static void (*const actions[AGENT_STATE_COUNT][EVENT_COUNT])(struct agent *a,
                        [EVENT_GONE] = abandon_waiting,
                        [EVENT_STOP] = join_again,
                        [EVENT_CLOSED] = close_now,
-                       [EVENT_SIGNAL] = leaving_now,
+                       [EVENT_SIGNAL] = leave_soon,
                        [EVENT_GIVE_UP] = give_up_waiting},
+    [AGENT_LEAVING] = {[EVENT_ATTACHED] = tell_and_leave,
+                       [EVENT_NEW_SESSION] = leave,
+                       [EVENT_GONE] = leave,
+                       [EVENT_CLOSED] = leave,
+                       [EVENT_SIGNAL] = leaving_impatient,
+                       [EVENT_GIVE_UP] = leaving_give_up},
 };
 
 void agent_fire(struct agent *a, enum agent_event event, const void *detail)

@@ -18,6 +18,7 @@
  *     │                        └──────────────────────────────────────────┘  │
  *     └────────────────────────────────────────────────────── server gone ───┘
  *
+ *   LEAVING: told to go and without workers, while the service that is to know is away.
  *   CLOSED(exit code): from everywhere, by CLOSED, REFUSED, a signal, join time-out.
  *
  * The connection has a life of its own (agent_link.c): down, opening, hello, up. While
@@ -39,6 +40,7 @@ enum agent_state {
     AGENT_RUNNING,
     AGENT_STOPPING,
     AGENT_WAITING,
+    AGENT_LEAVING,
     AGENT_CLOSED,
     AGENT_STATE_COUNT,
 };

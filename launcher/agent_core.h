@@ -99,6 +99,8 @@ struct agent {
     int leaving;                 /* signal that told us to go, 0: none */
     bool was_warned;             /* … which was a notice, or the service's word */
     bool is_drained;             /* the service's word: ends with 0 */
+    uint64_t told_ms;            /* since then, on the service's clock; 0: not known */
+    uint64_t leave_by_ms;        /* until then we wait for a service that is away */
     bool was_closed;             /* CLOSED has come */
 
     /* agent_link.c */
@@ -161,10 +163,15 @@ void agent_stop(struct agent *a, enum stop_mode mode, int signal);
 void agent_arm(struct agent *a, enum agent_timer timer, uint64_t delay_ms);
 void agent_disarm(struct agent *a, enum agent_timer timer);
 
-/* agent_leaving.c; the first three answer EVENT_SIGNAL */
-void leaving_now(struct agent *a, const void *detail);   /* without workers */
-void leaving_begin(struct agent *a, const void *detail); /* with them */
-void leaving_again(struct agent *a, const void *detail); /* they go already */
+/* agent_leaving.c; the first four answer EVENT_SIGNAL */
+void leaving_now(struct agent *a, const void *detail);       /* without workers */
+void leaving_begin(struct agent *a, const void *detail);     /* with them */
+void leaving_again(struct agent *a, const void *detail);     /* they go already */
+void leaving_impatient(struct agent *a, const void *detail); /* they are gone */
+/* Without workers: there is a service, and it does not know yet that we go. */
+bool leaving_has_to_wait(const struct agent *a);
+void leaving_wait(struct agent *a);
+void leaving_give_up(struct agent *a, const void *detail);
 void leaving_tell(struct agent *a, uint64_t generation); /* the service */
 int leaving_exit_code(const struct agent *a);
 void leaving_say_cancelled(struct agent *a, const char *why); /* the whole job */

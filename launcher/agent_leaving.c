@@ -25,7 +25,8 @@ void leaving_tell(struct agent *a, uint64_t generation)
 {
     struct msg m = {.type = MSG_LEAVE,
                     .u.leave = {.generation = generation,
-                                .signal = a->is_drained ? 0 : a->leaving}};
+                                .signal = a->is_drained ? 0 : a->leaving,
+                                .told_ms = a->told_ms}};
 
     agent_send(a, &m);
 }
@@ -47,17 +48,22 @@ static void name_reason(const struct agent *a, char ret[SIGNALS_NAME_MAX])
     }
 }
 
-/* At once: the workers' step, or their clean-up, may take long. What kills them is as
- * agent_signal has it. */
+/* What ends our patience, as agent_signal has it. */
+static const char *name_haste(const struct agent *a)
+{
+    return a->leaving == SIGHUP ? "SIGTERM"
+           : a->was_warned      ? "SIGTERM twice"
+                                : "once more";
+}
+
+/* At once: the workers' step, or their clean-up, may take long. */
 static void say_leaving(struct agent *a, const char *what)
 {
     char name[SIGNALS_NAME_MAX];
 
     name_reason(a, name);
     agent_say(a, LOG_LEVEL_INFO, "%s: %s; %s to kill them now", name, what,
-              a->leaving == SIGHUP ? "SIGTERM"
-              : a->was_warned      ? "SIGTERM twice"
-                                   : "once more");
+              name_haste(a));
 }
 
 static void say_passed_on(struct agent *a)
@@ -135,6 +141,65 @@ void leaving_again(struct agent *a, const void *detail)
     }
 }
 
+/* --- the workers are gone, and the service is away --- */
+
+/* One that hears nothing takes this node for lost. Where the job can have no others
+ * nobody suffers from it; what a server without memory knew is gone with it. */
+bool leaving_has_to_wait(const struct agent *a)
+{
+    return a->link != LINK_UP && !a->is_ephemeral && a->has_stopped && !a->is_over &&
+           a->config.max_nodes > 1 && a->leave_by_ms > a->now_ms;
+}
+
+void leaving_wait(struct agent *a)
+{
+    char name[SIGNALS_NAME_MAX];
+    char why[sizeof(a->trouble)];
+    uint64_t left_ms = a->leave_by_ms - a->now_ms;
+
+    agent_disarm(a, TIMER_NOTICE);
+    agent_arm(a, TIMER_PATIENCE, left_ms);
+    name_reason(a, name);
+    notice_describe_trouble(a, why, sizeof(why));
+    agent_say(a, LOG_LEVEL_INFO,
+              "%s: the workers have ended; waiting for the rendezvous at %s (%s), to "
+              "tell it that this node leaves, for %llu s at most; %s to leave now",
+              name, a->config.endpoint, why, (unsigned long long)(left_ms + 999) / 1000,
+              name_haste(a));
+}
+
+void leaving_give_up(struct agent *a, const void *detail)
+{
+    (void)detail;
+    agent_say(a, LOG_LEVEL_WARN,
+              "leaving without a word to the rendezvous at %s, which does not answer: "
+              "the job will take this node for lost",
+              a->config.endpoint);
+    agent_finish(a, leaving_exit_code(a));
+}
+
+void leaving_impatient(struct agent *a, const void *detail)
+{
+    const struct told *told = detail;
+
+    if (told->is_again) {
+        leaving_give_up(a, NULL);
+    } else { /* it follows a notice, with the full time */
+        leaving_wait(a);
+    }
+}
+
+/* --- the word --- */
+
+static void take_word(struct agent *a, int signal)
+{
+    if (a->leaving == 0) {
+        a->told_ms = link_service_ms(a, a->now_ms);
+    }
+    a->leaving = signal;
+    a->leave_by_ms = a->now_ms + a->config.shutdown_ms;
+}
+
 void agent_signal(struct agent *a, int signal, uint64_t now_ms)
 {
     bool was_told = a->leaving != 0;
@@ -148,7 +213,7 @@ void agent_signal(struct agent *a, int signal, uint64_t now_ms)
         return; /* terminals and systemd send HUP after the first, Slurm USR1 to many */
     }
     if (!told.is_again) {
-        a->leaving = signal;
+        take_word(a, signal);
         a->was_warned = signals_is_notice(signal);
     }
     agent_fire(a, EVENT_SIGNAL, &told);
@@ -161,7 +226,7 @@ void agent_drain(struct agent *a, const char *why)
     if (a->leaving != 0) {
         return; /* it goes already */
     }
-    a->leaving = SIGTERM;
+    take_word(a, SIGTERM);
     a->was_warned = true;
     a->is_drained = true;
     if (why[0] != '\0') {

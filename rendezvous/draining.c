@@ -10,9 +10,8 @@
 #include <string.h>
 
 enum {
-    LOSS_WINDOW_MS = 1000,  /* a node lost so soon after a failure explains it */
-    LEAVE_WINDOW_MS = 1000, /* a failure so soon after a node's leave is explained … */
-    CLOCKS_MS = 100,        /* … or as much before: clocks of two hosts */
+    LOSS_WINDOW_MS = 1000, /* a node lost so soon after a failure explains it */
+    CLOCKS_MS = 100,       /* by which the clocks of two hosts may differ */
 };
 
 /* --- to the nodes --- */
@@ -169,8 +168,11 @@ static void describe_leaving(int32_t signal, char *ret, size_t size)
     }
 }
 
-void draining_preempt(struct job *j, const struct job_node *node, int32_t signal)
+void draining_preempt(struct job *j, const struct job_node *node,
+                      const struct msg_leave *m)
 {
+    int32_t signal = m->signal;
+    uint64_t told_ms = m->told_ms > 0 ? MIN(m->told_ms, j->now_ms) : j->now_ms;
     char name[JOB_NODE_NAME_MAX];
     char text[MSG_TEXT_MAX];
     char how[64];
@@ -181,10 +183,8 @@ void draining_preempt(struct job *j, const struct job_node *node, int32_t signal
         job_name_node(j, node, name, sizeof(name));
     }
     (void)snprintf(text, sizeof(text), "node %s leaves: %s", name, how);
-    if (!j->ending.has_left) {
-        j->ending.has_left = true;
-        j->ending.left_ms = j->now_ms;
-    }
+    j->ending.left_ms = j->ending.has_left ? MIN(j->ending.left_ms, told_ms) : told_ms;
+    j->ending.has_left = true;
     if (j->ending.text[0] == '\0') {
         set_text(j, text); /* a rank's end may have overtaken the word */
     }
@@ -213,16 +213,14 @@ void draining_hang(struct job *j, const struct msg_rank_ended *end, const char *
     begin(j, STOP_ABORT, why);
 }
 
-void draining_lose(struct job *j, bool counts, const char *why)
+void draining_lose(struct job *j, bool counts, uint64_t since_ms, const char *why)
 {
     struct ending *e = &j->ending;
 
     if (!e->has_lost && !e->has_refused && !e->is_cancelled) {
         set_text(j, why);
     }
-    if (!e->has_lost) {
-        e->lost_ms = j->now_ms;
-    }
+    e->lost_ms = e->has_lost ? MIN(e->lost_ms, since_ms) : since_ms;
     e->has_lost = true;
     e->loss_counts = e->loss_counts || counts;
     begin(j, STOP_ABORT, why);
@@ -303,15 +301,14 @@ static bool is_explained_by_loss(const struct job *j)
 }
 
 /* ctrun-worker's ranks agree on the step after which they go; others see a peer vanish,
- * before the word to go has reached their own agent. */
+ * before the word to go has reached their own agent: after it their ends are its doing.
+ * That may be soon, or, where the service is away, much later. */
 static bool is_explained_by_leave(const struct job *j)
 {
     const struct msg_rank_ended *first = &j->cause.first;
-    uint64_t left_ms = j->ending.left_ms;
 
     return j->ending.has_left && j->cause.has_rank && !first->engine &&
-           first->ended_ms + CLOCKS_MS >= left_ms &&
-           first->ended_ms < left_ms + LEAVE_WINDOW_MS;
+           first->ended_ms + CLOCKS_MS >= j->ending.left_ms;
 }
 
 /* What was refused is the size of the world, and MIN nodes would not have it. */

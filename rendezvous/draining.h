@@ -15,16 +15,18 @@
  *
  * Ranks that only reacted (cause.h) to a lost node, and ranks of any program that fail
  * within a second of the loss, have not failed by themselves; nor have those of other
- * programs than ctrun-worker that fail within a second of a node's word that it leaves,
- * whose ranks end without a word to theirs. */
+ * programs than ctrun-worker that fail when a node was told to leave, whose ranks end
+ * without a word to theirs, and before their own agent has heard of it. */
 
 #include "rendezvous/job.h"
 
 /* The members finish their step and go: the membership changes. */
 void draining_leave(struct job *j, enum restart_cause cause, const char *why);
 
-/* … because a member has been told to go, by that signal or (0) by the service. */
-void draining_preempt(struct job *j, const struct job_node *node, int32_t signal);
+/* … because a member has been told to go, by that signal or (0) by the service. It may
+ * have been told long ago, while there was no service to hear it. */
+void draining_preempt(struct job *j, const struct job_node *node,
+                      const struct msg_leave *m);
 
 /* A rank has ended by itself, other than with 0. */
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);
@@ -32,8 +34,9 @@ void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *
 /* A rank hangs, and is not waited for any longer: `end` is what its end will be. */
 void draining_hang(struct job *j, const struct msg_rank_ended *end, const char *host);
 
-/* A member is gone with its workers. `counts`: as a failure of the job. */
-void draining_lose(struct job *j, bool counts, const char *why);
+/* A member is gone with its workers, since then at the earliest. `counts`: as a failure
+ * of the job. */
+void draining_lose(struct job *j, bool counts, uint64_t since_ms, const char *why);
 
 /* A worker refuses its configuration: every rank says the same, the first is heard.
  * One that a smaller world would have pleased limits the next generation; if this one

@@ -354,18 +354,19 @@ static void on_stopped(struct job *j, struct job_node *node, bool done)
 }
 
 /* A node with workers stops them first, and so do the others. */
-static void on_leave(struct job *j, struct job_node *node, int32_t signal)
+static void on_leave(struct job *j, struct job_node *node, const struct msg_leave *m)
 {
     if (node->is_leaving) {
         return;
     }
     node->is_leaving = true;
     job_note_node(j, NODE_HAS_LEFT, node,
-                  signal == SIGTERM ? "it was told to, by SIGTERM" : "it was told to");
+                  m->signal == SIGTERM ? "it was told to, by SIGTERM"
+                                       : "it was told to");
     if (node->state != NODE_RUNNING) {
         job_move_node(j, node, NODE_LEFT);
     } else {
-        draining_preempt(j, node, signal);
+        draining_preempt(j, node, m);
     }
 }
 
@@ -477,7 +478,7 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
     if (m->type == MSG_JOIN) {
         on_join(j, node, &m->u.join);
     } else if (m->type == MSG_LEAVE) {
-        on_leave(j, node, m->u.leave.signal);
+        on_leave(j, node, &m->u.leave);
     } else if (is_member && generation_of(m) == j->generation) {
         member_message(j, node, m);
     } else {
@@ -507,6 +508,9 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     bool is_leaving = node->is_leaving;
     bool is_first = had_workers && !j->ending.has_lost; /* of others nobody hears */
     bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
+    /* Who was not seen since our start may have gone before whatever it was that we were
+     * told only then. */
+    uint64_t since_ms = node->is_away ? 0 : now_ms;
     char text[MSG_TEXT_MAX];
     char name[JOB_NODE_NAME_MAX];
 
@@ -530,7 +534,7 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     remove_node(j, node);
     if (had_workers) {
         j->ending.n_undone++;
-        draining_lose(j, counts, text);
+        draining_lose(j, counts, since_ms, text);
     }
     go_on(j);
     if (j->n_nodes == 0) {

@@ -69,10 +69,10 @@ struct ending {
     bool has_refused, has_failed, has_lost; /* a worker, a rank, a node */
     bool loss_counts;                       /* a flapping node's */
     bool is_cancelled;                      /* by an operator: nothing follows */
-    uint64_t lost_ms;                       /* the first loss */
+    uint64_t lost_ms;                       /* the first loss, at the earliest */
     uint32_t hung;                          /* as STOP has it */
     bool has_left;    /* a node goes, told by a signal or the service … */
-    uint64_t left_ms; /* … the first one since then */
+    uint64_t left_ms; /* … the first one then */
     size_t n_undone;  /* nodes whose workers went before they were done */
     uint32_t refusal_code;
     enum restart_cause left_for; /* why it was left */

@@ -97,6 +97,9 @@ static void trace_message(struct agent_rig *rig, const struct msg *m)
     } else if (m->type == MSG_LEAVE) {
         trace(rig, " g=%" PRIu64 " signal=%d", m->u.leave.generation,
               m->u.leave.signal);
+        if (m->u.leave.told_ms != 0) {
+            trace(rig, " at=%" PRIu64, m->u.leave.told_ms);
+        }
     } else if (m->type == MSG_PROGRESS) {
         trace(rig, " step=%" PRIu64, m->u.progress.step);
         rig->progress = m->u.progress;

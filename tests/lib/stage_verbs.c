@@ -215,6 +215,7 @@ static void act_leave(struct stage *st, struct actor *a, const char *words)
 
     m.u.leave.generation = number_of(words, "gen", a->generation);
     m.u.leave.signal = (int32_t)number_of(words, "signal", SIGTERM);
+    m.u.leave.told_ms = number_of(words, "at", st->now_ms);
     say(st, a, &m);
 }
 

@@ -158,6 +158,71 @@ def test_training_goes_on_through_kills_and_gives_the_same_numbers(
     assert len(logs) <= 1, logs  # one run generation: no restart
 
 
+LINKED = """
+import os, socket, sys, time
+path = sys.argv[1]
+if os.environ["WORLD_SIZE"] == "1":
+    sys.exit(0)  # what is left goes on to the end
+s = socket.socket(socket.AF_UNIX)
+if os.environ["RANK"] == "0":
+    s.bind(path)
+    s.listen()
+    peer, _ = s.accept()
+    print("linked", flush=True)
+    peer.recv(1)
+    os._exit(1)  # as soon as the other is gone
+while s.connect_ex(path) != 0:
+    time.sleep(0.01)
+s.recv(1)
+"""
+
+
+@pytest.fixture
+def linked(agents, tmp_path, wait_for):
+    """Two nodes of one rank, no restarts: who fails when the other is gone, and the other."""
+    script = tmp_path / "linked.py"
+    script.write_text(LINKED)
+    pair = agents(2, 1, script, tmp_path / "socket", options=("--nnodes=1:2",))
+    wait_for(lambda: any("linked" in a.out() for a in pair))
+    return sorted(pair, key=lambda a: "linked" not in a.out())
+
+
+def test_node_preempted_while_the_service_is_away_costs_no_restart(service, linked, wait_for):
+    stays, leaves = linked
+    service.kill()
+    wait_for(lambda: "lost the rendezvous" in leaves.err())
+    leaves.signal(signal.SIGTERM)
+    wait_for(lambda: "to tell it that this node leaves, for " in leaves.err())
+    service.begin()
+    assert leaves.wait() == 128 + signal.SIGTERM, leaves.err()
+    assert stays.wait() == 0, stays.err()
+    assert "leaves: preempted by SIGTERM; re-forming (not counted as a failure)" in stays.err()
+    assert "Root Cause" not in stays.err() + leaves.err()
+
+
+def test_preempted_node_waits_for_a_service_only_so_long(service, agents, bin_dir, wait_for):
+    pair = agents(2, 1, bin_dir / "fake-worker", "print=runs", "hang",
+                  options=("--nnodes=1:2", "--shutdown-timeout=2"))
+    wait_for(lambda: all("runs" in a.out() for a in pair))
+    service.kill()
+    wait_for(lambda: "lost the rendezvous" in pair[1].err())
+    pair[1].signal(signal.SIGTERM)
+    assert pair[1].wait() == 128 + signal.SIGTERM
+    assert "leaving without a word to the rendezvous" in pair[1].err()
+
+
+def test_node_killed_while_the_service_is_away_costs_no_restart(service, linked, wait_for):
+    stays, dies = linked
+    service.kill()
+    wait_for(lambda: "lost the rendezvous" in stays.err())
+    dies.signal(signal.SIGKILL)
+    wait_for(lambda: "waiting for the rendezvous" in stays.err())  # its rank has failed
+    service.begin()
+    assert stays.wait() == 0, stays.err()
+    assert "was lost: it did not come back; re-forming (not counted as a failure)" in stays.err()
+    assert "Root Cause" not in stays.err()
+
+
 def test_two_services_never_share_a_folder(service, start, bin_dir):
     other = start(bin_dir / "ctrun-rendezvous", "--listen=127.0.0.1:0",
                   f"--state-dir={service.folder}")

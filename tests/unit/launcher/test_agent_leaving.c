@@ -171,6 +171,121 @@ static void word_that_it_leaves_is_repeated_to_a_service_that_was_away(void **st
     agent_rig_release(&rig);
 }
 
+/* Its worker is gone, and the service has been away since before the signal. */
+static void leaves_unheard(struct agent_rig *rig)
+{
+    struct msg pong = {.type = MSG_PONG};
+
+    agent_rig_run(rig, false);
+    pong.u.pong.sent_ms = rig->now_ms;
+    pong.u.pong.service_ms = rig->now_ms + 100000;
+    agent_rig_tell(rig, &pong);
+    agent_disconnected(rig->agent, LOSS_CLOSED, rig->now_ms);
+    agent_signal(rig->agent, SIGTERM, rig->now_ms);
+    agent_rig_pass(rig, 500);
+    agent_rig_skip(rig);
+    agent_rig_die(rig, 0, SIGTERM);
+    assert_int_equal(rig->exit_code, -1);
+}
+
+static void node_that_leaves_unheard_stays_until_the_service_knows(void **state)
+{
+    uint64_t told_ms;
+    char want[256];
+    WITH_RIG(1, false);
+
+    leaves_unheard(&rig);
+    told_ms = rig.now_ms - 500 + 100000;
+    agent_rig_expect_said(
+        &rig, "SIGTERM: the workers have ended; waiting for the rendezvous at there:1 "
+              "(it closed the connection), to tell it that this node leaves, for 40 s "
+              "at most; once more to leave now");
+    agent_rig_pass(&rig, 3000);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    (void)snprintf(want, sizeof(want),
+                   "say the rendezvous at there:; send leave g=1 signal=15 at=%llu; "
+                   "send rank_ended rank=0 tail; send stopped g=1 done=0; relay close; "
+                   "end 143",
+                   (unsigned long long)told_ms);
+    agent_rig_expect(&rig, want);
+    agent_rig_release(&rig);
+}
+
+static void
+node_that_leaves_unheard_waits_no_longer_than_its_workers_might(void **state)
+{
+    WITH_RIG(1, false);
+
+    leaves_unheard(&rig);
+    agent_rig_pass(&rig, 39499);
+    assert_int_equal(rig.exit_code, -1);
+    agent_rig_pass(&rig, 1);
+    agent_rig_expect_said(
+        &rig, "leaving without a word to the rendezvous at there:1, which does not "
+              "answer: the job will take this node for lost");
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
+static void node_that_leaves_unheard_goes_at_once_when_it_is_told_again(void **state)
+{
+    WITH_RIG(1, false);
+
+    leaves_unheard(&rig);
+    agent_signal(rig.agent, SIGHUP, rig.now_ms); /* noise */
+    assert_int_equal(rig.exit_code, -1);
+    agent_signal(rig.agent, SIGINT, rig.now_ms);
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
+static void end_that_follows_its_notice_is_waited_out_with_the_full_time(void **state)
+{
+    WITH_SHUTDOWN(1, false, 20000);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_signal(rig.agent, SIGUSR1, rig.now_ms);
+    agent_rig_die(&rig, 0, SIGUSR1);
+    agent_rig_pass(&rig, 15000);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_pass(&rig, 19999);
+    assert_int_equal(rig.exit_code, -1);
+    agent_rig_pass(&rig, 1);
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
+/* By systemd, say, or Slurm, which tell every process: the worker was quicker. */
+static void node_whose_workers_ended_unheard_before_the_signal_stays_too(void **state)
+{
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_die(&rig, 0, SIGTERM);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    assert_int_equal(rig.exit_code, -1);
+    agent_rig_pass(&rig, 40000);
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
+static void
+node_that_leaves_unheard_does_not_wait_for_a_service_without_memory(void **state)
+{
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, true);
+    agent_disconnected(rig.agent, LOSS_SILENT, rig.now_ms);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_die(&rig, 0, SIGTERM);
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
 static void engines_that_cannot_commit_are_killed_in_words(void **state)
 {
     WITH_RIG(2, true);
@@ -324,6 +439,14 @@ int main(void)
         cmocka_unit_test(
             engine_that_left_with_others_takes_its_siblings_along_in_peace),
         cmocka_unit_test(word_that_it_leaves_is_repeated_to_a_service_that_was_away),
+        cmocka_unit_test(node_that_leaves_unheard_stays_until_the_service_knows),
+        cmocka_unit_test(
+            node_that_leaves_unheard_waits_no_longer_than_its_workers_might),
+        cmocka_unit_test(node_that_leaves_unheard_goes_at_once_when_it_is_told_again),
+        cmocka_unit_test(end_that_follows_its_notice_is_waited_out_with_the_full_time),
+        cmocka_unit_test(node_whose_workers_ended_unheard_before_the_signal_stays_too),
+        cmocka_unit_test(
+            node_that_leaves_unheard_does_not_wait_for_a_service_without_memory),
         cmocka_unit_test(engines_that_cannot_commit_are_killed_in_words),
         cmocka_unit_test(signal_to_workers_that_end_already_asks_them_nothing),
         cmocka_unit_test(signal_while_the_last_output_is_read_kills_nobody),

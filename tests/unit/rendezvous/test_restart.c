@@ -17,6 +17,11 @@ static const char two_nodes[] = "shape nodes=2 restarts=3\n"
                                 "b enters\n"
                                 "> a,b ROUND g=1 a b failures=0\n";
 
+static const char two_of_two[] = "shape nodes=1:2 restarts=0\n"
+                                 "a enters\n"
+                                 "b enters\n"
+                                 "> a,b ROUND g=1 a b failures=0\n";
+
 static const struct scene scenes[] = {
     {"a_restart_alone_changes_nothing", two_nodes,
      "service dies 500\n"
@@ -182,6 +187,97 @@ static const struct scene scenes[] = {
      "> a REPORT g=3 final failures=3/9 exit=93 rank 0 on a code=1 signal=0: the same "
      "rank ended the same way at the same step three times running: not restarting\n"
      "> a CLOSED 93\n"},
+
+    /* --- nodes that go while there is no service: it began at 1000 --- */
+
+    {"ranks_that_missed_a_node_that_left_meanwhile_have_not_failed", two_of_two,
+     "service dies 8000\n"
+     "a returns\n"
+     "a ended code=1 at=6000\n" /* b's ranks took their time */
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "a join\n"
+     "wait 1000\n"
+     "b returns\n"
+     "> b STOP g=1 abort: rank 0 on a failed\n"
+     "b leave at=2000\n"
+     "b ended signal=15 stopped at=6000\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 again failures=0/0: node b leaves: preempted by SIGTERM; "
+     "re-forming (not counted as a failure)\n"
+     "> a ROUND g=2 a failures=0\n"},
+
+    {"so_have_those_that_are_heard_after_it", two_of_two,
+     "service dies 8000\n"
+     "b returns\n"
+     "b leave at=2000\n"
+     "b ended signal=15 stopped at=6000\n"
+     "b stopped\n"
+     "b gone\n"
+     "wait 1000\n"
+     "a returns\n"
+     "> a STOP g=1 leave: node b leaves: preempted by SIGTERM\n"
+     "a ended code=1 at=6000\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a REPORT g=1 again failures=0/0: node b leaves: preempted by SIGTERM; "
+     "re-forming (not counted as a failure)\n"},
+
+    {"a_node_that_left_meanwhile_does_not_explain_an_earlier_failure", two_of_two,
+     "service dies 8000\n"
+     "a returns\n"
+     "a ended code=1 at=1899\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "b returns\n"
+     "> b STOP g=1 abort: rank 0 on a failed\n"
+     "b leave at=2000\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: node b "
+     "leaves: preempted by SIGTERM; not restarting: --max-restarts is 0\n"
+     "> a,b CLOSED 1\n"},
+
+    {"ranks_that_missed_a_node_that_was_lost_meanwhile_have_not_failed", two_of_two,
+     "service dies 8000\n"
+     "a returns\n"
+     "a ended code=1 at=2000\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "a join\n"
+     "wait 2999\n"
+     "wait 376\n"
+     "> a REPORT g=1 again failures=0/0: node b was lost: it did not come back; "
+     "re-forming (not counted as a failure)\n"
+     "> a ROUND g=2 a failures=0\n"},
+
+    {"nor_when_the_service_dies_once_more_before_it_is_missed", two_of_two,
+     "service dies 8000\n"
+     "a returns\n"
+     "a ended code=1 at=2000\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "a join\n"
+     "service dies 8000\n"
+     "a returns\n"
+     "wait 2999\n"
+     "wait 376\n"
+     "> a REPORT g=1 again failures=0/0: node b was lost: it did not come back; "
+     "re-forming (not counted as a failure)\n"
+     "> a ROUND g=2 a failures=0\n"},
+
+    {"a_failure_counts_when_every_node_comes_back", two_of_two,
+     "service dies 8000\n"
+     "a returns\n"
+     "a ended code=1 at=2000\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "wait 1000\n"
+     "b returns\n"
+     "> b STOP g=1 abort: rank 0 on a failed\n"
+     "b stopped\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: not "
+     "restarting: --max-restarts is 0\n"
+     "> a,b CLOSED 1\n"},
 
     {"an_operators_cancel_is_not_forgotten", two_nodes,
      "operator cancels\n"
