@@ -143,12 +143,12 @@ void leaving_again(struct agent *a, const void *detail)
 
 /* --- the workers are gone, and the service is away --- */
 
-/* One that hears nothing takes this node for lost. Where the job can have no others
- * nobody suffers from it; what a server without memory knew is gone with it. */
+/* One that hears nothing takes this node for lost. Where the job can have no others, or
+ * is over, nobody suffers from it; what a server without memory knew is gone with it. */
 bool leaving_has_to_wait(const struct agent *a)
 {
     return a->link != LINK_UP && !a->is_ephemeral && a->has_stopped && !a->is_over &&
-           a->config.max_nodes > 1 && a->leave_by_ms > a->now_ms;
+           a->closing < 0 && a->config.max_nodes > 1 && a->leave_by_ms > a->now_ms;
 }
 
 void leaving_wait(struct agent *a)

@@ -350,6 +350,24 @@ static void signal_before_the_workers_run_ends_at_once(void **state)
     agent_rig_release(&rig);
 }
 
+static void node_that_leaves_a_job_that_is_over_waits_for_nobody(void **state)
+{
+    struct msg over = {.type = MSG_REFUSED,
+                       .u.refused = {.exit_code = 0, .text = "over"}};
+    WITH_RIG(1, false);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_pass(&rig, 500);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_tell(&rig, &over);
+    assert_int_equal(rig.exit_code, -1);
+    agent_rig_die(&rig, 0, SIGTERM);
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
 static void cancelled_job_is_said_at_once_and_only_once(void **state)
 {
     struct msg stop = {
@@ -443,6 +461,7 @@ int main(void)
         cmocka_unit_test(
             node_that_leaves_unheard_waits_no_longer_than_its_workers_might),
         cmocka_unit_test(node_that_leaves_unheard_goes_at_once_when_it_is_told_again),
+        cmocka_unit_test(node_that_leaves_a_job_that_is_over_waits_for_nobody),
         cmocka_unit_test(end_that_follows_its_notice_is_waited_out_with_the_full_time),
         cmocka_unit_test(node_whose_workers_ended_unheard_before_the_signal_stays_too),
         cmocka_unit_test(
