@@ -145,21 +145,20 @@ static void *run(void *arg)
 
 /* ---- the program ---- */
 
-/* Whatever the last words were, they are in the queue. Takes no lock: it may be held. */
+/* Whatever the last words were, they are in the queue. Takes no lock: it may be held.
+ * The signal may come from outside, as the watchdog's does: then, too, it is to kill. */
 static void on_abort(int number)
 {
-    (void)number;
-    for (int i = 0; i < LAST_WORDS_MS / PAUSE_MS; i++) {
-        if (atomic_load(&queue.n_pending) == 0) {
-            return;
-        }
+    for (int i = 0; i < LAST_WORDS_MS / PAUSE_MS && atomic_load(&queue.n_pending) > 0;
+         i++) {
         (void)poll(NULL, 0, PAUSE_MS);
     }
+    (void)raise(number); /* by itself again: SA_RESETHAND */
 }
 
 void log_queue_start(void)
 {
-    const struct sigaction action = {.sa_handler = on_abort};
+    const struct sigaction action = {.sa_handler = on_abort, .sa_flags = (int)SA_RESETHAND};
     struct stat st;
     int rv;
 

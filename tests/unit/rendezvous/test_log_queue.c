@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,6 +170,34 @@ static void an_abort_waits_for_the_last_words(void **state)
     child_run(read_the_dead);
 }
 
+static void be_aborted(void)
+{
+    FILE *reader = redirect();
+    pid_t pid = fork();
+    char line[64] = "";
+    int status;
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        begin();
+        log_info("line", "%s", "");
+        for (;;) {
+            (void)pause();
+        }
+    }
+    CHECK(fgets(line, sizeof(line), reader) && strcmp(line, "t: line\n") == 0);
+    CHECK(kill(pid, SIGABRT) == 0);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(fclose(reader) == 0);
+}
+
+static void an_abort_by_the_watchdog_kills(void **state)
+{
+    (void)state;
+    child_run(be_aborted);
+}
+
 static void write_to_file(void)
 {
     FILE *file = tmpfile();
@@ -195,6 +224,7 @@ int main(void)
         cmocka_unit_test(each_line_is_read_or_counted_as_missing),
         cmocka_unit_test(the_end_waits_for_all_lines_in_order),
         cmocka_unit_test(an_abort_waits_for_the_last_words),
+        cmocka_unit_test(an_abort_by_the_watchdog_kills),
         cmocka_unit_test(in_a_file_a_line_is_there_at_once),
     };
 
