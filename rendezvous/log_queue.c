@@ -158,7 +158,8 @@ static void on_abort(int number)
 
 void log_queue_start(void)
 {
-    const struct sigaction action = {.sa_handler = on_abort, .sa_flags = (int)SA_RESETHAND};
+    const struct sigaction action = {.sa_handler = on_abort,
+                                     .sa_flags = (int)SA_RESETHAND};
     struct stat st;
     int rv;
 
