@@ -143,8 +143,10 @@ test: deps ## everything: unit, simulation, conformance, system, against real Py
 	$(Q)$(MAKE) --no-print-directory check
 	$(Q)BIN=$(O)/bin $(PYTEST) -n 2 --dist loadfile tests/torch
 
+# the simulation is one thread: TSan has nothing to see there
+CHECKED = $(if $(filter tsan,$(MODE)),$(filter-out $(UNITS_sim),$(UNITS)),$(UNITS))
 check: all units fakes ## the same without PyTorch; MODE=asan or MODE=tsan for sanitizers
-	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter tsan asan,$(MODE)),60,500)) tests/run-units $(UNITS)
+	$(Q)SIM_SEEDS=$(or $(SIM_SEEDS),$(if $(filter asan,$(MODE)),60,500)) tests/run-units $(CHECKED)
 	$(Q)$(SYSTEM_TESTS)
 
 soak: all units fakes ## the full counts: 50 kills, thousands of simulated seeds, deep analysis
