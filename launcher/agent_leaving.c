@@ -184,20 +184,22 @@ void leaving_impatient(struct agent *a, const void *detail)
 
     if (told->is_again) {
         leaving_give_up(a, NULL);
-    } else { /* it follows a notice, with the full time */
+    } else { /* it follows a notice: say what is waited for, and how long still */
         leaving_wait(a);
     }
 }
 
 /* --- the word --- */
 
+/* The first counts: when the end follows a notice, the workers have no more time
+ * either. */
 static void take_word(struct agent *a, int signal)
 {
     if (a->leaving == 0) {
         a->told_ms = link_service_ms(a, a->now_ms);
+        a->leave_by_ms = a->now_ms + a->config.shutdown_ms;
     }
     a->leaving = signal;
-    a->leave_by_ms = a->now_ms + a->config.shutdown_ms;
 }
 
 void agent_signal(struct agent *a, int signal, uint64_t now_ms)
