@@ -224,7 +224,11 @@ void workers_tick(struct agent *a);
 uint64_t workers_deadline(const struct agent *a);
 bool workers_are_done(const struct agent *a);
 void workers_resend(struct agent *a); /* after a reconnect: ends, requests, refusal */
-void workers_decide(struct agent *a, const struct msg_decision *decision);
 void workers_release(struct agent *a);
+
+/* agent_requests.c */
+void requests_take(struct agent *a, uint32_t slot, const struct control *c);
+void requests_decide(struct agent *a, const struct msg_decision *decision);
+void requests_resend(struct agent *a); /* after a reconnect: what has no answer yet */
 
 #endif

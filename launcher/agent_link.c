@@ -536,7 +536,7 @@ static int on_message(struct agent *a, const struct msg *m)
         }
         return 0;
     case MSG_DECISION:
-        workers_decide(a, &m->u.decision);
+        requests_decide(a, &m->u.decision);
         return 0;
     case MSG_REPORT:
         return on_report(a, &m->u.report);

@@ -24,6 +24,12 @@ def bin_dir():
 
 
 @pytest.fixture(scope="session")
+def linked_program():
+    """A script for two ranks, its argument a socket's path: one fails once the other is gone."""
+    return ROOT / "tests/fakes/linked.py"
+
+
+@pytest.fixture(scope="session")
 def wait_for():
     """wait_for(condition, timeout) calls it until its result is true, and returns that."""
 

@@ -120,39 +120,13 @@ def test_all_nodes_are_preempted_at_once_and_begin_anew_where_they_left(pair, tr
     assert [line["step"] for line in training.metrics(tmp_path / "run")] == list(range(1, STEPS + 1))
 
 
-LINKED = """
-import os, socket, sys
-path, world = sys.argv[1], int(os.environ["WORLD_SIZE"])
-if world == 1:
-    sys.exit(0)  # what is left goes on to the end
-if os.environ["RANK"] == "0":
-    s = socket.socket(socket.AF_UNIX)
-    s.bind(path)
-    s.listen()
-    peer, _ = s.accept()
-    print("linked", flush=True)
-    peer.recv(1)
-    os._exit(1)  # as soon as the other is gone
-s = socket.socket(socket.AF_UNIX)
-while True:
-    try:
-        s.connect(path)
-        break
-    except OSError:
-        pass
-s.recv(1)
-"""
-
-
 def test_rank_of_another_program_that_misses_a_preempted_one_is_no_failure(
-    start, bin_dir, start_server, tmp_path, wait_for
+    start, bin_dir, start_server, linked_program, tmp_path, wait_for
 ):
     server = start_server()
-    script = tmp_path / "linked.py"
-    script.write_text(LINKED)
     agents = [start(bin_dir / "ctrun", "--nnodes=1:2", "--rdzv-id=q", "--rdzv-backend=c10d",
                     f"--node-rank={i}", f"--rdzv-endpoint=127.0.0.1:{server.port}",
-                    script, tmp_path / "socket") for i in range(2)]
+                    linked_program, tmp_path / "socket") for i in range(2)]
     wait_for(lambda: "linked" in agents[0].out())
     agents[1].signal(signal.SIGTERM)
     assert agents[1].wait() == 128 + signal.SIGTERM

@@ -158,31 +158,10 @@ def test_training_goes_on_through_kills_and_gives_the_same_numbers(
     assert len(logs) <= 1, logs  # one run generation: no restart
 
 
-LINKED = """
-import os, socket, sys, time
-path = sys.argv[1]
-if os.environ["WORLD_SIZE"] == "1":
-    sys.exit(0)  # what is left goes on to the end
-s = socket.socket(socket.AF_UNIX)
-if os.environ["RANK"] == "0":
-    s.bind(path)
-    s.listen()
-    peer, _ = s.accept()
-    print("linked", flush=True)
-    peer.recv(1)
-    os._exit(1)  # as soon as the other is gone
-while s.connect_ex(path) != 0:
-    time.sleep(0.01)
-s.recv(1)
-"""
-
-
 @pytest.fixture
-def linked(agents, tmp_path, wait_for):
+def linked(agents, linked_program, tmp_path, wait_for):
     """Two nodes of one rank, no restarts: who fails when the other is gone, and the other."""
-    script = tmp_path / "linked.py"
-    script.write_text(LINKED)
-    pair = agents(2, 1, script, tmp_path / "socket", options=("--nnodes=1:2",))
+    pair = agents(2, 1, linked_program, tmp_path / "socket", options=("--nnodes=1:2",))
     wait_for(lambda: any("linked" in a.out() for a in pair))
     return sorted(pair, key=lambda a: "linked" not in a.out())
 

@@ -34,11 +34,20 @@ static void a_job_that_has_ended_is_in_the_history(void **state)
     stage_free(st);
 }
 
+/* Of the only one. */
+static void expect_ended_step(const struct view *v, const char *expected)
+{
+    json_t *jobs = view_history(v, NULL);
+    json_t *job = json_array_get(json_object_get(jobs, "jobs"), 0);
+
+    view_expect(view_member(json_incref(job), "step"), expected);
+    json_decref(jobs);
+}
+
 static void an_ended_jobs_step_is_its_last_not_that_of_its_loss(void **state)
 {
     struct stage *st = stage_new();
     struct view v;
-    json_t *jobs;
 
     (void)state;
     stage_play(st, "shape nodes=1\n"
@@ -49,12 +58,7 @@ static void an_ended_jobs_step_is_its_last_not_that_of_its_loss(void **state)
                    "> a CLOSED 0\n"
                    "a gone\n");
     v = view_of(st);
-    jobs = view_history(&v, NULL);
-    view_expect(
-        view_member(json_incref(json_array_get(json_object_get(jobs, "jobs"), 0)),
-                    "step"),
-        "29");
-    json_decref(jobs);
+    expect_ended_step(&v, "29");
     view_expect(view_member(view_job(&v, "job"), "curve"), "[[20, 4.5]]");
     stage_free(st);
 }
@@ -64,7 +68,6 @@ static void a_job_has_come_at_least_to_the_step_that_it_has_saved(void **state)
 {
     struct stage *st = stage_new();
     struct view v;
-    json_t *jobs;
 
     (void)state;
     stage_play(st, "shape nodes=1\n"
@@ -84,12 +87,7 @@ static void a_job_has_come_at_least_to_the_step_that_it_has_saved(void **state)
                    "> a CLOSED 0\n"
                    "a gone\n");
     v = view_of(st);
-    jobs = view_history(&v, NULL);
-    view_expect(
-        view_member(json_incref(json_array_get(json_object_get(jobs, "jobs"), 0)),
-                    "step"),
-        "9");
-    json_decref(jobs);
+    expect_ended_step(&v, "9");
     stage_free(st);
 }
 
