@@ -286,7 +286,7 @@ def test_others_who_write_to_the_disk_do_not_get_the_reserve(
     stores, = job("stores", script)
     wait_for(lambda: here.exists() or stores.popen.poll() is not None, PATIENCE)
     assert here.exists(), stores.err()
-    assert (small_disk / "state/reserve").stat().st_size > 3.5 * MIB
+    assert (small_disk / "state/reserve").stat().st_size > 3 * MIB
     assert "half of the reserve" not in service.process.err()
     stop.touch()
     assert stores.wait(PATIENCE) == 0, stores.err()
