@@ -76,9 +76,11 @@ struct hang_verdict {
 struct hung {
     bool lasts;
     bool has_rank;     /* else nobody knows who it is */
+    bool is_held;      /* by a person */
     uint64_t moved_ms; /* the last move before it */
     uint64_t due_ms;   /* without all of the stack; 0: it is not waited for */
-    uint64_t on_ms;    /* others went on then, it has not said so yet; 0: nobody */
+    uint64_t on_ms;    /* others moved then, it has not said so yet; 0: nobody … */
+    bool are_past;     /* … and they are past where they waited for it */
     struct hang_verdict verdict;
     char text[MSG_TEXT_MAX];
     char *stack; /* what has come of it; owned; NULL: nothing yet */

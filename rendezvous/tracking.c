@@ -270,6 +270,17 @@ static void note(const struct job *j, enum job_event_kind kind, bool has_rank,
 
 /* --- verdicts --- */
 
+/* It was told of this rank, which has not moved since: others have. */
+static bool is_same_case(const struct job *j, bool is_held,
+                         const struct hang_verdict *v)
+{
+    const struct hung *hung = tracking_hung(j);
+
+    return hung && hung->has_rank && hung->is_held == is_held &&
+           hung->verdict.rank == v->rank &&
+           j->progress.rank[v->rank].since_ms <= hung->moved_ms;
+}
+
 /* `policy`: what it means for the job where that is not what was asked for, or "". */
 static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v,
                       const char *policy)
@@ -288,11 +299,13 @@ static void open_case(struct job *j, bool has_rank, const struct hang_verdict *v
     note(j, JOB_HANGS, has_rank, hung->text);
 }
 
-static void on_found(struct job *j, const struct hang_verdict *v)
+static void on_held(struct job *j, const struct hang_verdict *v)
 {
-    open_case(j, true, v, "");
-    j->hung.due_ms = j->now_ms + STACK_MS;
-    inspect(j, v->rank, INSPECT_STACK);
+    if (!is_same_case(j, true, v)) {
+        open_case(j, true, v,
+                  j->shape.on_hang == ON_HANG_RESTART ? "; it is left alone" : "");
+        j->hung.is_held = true;
+    }
 }
 
 /* The rank that was named may hang all the same: then it will be named again. */
@@ -316,17 +329,35 @@ static void tell_moved(struct job *j, bool is_it)
     j->hung.on_ms = 0;
 }
 
-/* A rank has told of another step or phase. When the one that was named goes on the
- * others do so too, and their agents may say so first. */
-static void on_moved(struct job *j)
+/* Whether a rank went on with the one that was named: it is through where they were to
+ * meet, or further. Who only comes late to where the others wait says nothing of that.
+ * One that was stopped where it waits may have done its part of that exchange: without
+ * it the others go on to the next. */
+static bool is_past(const struct job *j, const struct progress_rank *before,
+                    const struct progress_rank *r)
 {
-    const struct hung *hung = &j->hung;
+    const struct progress_rank *its = &j->progress.rank[j->hung.verdict.rank];
+    uint64_t step = its->step + progress_is_waiting(its);
+    bool is_elsewhere = r->step != before->step || strcmp(r->phase, before->phase) != 0;
+
+    return r->step > step ||
+           (is_elsewhere && before->step >= step && progress_is_waiting(before));
+}
+
+/* A rank has told of another step or phase, or has come back. When the one that was named
+ * goes on the others do so too, and their agents may say so first. */
+static void on_moved(struct job *j, const struct progress_rank *before,
+                     const struct progress_rank *r)
+{
+    struct hung *hung = &j->hung;
     bool is_it = hung->has_rank &&
                  j->progress.rank[hung->verdict.rank].since_ms > hung->moved_ms;
 
     if (hung->on_ms == 0) {
-        j->hung.on_ms = MAX(j->now_ms, 1);
+        hung->on_ms = MAX(j->now_ms, 1);
+        hung->are_past = false;
     }
+    hung->are_past = hung->are_past || is_past(j, before, r);
     if (is_it || !hung->has_rank) {
         tell_moved(j, is_it);
     }
@@ -346,10 +377,17 @@ static void make_table(struct job *j)
 void tracking_note(struct job *j, const struct job_node *node,
                    const struct msg_progress *m)
 {
+    const struct progress_rank *r = NULL;
+    struct progress_rank before = {0};
+
     make_table(j);
+    if (j->progress.rank && m->rank < j->progress.world) {
+        r = &j->progress.rank[m->rank];
+        before = *r;
+    }
     if (progress_note(&j->progress, node->session, m, j->now_ms) && tracking_hung(j) &&
-        j->progress.moved_ms > j->hung.moved_ms) {
-        on_moved(j);
+        r && r->since_ms > MAX(before.since_ms, j->hung.moved_ms)) {
+        on_moved(j, &before, r);
     }
 }
 
@@ -430,6 +468,20 @@ static void close_case(struct job *j, const char *last)
     }
 }
 
+static void on_found(struct job *j, const struct hang_verdict *v)
+{
+    if (!is_same_case(j, false, v)) {
+        open_case(j, true, v, "");
+        j->hung.due_ms = j->now_ms + STACK_MS;
+        inspect(j, v->rank, INSPECT_STACK);
+        return;
+    }
+    j->hung.on_ms = 0;
+    if (j->hung.due_ms == 0) { /* else its stack is still to come */
+        close_case(j, "");
+    }
+}
+
 /* One piece, and the last. */
 static void take_stack(struct job *j, const struct msg_inspected *m)
 {
@@ -462,7 +514,7 @@ void tracking_tick(struct job *j)
         close_case(j, "(its agent has not answered in time)");
     }
     if (j->hung.on_ms != 0 && j->now_ms >= j->hung.on_ms + OTHERS_MS) {
-        if (tracking_hung(j)) {
+        if (tracking_hung(j) && j->hung.are_past) {
             tell_moved(j, false);
         }
         j->hung.on_ms = 0;
@@ -477,8 +529,7 @@ void tracking_tick(struct job *j)
         on_found(j, &v);
         break;
     case HANG_HELD:
-        open_case(j, true, &v,
-                  j->shape.on_hang == ON_HANG_RESTART ? "; it is left alone" : "");
+        on_held(j, &v);
         break;
     case HANG_UNCLEAR:
         open_case(j, false, &v, "");

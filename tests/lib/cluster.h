@@ -192,6 +192,7 @@ struct sealed {
     uint64_t job_life, generation, table_hash;
     bool has_begun;
     uint64_t begun_ms, resumed_ms; /* the last time that a rank that hung went on */
+    uint32_t n_hangs;
     uint64_t start_step;
     uint64_t step;       /* that all have done */
     uint32_t n_arrived;  /* at the end of the next one */

@@ -75,14 +75,18 @@ static void on_must_be_told(void *arg, uint64_t tag)
     }
 }
 
+/* Each hang is also a long step: the median is a step's again when more others have been
+ * reported since. */
 void watch_hang(struct sim_worker *w)
 {
     struct cluster *c = w->node->cluster;
-    const struct sealed *s = train_sealed(w);
+    struct sealed *s = train_sealed(w);
     uint64_t steps_ms = (uint64_t)HANG_STEPS * STEP_SPREAD * c->config.step_ms;
-    bool knows_steps =
-        s->step >= s->start_step + HANG_STEPS && worker_now(w) > s->begun_ms + KNOWN_MS;
+    uint64_t calm_ms = worker_now(w) - MAX(s->begun_ms, s->resumed_ms);
+    bool knows_steps = s->step >= s->start_step + HANG_STEPS &&
+                       calm_ms > (uint64_t)KNOWN_MS * (s->n_hangs + 1);
 
+    s->n_hangs++;
     if (is_calm(c) && w->world > 1 && knows_steps && w->at != AT_SAVE) {
         sim_after(&c->sim, MAX((uint64_t)HANG_LIMIT_MS, steps_ms) + NEWS_MS,
                   on_must_be_told, w, w->life);
@@ -110,7 +114,7 @@ static void check_hang(struct cluster *c, const struct job_event *e)
     train_sealed(w)->rank[w->rank].is_culprit = true;
     if (w->told_ms == 0) {
         c->result->n_hangs_found++;
-    } else if (is_calm(c) && train_sealed(w)->resumed_ms < w->told_ms) {
+    } else if (is_calm(c) && train_sealed(w)->resumed_ms + NEWS_MS < w->told_ms) {
         cluster_violate(c, "told again: %s", e->why);
     }
     w->told_ms = worker_now(w);

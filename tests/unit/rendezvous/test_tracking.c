@@ -42,6 +42,36 @@ static const char two_that_report[] =
     "> a,b ROUND g=1 a b failures=0\n" /* the judge begins anew */
     "unkilled now\n" TRAIN;
 
+#define STEP_OF_THREE(n)                    \
+    "a reports step=" #n " phase=forward\n" \
+    "b reports step=" #n " phase=forward\n" \
+    "c reports step=" #n " phase=forward\n" \
+    "wait 100\n"
+#define TRAIN_THREE                                                     \
+    "a enters\n"                                                        \
+    "b enters\n"                                                        \
+    "c enters\n"                                                        \
+    "> a,b,c ROUND g=1 a b c failures=0\n"                              \
+    "unkilled now\n" STEP_OF_THREE(1) STEP_OF_THREE(2) STEP_OF_THREE(3) \
+        STEP_OF_THREE(4) STEP_OF_THREE(5) STEP_OF_THREE(6)
+
+static const char three_nodes[] = "shape nodes=3 restarts=3\n" TRAIN_THREE;
+static const char three_that_report[] =
+    "shape nodes=3 restarts=3 on_hang=1\n" TRAIN_THREE;
+
+/* a waits for b; c is not there yet. */
+#define THREE_HANG                            \
+    "a reports step=6 phase=reduce waits=1\n" \
+    "wait 1400\n"                             \
+    "> b INSPECT g=1 rank=1\n"                \
+    "> c INSPECT g=1 rank=2\n"                \
+    "> a INSPECT g=1 rank=0\n" THREE_ANSWERS
+#define THREE_ANSWERS "c inspected state=S\n" ANSWERS
+#define THREE_VERDICT                                                                    \
+    "> a,b,c NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for " \
+    "2.4 s, and 1 rank waits for it; its process computes (R)\n"                         \
+    "> b INSPECT g=1 rank=1 stack\n"
+
 static const struct scene scenes[] = {
     {"a_rank_that_hangs_is_the_first_cause_of_a_restart", two_nodes,
      HANG ANSWERS
@@ -113,6 +143,28 @@ static const struct scene scenes[] = {
                   "wait 1\n"
                   "> a,b NOTICE the ranks go on, after 2.4 s\n"
                   "b reports step=6 phase=backward\n"},
+
+    {"who_comes_late_to_where_the_others_wait_does_not_end_the_hang", three_that_report,
+     THREE_HANG
+     "wait 1000\n" THREE_VERDICT "b inspected stack=#0_spin\n"
+     "> a,b,c NOTICE where rank 1 is (#0 spin)\n"
+     "c reports step=6 phase=reduce waits=1\n"
+     "wait 1500\n"
+     "> b INSPECT g=1 rank=1\n"
+     "> a INSPECT g=1 rank=0\n"
+     "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 60000\n" /* not told again */
+     "b reports step=6 phase=reduce\n"
+     "> a,b,c NOTICE the ranks go on, after 63.9 s: rank 1 on b hangs no more\n"},
+
+    {"who_comes_late_only_puts_the_restart_off", three_nodes,
+     THREE_HANG "wait 1000\n" THREE_VERDICT "c reports step=6 phase=reduce waits=1\n"
+                "b inspected stack=#0_spin\n"
+                "> a,b,c NOTICE where rank 1 is (#0 spin)\n"
+                "wait 1500\n"
+                "> b INSPECT g=1 rank=1\n"
+                "> a INSPECT g=1 rank=0\n"
+                "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 1000\n"
+                "> a,b,c STOP g=1 abort hung: rank 1 on b hangs\n"},
 
     {"a_rank_that_goes_on_just_after_the_others_hangs_no_more", two_nodes,
      HANG ANSWERS "wait 1000\n" VERDICT "a reports step=6 phase=forward\n"
