@@ -18,6 +18,7 @@
 enum { PAGE_DEFAULT = 1000 };
 
 struct reply {
+    bool is_api; /* its errors are JSON, too */
     int status;
     const char *type;
     char policy[256]; /* "": as http.h has it */
@@ -38,27 +39,44 @@ static int on_json(const char *text, size_t size, void *arg)
     return buf_append(arg, text, size) == 0 ? 0 : -1;
 }
 
-static void refuse_value(struct reply *a, const char *name, const char *expected)
+/* Takes the object over. What is too large is answered so, once. */
+static void put_object(struct reply *a, int status, json_t *json)
 {
-    a->status = 400;
-    a->type = TEXT_TYPE;
-    (void)buf_printf(&a->body, "the value of %s is not %s\n", name, expected);
-}
-
-/* Takes the object over. NULL: there is no such thing. */
-static void put_json(struct reply *a, json_t *json)
-{
-    if (!json) {
-        put_text(a, 404, "there is no such job");
-        return;
-    }
-    a->status = 200;
+    a->status = status;
     a->type = JSON_TYPE;
     if (json_dump_callback(json, on_json, &a->body, VIEW_JSON) < 0) {
         buf_clear(&a->body);
-        put_text(a, 503, "too much to show at once");
+        a->status = 503;
+        (void)buf_printf(&a->body, "{\"error\": \"too much to show at once\"}");
     }
     json_decref(json);
+}
+
+static void put_error(struct reply *a, int status, const char *text)
+{
+    if (a->is_api) {
+        put_object(a, status, json_pack("{s:s}", "error", text));
+    } else {
+        put_text(a, status, text);
+    }
+}
+
+static void refuse_value(struct reply *a, const char *name, const char *expected)
+{
+    char text[128];
+
+    (void)snprintf(text, sizeof(text), "the value of %s is not %s", name, expected);
+    put_error(a, 400, text);
+}
+
+/* NULL: there is no such thing. */
+static void put_json(struct reply *a, json_t *json)
+{
+    if (json) {
+        put_object(a, 200, json);
+    } else {
+        put_error(a, 404, "there is no such job");
+    }
 }
 
 /* The page with the nonce in its places. */
@@ -137,7 +155,7 @@ static void answer_job(const struct view *v, const struct http_request *q,
     uint64_t limit;
 
     if (n <= 0) {
-        put_text(a, 404, "there is no such job");
+        put_error(a, 404, "there is no such job");
     } else if (!get_number(q, "first", 0, &first, a) ||
                !get_number(q, "limit", PAGE_DEFAULT, &limit, a)) {
         return; /* that was answered */
@@ -148,7 +166,7 @@ static void answer_job(const struct view *v, const struct http_request *q,
     } else if (strcmp(rest + n, "/ranks") == 0) {
         put_json(a, view_ranks(v, id, first, limit));
     } else {
-        put_text(a, 404, "a job has /nodes and /ranks");
+        put_error(a, 404, "a job has /nodes and /ranks");
     }
 }
 
@@ -170,7 +188,7 @@ static void answer_api(const struct view *v, const struct http_request *q,
     } else if (str_starts_with(what, "jobs/")) {
         answer_job(v, q, what + strlen("jobs/"), a);
     } else {
-        put_text(a, 404, "there are jobs, events and history");
+        put_error(a, 404, "there are jobs, events and history");
     }
 }
 
@@ -193,9 +211,10 @@ static void answer_path(const struct routes *r, const struct http_request *q,
         a->type = METRICS_TYPE;
         metrics_write(&r->view, r->tally, &r->shell, &a->body);
     } else if (str_starts_with(q->path, API)) {
+        a->is_api = true;
         answer_api(&r->view, q, q->path + strlen(API), a);
     } else {
-        put_text(a, 404, "nothing is here; the status page is at /");
+        put_error(a, 404, "nothing is here; the status page is at /");
     }
 }
 
