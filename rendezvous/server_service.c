@@ -6,7 +6,10 @@
 #include "rendezvous/turns.h"
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/mem.h"
+
+enum { ASLEEP_MS = 1000 }; /* that is said */
 
 uint64_t server_now(const struct server *s)
 {
@@ -47,6 +50,17 @@ static void hear_agents_behind(struct server *s)
     }
 }
 
+/* Agents have said that they hear nothing; here is why. */
+static void say_asleep(uint64_t late_ms)
+{
+    if (late_ms >= ASLEEP_MS) {
+        log_warn(
+            "this service stood still: it was stopped, or waited for a processor or "
+            "its disk; every lease begins anew",
+            "for_ms=%llu", (unsigned long long)late_ms);
+    }
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct server *s = timer->data;
@@ -56,6 +70,7 @@ static void on_timer(uv_timer_t *timer)
     }
     hear_agents_behind(s);
     service_tick(s->service, server_now(s));
+    say_asleep(service_late_ms(s->service));
     pool_flush(&s->pool);
     server_arm_timer(s);
 }

@@ -402,7 +402,9 @@ void service_tick(struct service *s, uint64_t now_ms)
 {
     uint64_t due = service_deadline(s);
 
+    s->late_ms = 0;
     if (due != UINT64_MAX && now_ms > due + s->config.lease_ms / 4) {
+        s->late_ms = now_ms - due;
         refresh_all(s, now_ms);
     }
     s->tick_ms = now_ms;
@@ -410,6 +412,11 @@ void service_tick(struct service *s, uint64_t now_ms)
     if (now_ms >= s->jobs_due_ms) {
         tick_jobs(s, now_ms);
     }
+}
+
+uint64_t service_late_ms(const struct service *s)
+{
+    return s->late_ms;
 }
 
 uint64_t service_deadline(const struct service *s)

@@ -43,10 +43,11 @@ struct service {
     struct registry jobs;
     struct finished finished; /* jobs that are over and gone */
     struct starts starts;
-    bool is_last;            /* it ends: service_finish */
-    uint64_t n_numbers;      /* given so far */
-    uint64_t jobs_due_ms;    /* no job wants a tick before */
-    uint64_t tick_ms;        /* the last tick */
+    bool is_last;         /* it ends: service_finish */
+    uint64_t n_numbers;   /* given so far */
+    uint64_t jobs_due_ms; /* no job wants a tick before */
+    uint64_t tick_ms;     /* the last tick … */
+    uint64_t late_ms; /* … came so much later than it was due: it had been asleep */
     struct record *restored; /* owned: the name of the last one, while it restores */
 };
 

@@ -123,6 +123,8 @@ def test_service_that_stands_still_evicts_nobody_when_it_goes_on(service, pair):
     time.sleep(10 if SOAK else 1.5)  # more than three leases
     server.signal(signal.SIGCONT)
     hear(server, agents, 6 if SOAK else 1)
+    line, = [li for li in server.err().splitlines() if "this service stood still" in li]
+    assert int(re.search(r"for_ms=(\d+)", line)[1]) > 1000
     end_well(agents)
 
 
