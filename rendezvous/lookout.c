@@ -60,7 +60,8 @@ static void count_connections(const struct connection_pool *p,
     const struct connection *c = NULL;
 
     while ((c = pool_next(p, c)) != NULL) {
-        ret->agents += c->kind == CONN_AGENT;
+        ret->operators += c->is_operator;
+        ret->agents += c->kind == CONN_AGENT && !c->is_operator;
         ret->store_clients += c->kind == CONN_STORE;
         ret->connections++;
     }

@@ -363,9 +363,10 @@ static void put_shell(struct buf *out, const struct metrics_shell *s,
                 t->accepted);
     put_family(out, "ctrun_connections", "gauge", "Open connections, by whose.");
     put(out, "ctrun_connections{kind=\"agent\"} %" PRIu64 "\n", s->agents);
+    put(out, "ctrun_connections{kind=\"operator\"} %" PRIu64 "\n", s->operators);
     put(out, "ctrun_connections{kind=\"store\"} %" PRIu64 "\n", s->store_clients);
     put(out, "ctrun_connections{kind=\"other\"} %" PRIu64 "\n",
-        s->connections - s->agents - s->store_clients);
+        s->connections - s->agents - s->operators - s->store_clients);
     put_counter(out, "ctrun_http_requests_total", "Requests to this port.",
                 s->http_requests);
     put_gauge(out, "ctrun_store_bytes", "Memory of the jobs' key-value stores.",

@@ -23,7 +23,7 @@ struct metrics_shell {
     bool is_ready, is_durable;
     uint32_t lease_ms;
     const struct refusals *refusals; /* NULL: nobody was asked for a key */
-    uint64_t connections, agents, store_clients, http_requests;
+    uint64_t connections, agents, operators, store_clients, http_requests;
     uint64_t store_used, store_max; /* bytes of the jobs' key spaces */
     uint64_t started_ms;            /* wall clock */
     uint64_t cpu_us;                /* that this process has used */

@@ -224,6 +224,12 @@ def test_prometheus_can_read_the_metrics(status, start_job, wait_for):
     assert metrics["process_resident_memory_bytes", ()] > 1e6
 
 
+def test_who_follows_is_counted_as_an_operator(status, start, bin_dir, wait_for):
+    start(bin_dir / "ctrun", "events", "-f", f"--endpoint=127.0.0.1:{status.server.port}")
+    wait_for(lambda: status.metrics()["ctrun_connections", (("kind", "operator"),)] == 1)
+    assert status.metrics()["ctrun_connections", (("kind", "agent"),)] == 0
+
+
 def test_open_files_are_counted(status):
     pid = status.server.process.popen.pid
     if os.stat(f"/proc/{pid}/fd").st_size == 0:
