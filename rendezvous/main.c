@@ -7,6 +7,7 @@
 #include "rendezvous/check_config.h"
 #include "rendezvous/early.h"
 #include "rendezvous/holder.h"
+#include "rendezvous/http_server.h"
 #include "rendezvous/keyring.h"
 #include "rendezvous/log_queue.h"
 #include "rendezvous/manager.h"
@@ -34,7 +35,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-enum { FILES_OWN = 32 }; /* with a state and a status, and some to spare */
+enum { FILES_OWN = 32 }; /* with a state, and some to spare; those of HTTP come to it */
 
 struct daemon {
     struct rendezvous_options options;
@@ -66,9 +67,18 @@ static int print_help(void)
     return 0;
 }
 
-/* Each agent and each store client is a descriptor. */
-static int raise_descriptor_limit(uint32_t max_connections, struct errmsg *msg)
+static uint32_t own_files(const struct rendezvous_options *o)
 {
+    bool has_http = o->http.host[0] != '\0';
+
+    return FILES_OWN + (has_http ? (uint32_t)HTTP_MAX_CONNECTIONS : 0);
+}
+
+/* Each agent and each store client is a descriptor. */
+static int raise_descriptor_limit(const struct rendezvous_options *o,
+                                  struct errmsg *msg)
+{
+    uint32_t own = own_files(o);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
@@ -79,21 +89,21 @@ static int raise_descriptor_limit(uint32_t max_connections, struct errmsg *msg)
         log_warn("cannot raise the limit of open files", "cause=\"%s\"",
                  err_text(-errno));
     }
-    if (limit.rlim_cur < FILES_OWN) {
+    if (limit.rlim_cur < own) {
         return errmsg_set(msg, ERR_INVALID,
-                          "a service needs %d open files and one for each connection, "
+                          "a service needs %u open files and one for each connection, "
                           "and may have %llu: raise the limit (ulimit -Hn %llu; "
                           "LimitNOFILE= of systemd)",
-                          FILES_OWN, (unsigned long long)limit.rlim_cur,
-                          (unsigned long long)FILES_OWN + max_connections);
+                          own, (unsigned long long)limit.rlim_cur,
+                          (unsigned long long)own + o->max_connections);
     }
     return 0;
 }
 
 /* When it serves (a start that fails has one line), and when they may be more now. */
-static void warn_of_few_descriptors(uint32_t max_connections)
+static void warn_of_few_descriptors(const struct rendezvous_options *o)
 {
-    uint64_t needed = (uint64_t)FILES_OWN + max_connections;
+    uint64_t needed = (uint64_t)own_files(o) + o->max_connections;
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
@@ -103,7 +113,7 @@ static void warn_of_few_descriptors(uint32_t max_connections)
             "max-connections",
             "files=%llu needed=%llu max_connections=%u",
             (unsigned long long)limit.rlim_cur, (unsigned long long)needed,
-            max_connections);
+            o->max_connections);
     }
 }
 
@@ -112,12 +122,12 @@ static void warn_of_few_descriptors(uint32_t max_connections)
 static struct server_limits limits_of(const struct daemon *d)
 {
     struct server_limits limits = rendezvous_options_limits(&d->options);
+    size_t own = own_files(&d->options);
     struct rlimit files;
 
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         limits.max_connections =
-            MIN(limits.max_connections,
-                (size_t)MAX(files.rlim_cur, FILES_OWN + 1UL) - FILES_OWN);
+            MIN(limits.max_connections, (size_t)MAX(files.rlim_cur, own + 1) - own);
     }
     return limits;
 }
@@ -161,7 +171,7 @@ static void on_options(void *arg)
 
     log_set_level(d->options.log_level);
     server_set_limits(d->server, &limits);
-    warn_of_few_descriptors(d->options.max_connections);
+    warn_of_few_descriptors(&d->options);
 }
 
 static void on_reloaded(void *arg)
@@ -422,7 +432,7 @@ static int serve(struct daemon *d, struct errmsg *msg)
     if (say_addresses(d) < 0) {
         log_warn("cannot write to standard output", "cause=\"%s\"", err_text(-errno));
     }
-    warn_of_few_descriptors(d->options.max_connections);
+    warn_of_few_descriptors(&d->options);
     warn_of_strangers(d);
     say_state(d);
     manager_ready(d->manager);
@@ -485,14 +495,14 @@ int main(int argc, char **argv)
         log_queue_start();
     }
     if (rv == 0) {
-        rv = raise_descriptor_limit(options->max_connections, &msg);
+        rv = raise_descriptor_limit(options, &msg);
         (void)umask(077); /* what is written is for this user alone */
     }
     if (rv == 0 && options->check_config) {
         early_let_go(); /* it is no service that could stop in order */
         rv = check_config(options, &daemon.exit_code, &msg);
         if (rv == 0) {
-            warn_of_few_descriptors(options->max_connections);
+            warn_of_few_descriptors(options);
         }
     } else if (rv == 0) {
         log_setup("ctrun-rendezvous", "", options->log_level);

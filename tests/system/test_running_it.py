@@ -341,16 +341,19 @@ def test_limit_of_files_below_the_connections_is_told(bin_dir):
 
 
 def test_service_needs_files_of_its_own_beside_those_of_the_connections(bin_dir):
-    def check(files):
+    def check(files, *options):
         result = subprocess.run(["prlimit", f"--nofile={files}:{files}",
                                  bin_dir / "ctrun-rendezvous", "--check-config",
-                                 "--max-connections=100"], capture_output=True, text=True,
-                                timeout=300)
+                                 "--max-connections=100", *options], capture_output=True,
+                                text=True, timeout=300)
         assert result.returncode == 0, result.stderr
         return result.stderr
 
     assert "files=131 needed=132 max_connections=100" in check(131)
     assert check(132) == ""
+    with_http = "--http=127.0.0.1:0"
+    assert "files=195 needed=196 max_connections=100" in check(195, with_http)
+    assert check(196, with_http) == ""
 
 
 def test_reload_that_allows_more_connections_than_files_is_told(start_server, tmp_path, wait_for):
