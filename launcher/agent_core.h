@@ -173,6 +173,7 @@ bool leaving_has_to_wait(const struct agent *a);
 void leaving_wait(struct agent *a);
 void leaving_give_up(struct agent *a, const void *detail);
 void leaving_tell(struct agent *a, uint64_t generation); /* the service */
+void leaving_date(struct agent *a); /* once the service's clock is known */
 int leaving_exit_code(const struct agent *a);
 void leaving_say_cancelled(struct agent *a, const char *why); /* the whole job */
 /* The service's word to go: as after a notice, but the end is 0. */

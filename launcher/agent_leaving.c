@@ -182,7 +182,7 @@ void leaving_impatient(struct agent *a, const void *detail)
 {
     const struct told *told = detail;
 
-    if (told->is_again) {
+    if (told->is_again || a->leave_by_ms <= a->now_ms) {
         leaving_give_up(a, NULL);
     } else { /* it follows a notice: say what is waited for, and how long still */
         leaving_wait(a);
@@ -191,15 +191,22 @@ void leaving_impatient(struct agent *a, const void *detail)
 
 /* --- the word --- */
 
+void leaving_date(struct agent *a)
+{
+    if (a->leaving != 0 && a->told_ms == 0) {
+        a->told_ms = link_service_ms(a, a->leave_by_ms - a->config.shutdown_ms);
+    }
+}
+
 /* The first counts: when the end follows a notice, the workers have no more time
  * either. */
 static void take_word(struct agent *a, int signal)
 {
     if (a->leaving == 0) {
-        a->told_ms = link_service_ms(a, a->now_ms);
         a->leave_by_ms = a->now_ms + a->config.shutdown_ms;
     }
     a->leaving = signal;
+    leaving_date(a);
 }
 
 void agent_signal(struct agent *a, int signal, uint64_t now_ms)

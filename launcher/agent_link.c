@@ -413,6 +413,7 @@ static int on_pong(struct agent *a, const struct msg_pong *pong)
         a->clock_trip_ms = trip;
         a->clock_sample_ms = MAX(a->now_ms, 1);
         a->clock_offset = pong->service_ms - (pong->sent_ms + trip / 2);
+        leaving_date(a);
     }
     return 0;
 }

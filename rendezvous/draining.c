@@ -12,6 +12,7 @@
 enum {
     LOSS_WINDOW_MS = 1000, /* a node lost so soon after a failure explains it */
     CLOCKS_MS = 100,       /* by which the clocks of two hosts may differ */
+    WORD_MS = 10000, /* until all agents have been told that a node leaves, at most */
 };
 
 /* --- to the nodes --- */
@@ -184,6 +185,7 @@ void draining_preempt(struct job *j, const struct job_node *node,
     }
     (void)snprintf(text, sizeof(text), "node %s leaves: %s", name, how);
     j->ending.left_ms = j->ending.has_left ? MIN(j->ending.left_ms, told_ms) : told_ms;
+    j->ending.heard_ms = j->now_ms;
     j->ending.has_left = true;
     if (j->ending.text[0] == '\0') {
         set_text(j, text); /* a rank's end may have overtaken the word */
@@ -302,13 +304,14 @@ static bool is_explained_by_loss(const struct job *j)
 
 /* ctrun-worker's ranks agree on the step after which they go; others see a peer vanish,
  * before the word to go has reached their own agent: after it their ends are its doing.
- * That may be soon, or, where the service is away, much later. */
+ * That may be soon, or, where the service is away, long after the node was told. */
 static bool is_explained_by_leave(const struct job *j)
 {
     const struct msg_rank_ended *first = &j->cause.first;
 
     return j->ending.has_left && j->cause.has_rank && !first->engine &&
-           first->ended_ms + CLOCKS_MS >= j->ending.left_ms;
+           first->ended_ms + CLOCKS_MS >= j->ending.left_ms &&
+           first->ended_ms < j->ending.heard_ms + WORD_MS;
 }
 
 /* What was refused is the size of the world, and MIN nodes would not have it. */

@@ -71,8 +71,8 @@ struct hang_verdict {
     char state[HANG_STATE_MAX]; /* of its process */
 };
 
-/* What was told, until a rank goes on; of one that hangs also: until the stack of its
- * process is here. */
+/* What was told, until the rank goes on, or others are past it; of one that hangs also:
+ * until the stack of its process is here. */
 struct hung {
     bool lasts;
     bool has_rank;     /* else nobody knows who it is */

@@ -309,6 +309,33 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
 
 /* --- messages --- */
 
+static bool has_unseen_member(const struct job *j)
+{
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *node = j->node[i];
+
+        if (node->is_away &&
+            (node->state == NODE_RUNNING || node->state == NODE_DONE)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Another first cause than before: a node that is not seen may have been lost earlier. */
+static void add_to_cause(struct job *j, const struct msg_rank_ended *end,
+                         const char *host)
+{
+    bool had_first = j->cause.has_rank;
+    uint32_t before = j->cause.first.rank;
+
+    cause_add(&j->cause, end, host);
+    if (!j->ending.has_lost && j->cause.has_rank &&
+        (!had_first || j->cause.first.rank != before)) {
+        j->ending.lost_ms = has_unseen_member(j);
+    }
+}
+
 static void on_rank_ended(struct job *j, const struct job_node *node,
                           const struct msg_rank_ended *m)
 {
@@ -325,7 +352,7 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
     if (end.ended_ms == 0 || end.ended_ms > j->now_ms) {
         end.ended_ms = j->now_ms; /* the agent does not know our clock yet */
     }
-    cause_add(&j->cause, &end, node->hello.host);
+    add_to_cause(j, &end, node->hello.host);
     saving_end_of_rank(j, end.rank);
     if (end.stopped) {
         return; /* the agent had its reasons, which it has told */
@@ -508,9 +535,9 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     bool is_leaving = node->is_leaving;
     bool is_first = had_workers && !j->ending.has_lost; /* of others nobody hears */
     bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
-    /* Who was not seen since our start may have gone before whatever it was that we were
-     * told only then. */
-    uint64_t since_ms = node->is_away ? 0 : now_ms;
+    /* Who was not seen since our start may have gone before what we were told then. */
+    bool was_unseen = node->is_away && !j->ending.has_lost && j->ending.lost_ms > 0;
+    uint64_t since_ms = was_unseen ? j->ending.lost_ms : now_ms;
     char text[MSG_TEXT_MAX];
     char name[JOB_NODE_NAME_MAX];
 

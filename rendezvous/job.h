@@ -69,11 +69,14 @@ struct ending {
     bool has_refused, has_failed, has_lost; /* a worker, a rank, a node */
     bool loss_counts;                       /* a flapping node's */
     bool is_cancelled;                      /* by an operator: nothing follows */
-    uint64_t lost_ms;                       /* the first loss, at the earliest */
-    uint32_t hung;                          /* as STOP has it */
-    bool has_left;    /* a node goes, told by a signal or the service … */
-    uint64_t left_ms; /* … the first one then */
-    size_t n_undone;  /* nodes whose workers went before they were done */
+    /* The first loss, at the earliest. Before there is one: not 0 where the first cause
+     * was told while one of the nodes had not been seen since the service's start. */
+    uint64_t lost_ms;
+    uint32_t hung;     /* as STOP has it */
+    bool has_left;     /* a node goes, told by a signal or the service … */
+    uint64_t left_ms;  /* … the first one then … */
+    uint64_t heard_ms; /* … and the last such word came then; after a start: that */
+    size_t n_undone;   /* nodes whose workers went before they were done */
     uint32_t refusal_code;
     enum restart_cause left_for; /* why it was left */
     uint32_t max_world; /* the refusal's, if it was news: the most ranks that will do */

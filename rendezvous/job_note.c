@@ -15,7 +15,7 @@ void job_note(const struct job *j, struct job_event e)
     e.owner = j->owner;
     e.generation = j->generation;
     if (is_end(e.kind) && j->progress.generation == j->generation) {
-        e.step = j->progress.front_step; /* of its losses none may be as late */
+        e.step = j->progress.front_step; /* its last loss may be of a step before */
     }
     if (j->sink.note) {
         j->sink.note(j->sink.arg, &e);

@@ -43,6 +43,9 @@ static struct {
     bool is_ending;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .has_work = PTHREAD_COND_INITIALIZER};
 
+/* So many missing lines are told of by the one that this thread puts in; 0: none. */
+static _Thread_local size_t n_told;
+
 /* By any thread. */
 static void put(const char *line, size_t size)
 {
@@ -50,7 +53,7 @@ static void put(const char *line, size_t size)
     (void)pthread_mutex_lock(&queue.lock);
     queue.is_full = queue.is_full || size > QUEUE_MAX - queue.used;
     if (queue.is_full) {
-        queue.n_lost++;
+        queue.n_lost += MAX(n_told, 1);
     } else {
         for (size_t i = 0; i < size; i++) {
             queue.ring[(queue.first + queue.used++) % QUEUE_MAX] = line[i];
@@ -108,13 +111,13 @@ static bool write_line(const char *line, size_t size)
  * missing: who wants no other lines is to see this one. */
 static void say_lost(void)
 {
-    size_t n = queue.n_lost;
-
+    n_told = queue.n_lost;
     queue.n_lost = 0;
     (void)pthread_mutex_unlock(&queue.lock);
     log_error("lines are missing here: whoever reads this log did not, or it could not "
               "be written",
-              "lines=%zu", n);
+              "lines=%zu", n_told);
+    n_told = 0;
     (void)pthread_mutex_lock(&queue.lock);
 }
 
@@ -195,6 +198,22 @@ static bool wait_for_thread(void)
     return atomic_load(&queue.is_finished);
 }
 
+/* Lines that came after the thread had seen the end, and how many never will. */
+static void write_rest(void)
+{
+    char line[LINE_MAX_SIZE];
+    size_t n;
+
+    (void)pthread_mutex_lock(&queue.lock);
+    while ((n = take(line)) > 0) {
+        queue.n_lost += write_line(line, n) ? 0 : 1;
+    }
+    if (queue.n_lost > 0) {
+        say_lost();
+    }
+    (void)pthread_mutex_unlock(&queue.lock);
+}
+
 bool log_queue_stop(void)
 {
     if (!queue.is_running) {
@@ -212,5 +231,6 @@ bool log_queue_stop(void)
     }
     (void)pthread_join(queue.thread, NULL);
     log_set_sink(NULL);
+    write_rest();
     return true;
 }

@@ -446,6 +446,7 @@ int restoring_end(struct job *j, uint64_t now_ms)
     j->enough_ms = MIN(j->enough_ms, now_ms);
     j->ending.lost_ms = MIN(j->ending.lost_ms, now_ms);
     j->ending.left_ms = MIN(j->ending.left_ms, now_ms);
+    j->ending.heard_ms = now_ms;
     for (size_t i = 0; i < j->n_nodes; i++) {
         struct job_node *node = j->node[i];
 

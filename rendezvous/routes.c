@@ -118,13 +118,25 @@ static bool get_number(const struct http_request *q, const char *name,
     return rv != ERR_INVALID;
 }
 
+static bool get_limit(const struct http_request *q, uint64_t *ret, struct reply *a)
+{
+    if (!get_number(q, "limit", PAGE_DEFAULT, ret, a)) {
+        return false;
+    }
+    if (*ret == 0) {
+        refuse_value(a, "limit", "a number from 1 on");
+    }
+    return *ret > 0;
+}
+
 /* "" where it is not there; false: it is no job's, and that is answered. */
 static bool get_job(const struct http_request *q, char *ret, size_t size,
                     struct reply *a)
 {
     int rv = http_query(q->query, "job", ret, size);
 
-    if (rv == ERR_INVALID) {
+    if (rv == ERR_INVALID || (rv == 0 && ret[0] == '\0')) {
+        rv = ERR_INVALID;
         refuse_value(a, "job", "the %-encoded id of a job");
     } else if (rv == ERR_MISSING) {
         ret[0] = '\0';
@@ -140,7 +152,7 @@ static void answer_events(const struct view *v, const struct http_request *q,
     uint64_t limit;
 
     if (get_job(q, job, sizeof(job), a) && get_number(q, "after", 0, &after, a) &&
-        get_number(q, "limit", PAGE_DEFAULT, &limit, a)) {
+        get_limit(q, &limit, a)) {
         put_json(a, view_events(v, job, after, limit));
     }
 }
@@ -156,8 +168,7 @@ static void answer_job(const struct view *v, const struct http_request *q,
 
     if (n <= 0) {
         put_error(a, 404, "there is no such job");
-    } else if (!get_number(q, "first", 0, &first, a) ||
-               !get_number(q, "limit", PAGE_DEFAULT, &limit, a)) {
+    } else if (!get_number(q, "first", 0, &first, a) || !get_limit(q, &limit, a)) {
         return; /* that was answered */
     } else if (rest[n] == '\0') {
         put_json(a, view_job(v, id));
@@ -211,7 +222,6 @@ static void answer_path(const struct routes *r, const struct http_request *q,
         a->type = METRICS_TYPE;
         metrics_write(&r->view, r->tally, &r->shell, &a->body);
     } else if (str_starts_with(q->path, API)) {
-        a->is_api = true;
         answer_api(&r->view, q, q->path + strlen(API), a);
     } else {
         put_error(a, 404, "nothing is here; the status page is at /");
@@ -236,15 +246,15 @@ static bool is_ours(const struct routes *r, const char *host)
 void routes_answer(const struct routes *r, const struct http_request *q, int status,
                    struct buf *out)
 {
-    struct reply a = {.status = status};
+    struct reply a = {.status = status, .is_api = str_starts_with(q->path, API)};
     struct http_response head;
 
     buf_init(&a.body, ROUTES_MAX_BYTES - 4096);
     if (status != 0) {
-        put_text(&a, status, http_reason(status));
+        put_error(&a, status, http_reason(status));
     } else if (q->host[0] != '\0' && !is_ours(r, q->host)) {
-        put_text(&a, 421,
-                 "this is not a name of the service; --http-name gives it one");
+        put_error(&a, 421,
+                  "this is not a name of the service; --http-name gives it one");
     } else {
         answer_path(r, q, &a);
     }

@@ -88,9 +88,10 @@ void service_closed(struct service *s, uint64_t conn, uint64_t now_ms);
  * the lease says that the service itself has been asleep: then everybody gets a fresh
  * term. */
 void service_tick(struct service *s, uint64_t now_ms);
-uint64_t
-service_late_ms(const struct service *s); /* the last call; 0: it was in time */
 uint64_t service_deadline(const struct service *s);
+
+/* By how much the last tick came later than that; 0: it was in time. */
+uint64_t service_late_ms(const struct service *s);
 
 /* How much may still be kept: with little space no job is begun, with less nothing is
  * stored, with hardly any commits are no history; what runs goes on. */

@@ -339,9 +339,11 @@ static bool is_past(const struct job *j, const struct progress_rank *before,
     const struct progress_rank *its = &j->progress.rank[j->hung.verdict.rank];
     uint64_t step = its->step + progress_is_waiting(its);
     bool is_elsewhere = r->step != before->step || strcmp(r->phase, before->phase) != 0;
+    bool has_waited = before->waits_for == (int32_t)j->hung.verdict.rank ||
+                      (before->waits_for < 0 && progress_is_waiting(before));
 
-    return r->step > step ||
-           (is_elsewhere && before->step >= step && progress_is_waiting(before));
+    return r->step > MAX(step, before->step) ||
+           (is_elsewhere && before->step >= step && has_waited);
 }
 
 /* A rank has told of another step or phase, or has come back. When the one that was named

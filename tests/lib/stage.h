@@ -37,7 +37,7 @@
  * cluster= (11: the service's) group= failures= commit=RUN:STEP:HASH version= id=
  * (agent id) again (on the same connection); join: after= world= addr= role=; ended:
  * rank= code= signal= step= at= tail= engine stopped; leave: signal= (15) at=; refuse:
- * world=; progress: rank= step= tok= age= pid= phase= loss= waits=; inspected: rank=
+ * world=; progress: rank= step= tok= age= pid= phase= loss= of= waits=; inspected: rank=
  * state= stack=; others: gen=, run=, step=, hash=, request=, code=, text= (with _ for
  * spaces). */
 

@@ -258,6 +258,54 @@ static void end_that_follows_its_notice_gives_no_more_time(void **state)
     agent_rig_release(&rig);
 }
 
+static void agent_that_was_stopped_past_its_time_leaves_at_its_second_word(void **state)
+{
+    WITH_SHUTDOWN(1, false, 20000);
+
+    agent_rig_run(&rig, false);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_signal(rig.agent, SIGUSR1, rig.now_ms);
+    agent_rig_die(&rig, 0, SIGUSR1);
+    agent_rig_skip(&rig);
+    agent_signal(rig.agent, SIGTERM,
+                 rig.now_ms + 25000); /* before its timer is heard */
+    agent_rig_expect_said(
+        &rig, "leaving without a word to the rendezvous at there:1, which does not "
+              "answer: the job will take this node for lost");
+    assert_int_equal(rig.exit_code, 128 + SIGTERM);
+    agent_rig_release(&rig);
+}
+
+/* So early that the service's clock is not known yet. */
+static void moment_of_an_early_word_is_told_with_its_repetition(void **state)
+{
+    struct msg pong = {.type = MSG_PONG};
+    char want[128];
+    uint64_t told_ms;
+    WITH_RIG(1, true);
+
+    agent_rig_run(&rig, false);
+    told_ms = rig.now_ms + 100000;
+    agent_signal(rig.agent, SIGTERM, rig.now_ms);
+    agent_rig_expect(&rig,
+                     "send leave g=1 signal=15; leave 0; say SIGTERM: asked the worke");
+    agent_rig_pass(&rig, 500);
+    pong.u.pong.sent_ms = rig.now_ms;
+    pong.u.pong.service_ms = rig.now_ms + 100000;
+    agent_rig_tell(&rig, &pong);
+    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
+    agent_rig_pass(&rig, 1000);
+    agent_connected(rig.agent, "", rig.now_ms);
+    agent_rig_skip(&rig);
+    agent_rig_welcome(&rig, 7, false);
+    (void)snprintf(
+        want, sizeof(want),
+        "say the rendezvous at there:; send leave g=1 signal=15 at=%llu; relay resend",
+        (unsigned long long)told_ms);
+    agent_rig_expect(&rig, want);
+    agent_rig_release(&rig);
+}
+
 /* By systemd, say, or Slurm, which tell every process: the worker was quicker. */
 static void node_whose_workers_ended_unheard_before_the_signal_stays_too(void **state)
 {
@@ -463,6 +511,9 @@ int main(void)
         cmocka_unit_test(node_that_leaves_unheard_goes_at_once_when_it_is_told_again),
         cmocka_unit_test(node_that_leaves_a_job_that_is_over_waits_for_nobody),
         cmocka_unit_test(end_that_follows_its_notice_gives_no_more_time),
+        cmocka_unit_test(
+            agent_that_was_stopped_past_its_time_leaves_at_its_second_word),
+        cmocka_unit_test(moment_of_an_early_word_is_told_with_its_repetition),
         cmocka_unit_test(node_whose_workers_ended_unheard_before_the_signal_stays_too),
         cmocka_unit_test(
             node_that_leaves_unheard_does_not_wait_for_a_service_without_memory),

@@ -265,6 +265,42 @@ static const struct scene scenes[] = {
      "re-forming (not counted as a failure)\n"
      "> a ROUND g=2 a failures=0\n"},
 
+    {"a_failure_that_was_told_before_a_node_was_lost_counts", two_of_two,
+     "a ended code=1\n"
+     "> a,b STOP g=1 abort: rank 0 on a failed\n"
+     "wait 1500\n"
+     "service dies 500\n"
+     "a returns\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "a join\n"
+     "wait 2999\n"
+     "wait 376\n"
+     "> a REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: node b was "
+     "lost: it did not come back; not restarting: --max-restarts is 0\n"
+     "> a CLOSED 1\n"},
+
+    {"a_failure_long_after_the_nodes_were_told_of_a_leave_counts", two_of_two,
+     "unkilled now\n" /* after a start they may all have to be told again */
+     "b leave\n"
+     "> a STOP g=1 leave: node b leaves: preempted by SIGTERM\n"
+     "wait 2000\n"
+     "b stopped\n"
+     "a beat\n"
+     "wait 2000\n"
+     "a beat\n"
+     "wait 2000\n"
+     "a beat\n"
+     "wait 2000\n"
+     "a beat\n"
+     "wait 2000\n"
+     "a ended code=1\n"
+     "> a STOP g=1 abort: rank 0 on a failed\n"
+     "a stopped\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: node b "
+     "leaves: preempted by SIGTERM; not restarting: --max-restarts is 0\n"
+     "> a,b CLOSED 1\n"},
+
     {"a_failure_counts_when_every_node_comes_back", two_of_two,
      "service dies 8000\n"
      "a returns\n"

@@ -166,6 +166,34 @@ static const struct scene scenes[] = {
                 "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 1000\n"
                 "> a,b,c STOP g=1 abort hung: rank 1 on b hangs\n"},
 
+    {"nor_does_one_that_comes_late_from_a_step_ahead_or_repeats_what_it_said",
+     three_that_report,
+     "a reports step=7 phase=reduce waits=1\n"
+     "c reports step=7 phase=forward\n"
+     "wait 1400\n"
+     "> b INSPECT g=1 rank=1\n"
+     "> c INSPECT g=1 rank=2\n"
+     "> a INSPECT g=1 rank=0\n" THREE_ANSWERS "wait 1000\n" THREE_VERDICT
+     "c reports step=7 phase=reduce waits=1\n"
+     "a reports step=7 phase=reduce waits=1\n" /* after more than 2.2 s */
+     "b inspected stack=#0_spin\n"
+     "> a,b,c NOTICE where rank 1 is (#0 spin)\n"
+     "wait 1500\n"
+     "> b INSPECT g=1 rank=1\n"
+     "> a INSPECT g=1 rank=0\n"
+     "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 60000\n"},
+
+    {"nor_does_one_that_has_waited_for_another_rank", three_that_report,
+     THREE_HANG "wait 1000\n" THREE_VERDICT "c reports step=6 phase=reduce waits=0\n"
+                "wait 100\n"
+                "c reports step=6 phase=gather waits=1\n"
+                "b inspected stack=#0_spin\n"
+                "> a,b,c NOTICE where rank 1 is (#0 spin)\n"
+                "wait 1500\n"
+                "> b INSPECT g=1 rank=1\n"
+                "> a INSPECT g=1 rank=0\n"
+                "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 60000\n"},
+
     {"a_rank_that_goes_on_just_after_the_others_hangs_no_more", two_nodes,
      HANG ANSWERS "wait 1000\n" VERDICT "a reports step=6 phase=forward\n"
                   "b inspected stack=#0_spin\n"
