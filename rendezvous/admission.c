@@ -31,7 +31,16 @@ static const char *format_on_hang(const struct msg_hello *hello)
     return hello->on_hang == ON_HANG_REPORT ? "report" : "restart";
 }
 
-/* Another job's shape, and another node's number, are mistakes of the user. */
+int admission_say_taken(const struct job *j, const struct job_node *by,
+                        struct errmsg *msg)
+{
+    return errmsg_set(msg, ERR_REFUSED,
+                      "job %s: --node-rank=%d is taken by %s; give every node its own",
+                      j->id, by->hello.node_rank, by->hello.host);
+}
+
+/* Another job's shape, and another node's number, are mistakes of the user. Of a node
+ * that has not been seen since the service's start nobody knows whether it still runs. */
 static int check_shape(const struct job *j, const struct msg_hello *hello,
                        struct errmsg *msg)
 {
@@ -63,11 +72,8 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
     }
     while (hello->node_rank >= 0 &&
            (other = job_of_node_rank(j, hello->node_rank, other)) != NULL) {
-        if (other->state != NODE_LEFT) {
-            return errmsg_set(msg, ERR_REFUSED,
-                              "job %s: --node-rank=%d is taken by %s; give every node "
-                              "its own",
-                              j->id, hello->node_rank, other->hello.host);
+        if (other->state != NODE_LEFT && !other->is_away) {
+            return admission_say_taken(j, other, msg);
         }
     }
     return 0;

@@ -21,6 +21,8 @@ int admission_check_ranks(const struct job *j, const struct msg_hello *hello,
 
 /* Counts the node's entry in a round's table, with this address of it; ERR_REFUSED when
  * it does not fit beside those of the job's other nodes. */
+int admission_say_taken(const struct job *j, const struct job_node *by,
+                        struct errmsg *msg); /* ERR_REFUSED: its --node-rank */
 int admission_take_room(struct job *j, struct job_node *node, const char *addr,
                         struct errmsg *msg) MUST_CHECK;
 void admission_return_room(struct job *j, struct job_node *node);

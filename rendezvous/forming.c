@@ -269,9 +269,11 @@ bool forming_lacks_space(const struct job *j)
 }
 
 /* True when the running generation could use this node's ranks beside its own. Where a
- * member is done already the job is about to end. */
+ * member is done already the job is about to end. One with another's --node-rank is here
+ * for when that does not come back. */
 static bool can_use(const struct job *j, const struct job_node *node)
 {
+    int32_t node_rank = node->hello.node_rank;
     uint64_t world = 0;
 
     if (j->count[NODE_DONE] > 0 || j->count[NODE_RUNNING] >= j->shape.max_nodes) {
@@ -280,6 +282,10 @@ static bool can_use(const struct job *j, const struct job_node *node)
     for (size_t i = 0; i < j->n_nodes; i++) {
         const struct job_node *other = j->node[i];
 
+        if (other != node && other->state != NODE_LEFT && node_rank >= 0 &&
+            other->hello.node_rank == node_rank) {
+            return false;
+        }
         if (other->state == NODE_RUNNING || other == node) {
             world += other->hello.nproc;
         }

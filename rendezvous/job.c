@@ -573,6 +573,29 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     saving_end_of_event(j);
 }
 
+/* While it was not known whether this one still runs another was let in with its
+ * --node-rank. Who is in the generation stays. */
+static void part_from_twin(struct job *j, struct job_node *node)
+{
+    int32_t node_rank = node->hello.node_rank;
+    struct job_node *twin = NULL;
+    struct errmsg msg = {""};
+
+    while (node_rank >= 0 && (twin = job_of_node_rank(j, node_rank, twin)) != NULL) {
+        if (twin == node || twin->state == NODE_LEFT || twin->is_away) {
+            continue;
+        }
+        if (twin->state == NODE_RUNNING || twin->state == NODE_DONE) {
+            (void)admission_say_taken(j, twin, &msg);
+            turn_away(j, node, msg.text);
+        } else {
+            (void)admission_say_taken(j, node, &msg);
+            turn_away(j, twin, msg.text);
+        }
+        return;
+    }
+}
+
 void job_return(struct job *j, struct job_node *node, const struct msg_hello *hello,
                 uint64_t now_ms)
 {
@@ -580,6 +603,7 @@ void job_return(struct job *j, struct job_node *node, const struct msg_hello *he
     if (node->is_away) {
         j->n_away--;
         node->is_away = false;
+        part_from_twin(j, node);
     }
     if (j->keys) {
         keyspace_reattach(j->keys, node->session);

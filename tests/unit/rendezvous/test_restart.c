@@ -265,6 +265,73 @@ static const struct scene scenes[] = {
      "re-forming (not counted as a failure)\n"
      "> a ROUND g=2 a failures=0\n"},
 
+    {"a_node_that_was_started_anew_waits_for_the_end_of_its_old_self", NULL,
+     "shape nodes=2\n"
+     "a enters rank=0\n"
+     "b enters rank=1\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "unkilled now\n"
+     "service dies 500\n" /* b's host, too */
+     "a returns\n"
+     "c enters host=b rank=1\n"
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "over\n"
+     "wait 3375\n"
+     "> a STOP g=1 abort: node b (group rank 1) was lost: it did not come back\n"
+     "a stopped\n"
+     "> a,c REPORT g=1 again failures=0/0: node b (group rank 1) was lost: it did not come back; "
+     "re-forming (not counted as a failure)\n"
+     "a join\n"
+     "> a,c ROUND g=2 a b failures=0\n"},
+
+    {"so_do_all_nodes_when_everything_lost_its_power", NULL,
+     "shape nodes=2\n"
+     "a enters rank=0\n"
+     "b enters rank=1\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "unkilled now\n"
+     "service dies 500\n"
+     "c enters host=a rank=0\n"
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "over\n"
+     "d enters host=b rank=1\n"
+     "> d STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "over\n"
+     "wait 4000\n"
+     "> c,d REPORT g=1 again failures=0/0: node b (group rank 1) was lost: it did not "
+     "come back; re-forming (not counted as a failure)\n"
+     "> c,d ROUND g=2 a b failures=0\n"},
+
+    {"one_in_the_place_of_a_node_that_returns_is_turned_away", NULL,
+     "shape nodes=1:3\n"
+     "a enters rank=0\n"
+     "b enters rank=1\n"
+     "wait 3000\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "unkilled now\n"
+     "service dies 500\n"
+     "a returns\n"
+     "c enters host=b rank=1\n"
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "over\n"
+     "b returns\n"
+     "> c REFUSED 2: job job: --node-rank=1 is taken by b; give every node its own\n"
+     "c gone\n"
+     "wait 10\n"},
+
+    {"a_node_rank_is_not_taken_from_a_node_that_has_returned", NULL,
+     "shape nodes=2\n"
+     "a enters rank=0\n"
+     "b enters rank=1\n"
+     "> a,b ROUND g=1 a b failures=0\n"
+     "unkilled now\n"
+     "service dies 500\n"
+     "a returns\n"
+     "b returns\n"
+     "c hello host=b rank=1\n"
+     "> c REFUSED 2: job job: --node-rank=1 is taken by b; give every node its own\n"
+     "> c (closed)\n"},
+
     {"a_failure_that_was_told_before_a_node_was_lost_counts", two_of_two,
      "a ended code=1\n"
      "> a,b STOP g=1 abort: rank 0 on a failed\n"
