@@ -365,10 +365,14 @@ static void say_signal(struct slot *slot, int signal)
     slot->last_signal = signal;
 }
 
+/* One that is stopped (by hand, or kill -STOP) could not do what the signal asks. */
 void supervisor_kill(struct supervisor *s, uint32_t number, int signal)
 {
     int rv = keeper_kill(s->keeper, number, signal);
 
+    if (rv == 0 && signal != SIGKILL) {
+        rv = keeper_kill(s->keeper, number, SIGCONT);
+    }
     s->slots[number].was_stopped = true;
     say_signal(&s->slots[number], signal);
     if (rv < 0) { /* the keeper is gone, which its socket tells too */

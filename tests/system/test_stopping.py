@@ -123,6 +123,14 @@ def test_keeper_is_not_found_by_the_words_of_the_command(launch_ready):
     assert ctrun.wait() == 128 + signal.SIGTERM
 
 
+def test_stopped_worker_is_let_go_on_to_end(launch_ready):
+    ctrun = launch_ready(f"on={int(signal.SIGTERM)}:0")
+    os.kill(training.workers(ctrun.pid)[1], signal.SIGSTOP)
+    ctrun.signal(signal.SIGTERM)
+    assert ctrun.wait() == 128 + signal.SIGTERM
+    assert "forcefully exiting" not in ctrun.err()
+
+
 def test_stopped_keeper_is_let_go_on(launch_ready, wait_for):
     """Else nothing but kill -9 ended the job: it is the keeper that signals the workers."""
     ctrun = launch_ready()
