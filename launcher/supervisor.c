@@ -479,9 +479,9 @@ static int start(struct supervisor *s, uint64_t agent_id, struct errmsg *msg)
 static bool keeps_logs(const struct supervisor *s)
 {
     bool was_told = s->exit_code > EXIT_SIGNAL || agent_is_drained(s->agent);
-    bool was_stopped = was_told && !s->report && !s->has_had_failure;
+    bool was_stopped = was_told && !s->report;
 
-    return s->was_cut || (!was_stopped && (s->exit_code != 0 || s->has_failed_worker));
+    return s->was_cut || s->has_had_failure || (s->exit_code != 0 && !was_stopped);
 }
 
 /* The loop, until nothing is open any more. */

@@ -443,7 +443,6 @@ static void on_exited(struct slot *slot, const struct keeper_event *event)
     slot->channel = NULL;
     slot->status = event->status;
     supervisor_timers_forget(s, event->pid);
-    s->has_failed_worker = s->has_failed_worker || event->status != 0;
     s->has_had_failure = s->has_had_failure || has_failed_unasked(slot, event->status);
     note_failed(slot, event->status);
     agent_exited(s->agent, slot->number, &end, now_ms);

@@ -59,3 +59,19 @@ def test_node_that_alone_has_too_many_ranks_is_refused(train, tmp_path, free_por
     run = train(tmp_path / "run", nproc=6, options=options)
     assert run.wait() == 2
     assert run.err().count(TOO_MANY) == 1
+
+
+def test_logs_of_a_job_that_was_formed_again_and_ended_well_are_gone(launch, wait_for, tmp_path,
+                                                                     free_port):
+    """Nobody asked for them, and nothing has failed: the workers were told to end."""
+    go = tmp_path / "go"
+    options = ["--nnodes=1:2", "--rdzv-id=late", f"--rdzv-endpoint=127.0.0.1:{free_port}",
+               "--rdzv-conf=last_call_timeout=1"]
+    agents = [launch("print=here", f"wait={go}", options=options)]
+    wait_for(lambda: "here" in agents[0].out())
+    agents.append(launch("print=here", f"wait={go}", options=options))
+    wait_for(lambda: "here" in agents[1].out() and agents[0].out().count("here") == 2)
+    go.touch()
+    for agent in agents:
+        assert agent.wait() == 0, agent.err()
+    assert list((tmp_path / "tmp").glob("ctrun_*")) == []
