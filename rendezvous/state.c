@@ -119,6 +119,9 @@ static enum durable_space look_at_space(struct state *s, enum durable_space befo
     enum durable_space space;
     int rv = state_room_look(&s->dir, s->db, before, &space);
 
+    if (rv == 0 && state_dir_is_new(&s->dir)) {
+        rv = -ESTALE; /* without its database the rest is none */
+    }
     if (rv < 0) {
         end_process(s, rv,
                     rv == -ESTALE ? "its files were removed"

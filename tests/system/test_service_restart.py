@@ -295,9 +295,10 @@ def test_state_that_somebody_has_looked_at_is_taken(service):
     service.begin()
 
 
-def test_service_whose_files_are_removed_ends_and_says_so(service):
-    for name in ("state.db", "state.db-wal", "lock"):
-        (service.folder / name).unlink()
+@pytest.mark.parametrize("names", ["*", "state.db*"])
+def test_service_whose_files_are_removed_ends_and_says_so(service, names):
+    for path in service.folder.glob(names):
+        path.unlink()
     assert service.server.process.wait() == -signal.SIGABRT
     said = service.server.process.err().splitlines()[-1]
     assert "were removed" in said and "acknowledged is gone with it" in said
