@@ -52,12 +52,14 @@ static const struct option_spec specs[] = {
      FIELD(days)},
     {.name = "job",
      .value = "ID",
-     .help = "With --ca: a certificate for agents of this job alone (--rdzv-id).",
+     .help = "With --ca: a certificate for agents of this job alone (--rdzv-id). "
+             "Default: of any, also '*'.",
      .set = option_set_text,
      FIELD(job)},
     {.name = "node",
      .value = "NODE",
-     .help = "With --ca: … for this node alone, its host name or --node-rank.",
+     .help = "With --ca: … for this node alone, its host name or --node-rank. "
+             "Default: of any, also '*'.",
      .set = option_set_text,
      FIELD(node)},
     {.name = "help",
@@ -404,6 +406,14 @@ static int check(const struct keygen_options *o, int n_operands, char *const *ar
     return 0;
 }
 
+/* As it stands in the identity of one that is not bound to a job, or a node. */
+static void take_any(char *name)
+{
+    if (strcmp(name, "*") == 0) {
+        name[0] = '\0';
+    }
+}
+
 int keygen_run(int argc, char *const *argv)
 {
     struct keygen_options o = {.days = 0};
@@ -415,6 +425,8 @@ int keygen_run(int argc, char *const *argv)
         return print_help();
     }
     rv = rv < 0 ? rv : check(&o, argc - next, argv + argc - 1, &msg);
+    take_any(o.job);
+    take_any(o.node);
     if (rv < 0) {
         return say_mistake(&msg);
     }

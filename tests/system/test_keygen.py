@@ -169,7 +169,7 @@ def test_certificates_that_are_gone_are_made_again_and_no_other(keygen, bin_dir,
     assert again.returncode == 2 and "is there already" in again.stderr
 
 
-@pytest.mark.parametrize("args", [[], ["--job", "7"]])
+@pytest.mark.parametrize("args", [[], ["--job", "7"], ["--job", "7", "--node", "*"]])
 def test_certificate_is_made_anew_as_is_said(keygen, serve, args):
     serving = keygen("--ca", "ca")
     advice = keygen("--ca", "ca", *args) if args else serving
