@@ -88,8 +88,8 @@ struct supervisor {
     char local_addr[MSG_ADDR_MAX]; /* as --local-addr resolves; "": not given */
     char self_dir[PATH_MAX];
     struct log_folder logs;
-    bool was_cut;         /* nobody took what the workers said last */
-    bool has_had_failure; /* some time, of a worker that nobody had told to end */
+    bool was_cut;               /* nobody took what the workers said last */
+    bool has_had_failure;       /* some time, of a worker that nobody had told to end */
     char private_dir[PATH_MAX]; /* made with the first foreign worker; "": none … */
     bool is_private_dir_mute;   /* … and its file system has not answered once */
     struct worker_command command;

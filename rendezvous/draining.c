@@ -79,18 +79,36 @@ static void note_report(const struct job *j, const struct msg_report *report)
                                 .why = why});
 }
 
+/* A rank has failed by itself: a node that was lost, or has left, besides is not why. */
+static bool is_beside_cause(const struct job *j)
+{
+    return j->cause.has_rank && !cause_is_reaction(&j->cause) &&
+           !cause_is_hang(&j->cause) && (j->ending.has_lost || j->ending.has_left);
+}
+
+static void put_text(const struct job *j, const char *decision, struct msg_report *ret)
+{
+    const char *why = j->ending.text;
+
+    if (*why != '\0' && is_beside_cause(j)) {
+        (void)snprintf(ret->text, sizeof(ret->text), "%.500s; meanwhile %.500s",
+                       decision, why);
+    } else {
+        (void)snprintf(ret->text, sizeof(ret->text), "%.500s%s%.500s", why,
+                       *why ? "; " : "", decision);
+    }
+}
+
 /* Why the generation ended and what happens next. */
 static void send_report(struct job *j, bool final, uint32_t exit_code,
                         const char *decision)
 {
-    const char *why = j->ending.text;
     struct msg *m = mem_zalloc(sizeof(*m));
     struct msg_report *report = &m->u.report;
 
     m->type = MSG_REPORT;
     cause_report(&j->cause, report);
-    (void)snprintf(report->text, sizeof(report->text), "%.500s%s%.500s", why,
-                   *why ? "; " : "", decision);
+    put_text(j, decision, report);
     report->generation = j->generation;
     report->final = final;
     report->failures = j->failures;

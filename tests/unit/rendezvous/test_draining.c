@@ -141,7 +141,8 @@ static const struct scene scenes[] = {
      "a ended code=81 engine\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 final failures=1/0 exit=1: every rank lost a peer or timed out; none "
+     "> a,b REPORT g=1 final failures=1/0 exit=1: every rank lost a peer or timed out; "
+     "none "
      "failed by itself (where exchanges take long, raise comm.timeout); not restarting: "
      "--max-restarts is 0\n"
      "> a,b CLOSED 1\n"},
@@ -156,7 +157,8 @@ static const struct scene scenes[] = {
      "b stopped\n"
      "a ended code=7 tail=division_by_zero\n"
      "a stopped\n"
-     "> a,b REPORT g=1 final failures=1/0 exit=7 rank 0 on a code=7 signal=0 (division by "
+     "> a,b REPORT g=1 final failures=1/0 exit=7 rank 0 on a code=7 signal=0 (division "
+     "by "
      "zero): not restarting: --max-restarts is 0\n"
      "> a,b CLOSED 7\n"},
 
@@ -233,8 +235,8 @@ static const struct scene scenes[] = {
      "wait 1000\n"
      "b gone\n"
      "a stopped\n"
-     "> a REPORT g=1 again failures=1/3 rank 0 on a code=1 signal=0: node b was lost: "
-     "its connection ended; restarting (1 of 3)\n"},
+     "> a REPORT g=1 again failures=1/3 rank 0 on a code=1 signal=0: restarting (1 of "
+     "3); meanwhile node b was lost: its connection ended\n"},
 
     {"the_first_of_several_losses_is_named", NULL,
      "shape nodes=3\n"

@@ -106,8 +106,8 @@ static const struct scene scenes[] = {
      "a leave\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: node a leaves: "
-     "preempted by SIGTERM; restarting (1 of 3)\n"},
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: restarting (1 of "
+     "3); meanwhile node a leaves: preempted by SIGTERM\n"},
 
     {"an_engine_that_fails_while_a_node_leaves_has_failed", two_nodes,
      "a leave\n"
@@ -117,8 +117,8 @@ static const struct scene scenes[] = {
      "a ended code=80 engine stopped\n"
      "a stopped\n"
      "b stopped\n"
-     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: node a leaves: "
-     "preempted by SIGTERM; restarting (1 of 3)\n"},
+     "> a,b REPORT g=1 again failures=1/3 rank 1 on b code=1 signal=0: restarting (1 of "
+     "3); meanwhile node a leaves: preempted by SIGTERM\n"},
 
     {"the_service_and_a_terminal_preempt_nobody", NULL,
      "shape nodes=1:3\n"
@@ -186,8 +186,8 @@ static const struct scene scenes[] = {
      "c leave\n"
      "b stopped\n"
      "c stopped\n"
-     "> a,b,c REPORT g=1 final failures=1/0 exit=5 rank 1 on b code=5 signal=0: node d "
-     "joined; not restarting: --max-restarts is 0\n"
+     "> a,b,c REPORT g=1 final failures=1/0 exit=5 rank 1 on b code=5 signal=0: not "
+     "restarting: --max-restarts is 0; meanwhile node d joined\n"
      "> a,b,c CLOSED 5\n"},
 
     /* --- the service itself --- */
@@ -224,7 +224,8 @@ static const struct scene scenes[] = {
      "service finishes\n"
      "> a STOP g=1 leave: the service leaves\n"
      "a stopped\n"
-     "> a REPORT g=1 again failures=0/0: the service leaves; re-forming (not counted as a "
+     "> a REPORT g=1 again failures=0/0: the service leaves; re-forming (not counted as "
+     "a "
      "failure)\n"
      "a join\n"
      "b enters job=other\n"

@@ -122,7 +122,8 @@ static const struct scene scenes[] = {
      "wait 4000\n"
      "> a STOP g=1 abort: node b was lost: it did not come back\n"
      "a stopped\n"
-     "> a REPORT g=1 again failures=0/3 commit=1:5:h: node b was lost: it did not come back; "
+     "> a REPORT g=1 again failures=0/3 commit=1:5:h: node b was lost: it did not come "
+     "back; "
      "re-forming (not counted as a failure)\n"
      "a join\n"
      "b enters\n"
@@ -233,8 +234,8 @@ static const struct scene scenes[] = {
      "> b STOP g=1 abort: rank 0 on a failed\n"
      "b leave at=2000\n"
      "b stopped\n"
-     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: node b "
-     "leaves: preempted by SIGTERM; not restarting: --max-restarts is 0\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: not "
+     "restarting: --max-restarts is 0; meanwhile node b leaves: preempted by SIGTERM\n"
      "> a,b CLOSED 1\n"},
 
     {"ranks_that_missed_a_node_that_was_lost_meanwhile_have_not_failed", two_of_two,
@@ -274,12 +275,14 @@ static const struct scene scenes[] = {
      "service dies 500\n" /* b's host, too */
      "a returns\n"
      "c enters host=b rank=1\n"
-     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
+     "take "
      "over\n"
      "wait 3375\n"
      "> a STOP g=1 abort: node b (group rank 1) was lost: it did not come back\n"
      "a stopped\n"
-     "> a,c REPORT g=1 again failures=0/0: node b (group rank 1) was lost: it did not come back; "
+     "> a,c REPORT g=1 again failures=0/0: node b (group rank 1) was lost: it did not "
+     "come back; "
      "re-forming (not counted as a failure)\n"
      "a join\n"
      "> a,c ROUND g=2 a b failures=0\n"},
@@ -292,10 +295,12 @@ static const struct scene scenes[] = {
      "unkilled now\n"
      "service dies 500\n"
      "c enters host=a rank=0\n"
-     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
+     "take "
      "over\n"
      "d enters host=b rank=1\n"
-     "> d STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "> d STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
+     "take "
      "over\n"
      "wait 4000\n"
      "> c,d REPORT g=1 again failures=0/0: node b (group rank 1) was lost: it did not "
@@ -312,7 +317,8 @@ static const struct scene scenes[] = {
      "service dies 500\n"
      "a returns\n"
      "c enters host=b rank=1\n"
-     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to take "
+     "> c STANDBY generation 1 runs with 2 nodes and can use no more; standing by to "
+     "take "
      "over\n"
      "b returns\n"
      "> c REFUSED 2: job job: --node-rank=1 is taken by b; give every node its own\n"
@@ -343,8 +349,8 @@ static const struct scene scenes[] = {
      "a join\n"
      "wait 2999\n"
      "wait 376\n"
-     "> a REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: node b was "
-     "lost: it did not come back; not restarting: --max-restarts is 0\n"
+     "> a REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: not "
+     "restarting: --max-restarts is 0; meanwhile node b was lost: it did not come back\n"
      "> a CLOSED 1\n"},
 
     {"a_failure_long_after_the_nodes_were_told_of_a_leave_counts", two_of_two,
@@ -364,8 +370,8 @@ static const struct scene scenes[] = {
      "a ended code=1\n"
      "> a STOP g=1 abort: rank 0 on a failed\n"
      "a stopped\n"
-     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: node b "
-     "leaves: preempted by SIGTERM; not restarting: --max-restarts is 0\n"
+     "> a,b REPORT g=1 final failures=1/0 exit=1 rank 0 on a code=1 signal=0: not "
+     "restarting: --max-restarts is 0; meanwhile node b leaves: preempted by SIGTERM\n"
      "> a,b CLOSED 1\n"},
 
     {"a_failure_counts_when_every_node_comes_back", two_of_two,
