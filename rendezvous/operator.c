@@ -94,23 +94,63 @@ static void welcome(const struct operators *o, uint64_t conn)
     o->config.send(o->config.arg, conn, &m);
 }
 
+/* `owner` NULL: of all owners. */
+static size_t count_of(const struct operators *o, const char *owner)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < o->n; i++) {
+        const struct identity *key = o->list[i].key;
+
+        n += !permit_every_job(key) && (!owner || strcmp(key->owner, owner) == 0);
+    }
+    return n;
+}
+
+static int find_room(const struct operators *o, const struct identity *who,
+                     struct errmsg *msg)
+{
+    bool is_owner = !permit_every_job(who);
+    char name[IDENTITY_OWNER_MAX];
+
+    if (o->n == OPERATORS_MAX) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "%d operators are here already, and there is no room for "
+                          "more: end one of them (--follow?)",
+                          OPERATORS_MAX);
+    }
+    if (is_owner && count_of(o, who->owner) >= OPERATORS_OF_ONE) {
+        identity_describe(who, name, sizeof(name));
+        return errmsg_set(msg, ERR_REFUSED,
+                          "%d operators with this key (%s) are here already, and one "
+                          "owner may have no more: end one of them (--follow?)",
+                          OPERATORS_OF_ONE, name);
+    }
+    if (is_owner && count_of(o, NULL) >= OPERATORS_OF_OWNERS) {
+        return errmsg_set(msg, ERR_REFUSED,
+                          "%d operators who see their own jobs alone are here already, "
+                          "and the other %d places are kept for those who see all: end "
+                          "one of yours (--follow?), or try again later",
+                          OPERATORS_OF_OWNERS, OPERATORS_MAX - OPERATORS_OF_OWNERS);
+    }
+    return 0;
+}
+
 bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m,
                     const struct identity *who)
 {
     struct errmsg msg = {""};
+    int rv;
 
     if (m->version != MSG_VERSION) {
-        (void)errmsg_set(&msg, ERR_REFUSED,
-                         "this service speaks version %d of the protocol, you speak "
-                         "version %u: use the ctrun that the job was started with",
-                         MSG_VERSION, m->version);
-    } else if (o->n == OPERATORS_MAX) {
-        (void)errmsg_set(&msg, ERR_REFUSED,
-                         "%d operators are here already, and there is no room for "
-                         "more: end one of them (--follow?)",
-                         OPERATORS_MAX);
+        rv = errmsg_set(&msg, ERR_REFUSED,
+                        "this service speaks version %d of the protocol, you speak "
+                        "version %u: use the ctrun that the job was started with",
+                        MSG_VERSION, m->version);
+    } else {
+        rv = find_room(o, who, &msg);
     }
-    if (msg.text[0] != '\0') {
+    if (rv < 0) {
         operators_refuse(o, conn, msg.text);
         return false;
     }

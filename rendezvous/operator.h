@@ -33,7 +33,9 @@ struct service;
 
 enum {
     OPERATORS_MAX = 64,
-    OPERATOR_MAX_OUT = 128 * 1024 * 1024, /* an answer, for the shell */
+    OPERATORS_OF_ONE = OPERATORS_MAX / 4,     /* who sees an owner's jobs alone … */
+    OPERATORS_OF_OWNERS = OPERATORS_MAX - 16, /* … of all owners: the rest sees all */
+    OPERATOR_MAX_OUT = 128 * 1024 * 1024,     /* an answer, for the shell */
     OPERATOR_PIECE = 128 * 1024,
     OPERATOR_MAX_STREAMS = 2560 * 1024,    /* bytes: where it stands in each log … */
     OPERATORS_MAX_HELD = 32 * 1024 * 1024, /* … and lines before their turn, of all */
@@ -54,7 +56,8 @@ void operators_free(struct operators *o); /* NULL allowed */
 
 /* A connection has begun with OPERATOR, of somebody who has shown that key (NULL: none
  * is asked for here). Who has a job's secret sees and steers the jobs that were begun
- * with it, and no others. False: it was refused, and told so. */
+ * with it, and no others: of those there is a place for so many, lest they keep out who
+ * could end them. False: it was refused, and told so. */
 bool operators_open(struct operators *o, uint64_t conn, const struct msg_operator *m,
                     const struct identity *who);
 

@@ -20,6 +20,9 @@ int permit_hello(const struct identity *who, const struct msg_hello *hello,
 /* To ask and steer. */
 int permit_operator(const struct identity *who, struct errmsg *msg) MUST_CHECK;
 
+/* … every job, whoever has begun it. */
+bool permit_every_job(const struct identity *who);
+
 /* … this job; `owner` as permit_take has set it. Also: to see it in a list. */
 bool permit_job(const struct identity *who, const char *job, const char *owner);
 

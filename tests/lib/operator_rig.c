@@ -66,6 +66,9 @@ static void on_answer(void *arg, uint64_t conn, const struct msg *m)
         assert_int_equal(rv, 0);
         a->exit_code = m->u.answer.exit_code;
         a->is_whole = !m->u.answer.more;
+    } else if (m->type == MSG_REFUSED) {
+        rv = buf_append(&a->text, m->u.refused.text, strlen(m->u.refused.text));
+        assert_int_equal(rv, 0);
     }
 }
 

@@ -579,6 +579,24 @@ def test_who_has_a_secret_sees_the_jobs_that_were_begun_with_it(start_server, la
     assert jobs[1].wait() == 143
 
 
+def test_followers_of_one_owner_keep_nobody_else_out(start_server, follow, ask, env, wait_for,
+                                                     tmp_path):
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("alice", "bob", "operator"):
+        (secrets / name).write_text(f"{name}-" + "x" * 40)
+        (secrets / name).chmod(0o600)
+    there = f"--endpoint=127.0.0.1:{start_server(f'--secrets={secrets}', env=env).ports[0]}"
+    key = f"--rdzv-secret-file={secrets}/"
+    followers = [follow("events", "-f", there, f"{key}alice") for _ in range(17)]
+    wait_for(lambda: any(f.popen.poll() is not None for f in followers))
+    (refused,) = [f for f in followers if f.popen.poll() is not None]
+    assert refused.wait() == 94
+    assert "16 operators with this key (secret alice) are here already" in refused.err()
+    for args in ([], [there, f"{key}bob"], [there, f"{key}operator"]):
+        ask("status", *args)
+
+
 def test_who_comes_from_elsewhere_without_a_key_is_turned_away(start, bin_dir, env, tmp_path):
     """Another address of the machine stands for another machine, in a network of our own."""
     ask = f"{bin_dir}/ctrun status --endpoint=192.0.2.9:29400"

@@ -82,6 +82,52 @@ static void crowd_is_turned_away(void **state)
     operator_rig.n_opened = 0;
 }
 
+/* That many with that key come, and then one too many, who is told that. */
+static void come_until_refused(const struct identity *who, size_t n, const char *why)
+{
+    struct msg_operator m = {.version = MSG_VERSION};
+    uint64_t extra;
+
+    for (size_t i = 0; i < n; i++) {
+        (void)open_as(who);
+    }
+    extra = OPERATOR_RIG_FIRST + operator_rig.n_opened;
+    buf_clear(&answer_of(extra)->text);
+    assert_false(operators_open(operator_rig.operators, extra, &m, who));
+    assert_true(answer_of(extra)->is_refused && answer_of(extra)->is_closed);
+    expect_told(extra, why);
+}
+
+static void owners_leave_room_for_each_other_and_for_who_sees_all(void **state)
+{
+    struct identity who = {.kind = IDENTITY_PSK, .role = IDENTITY_AGENT};
+    const struct identity sees_all = {.kind = IDENTITY_PSK, .role = IDENTITY_OPERATOR};
+    struct identity keys[OPERATORS_MAX];
+
+    (void)state;
+    operator_rig.n_opened = 0;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        keys[i] = who;
+        (void)snprintf(keys[i].owner, sizeof(keys[i].owner), "secret %zu", i);
+    }
+    come_until_refused(&keys[0], 16, "16 operators with this key (secret 0)");
+    come_until_refused(&keys[1], 16, "16 operators with this key (secret 1)");
+    (void)open_as(NULL);
+    (void)open_as(&sees_all);
+    for (size_t i = 2; i < 17; i++) {
+        (void)open_as(&keys[i]);
+    }
+    come_until_refused(&keys[17], 1, "48 operators who see their own jobs alone");
+    operators_closed(operator_rig.operators, OPERATOR_RIG_FIRST);
+    come_until_refused(&keys[18], 1, "48 operators who see their own jobs alone");
+    for (size_t i = 0; i < 7; i++) {
+        (void)open_as(NULL);
+    }
+    come_until_refused(&sees_all, 7, "64 operators are here already");
+    operators_stop(operator_rig.operators); /* the keys end here */
+    operator_rig.n_opened = 0;
+}
+
 static void who_follows_is_forgotten_with_its_key_when_the_server_stops(void **state)
 {
     struct identity *key = mem_zalloc(sizeof(*key)); /* the connection's */
@@ -371,6 +417,7 @@ int main(void)
         CASE(what_is_not_there_has_an_exit_code),
         CASE(one_question_is_all),
         CASE(crowd_is_turned_away),
+        CASE(owners_leave_room_for_each_other_and_for_who_sees_all),
         CASE(who_follows_is_forgotten_with_its_key_when_the_server_stops),
         CASE(cancel_tells_all_nodes_to_leave_and_ends_with_143),
         CASE(job_that_is_done_in_spite_of_it_is_done),
