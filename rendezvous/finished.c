@@ -1,5 +1,6 @@
 #include "rendezvous/finished.h"
 
+#include "rendezvous/eviction.h"
 #include "rendezvous/record_fields.h"
 
 #include "common/mem.h"
@@ -95,15 +96,27 @@ static void write_text(struct finished_job *past, const struct job *job)
     (void)snprintf(past->text, sizeof(past->text), "%s", msg.text);
 }
 
+static void make_room(struct finished *f, const char *newcomer)
+{
+    const char *owner[FINISHED_MAX];
+
+    for (size_t i = 0; i < f->n; i++) {
+        owner[i] = f->job[i]->owner;
+    }
+    drop(f, eviction_choose(owner, f->n, newcomer));
+}
+
 void finished_note(struct finished *f, const struct job *job, uint64_t now_ms)
 {
     struct finished_job *past = mem_zalloc(sizeof(*past));
-    size_t i = place_of(f, job->id);
+    size_t i;
 
+    drop_expired(f, now_ms); /* no owner has those any more */
+    i = place_of(f, job->id);
     if (i < f->n) {
         drop(f, i);
     } else if (f->n == FINISHED_MAX) {
-        drop(f, 0);
+        make_room(f, job->owner);
     }
     (void)snprintf(past->id, sizeof(past->id), "%s", job->id);
     memcpy(past->owner, job->owner, sizeof(past->owner));

@@ -2,8 +2,8 @@
 #define RENDEZVOUS_FINISHED_H
 
 /* PURE. The jobs that have ended and been forgotten otherwise: a node that was away when
- * its job ended is told so, and does not begin the job again. Bounded: the oldest make
- * room, and each is forgotten after a while. */
+ * its job ended is told so, and does not begin the job again. Bounded: the oldest of
+ * the owner who has most makes room, and each is forgotten after a while. */
 
 #include "rendezvous/job.h"
 #include "rendezvous/record.h"

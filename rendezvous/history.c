@@ -1,4 +1,5 @@
 #include "rendezvous/event_json.h"
+#include "rendezvous/eviction.h"
 #include "rendezvous/history_internal.h"
 #include "rendezvous/record_fields.h"
 
@@ -265,6 +266,21 @@ struct history_job *history_take_job(struct history *h, const char *id,
     return job;
 }
 
+static void forget_ended(struct history *h, const char *newcomer)
+{
+    const char *owner[HISTORY_MAX_ENDED];
+    size_t i;
+
+    for (i = 0; i < h->n_ended; i++) {
+        owner[i] = h->ended[i]->owner;
+    }
+    i = eviction_choose(owner, h->n_ended, newcomer);
+    forget_job(h, h->ended[i]);
+    h->n_ended--;
+    memmove(&h->ended[i], &h->ended[i + 1],
+            (h->n_ended - i) * sizeof(struct history_job *));
+}
+
 static void end_job(struct history *h, struct history_job *job,
                     const struct history_event *e, enum history_state state)
 {
@@ -274,9 +290,7 @@ static void end_job(struct history *h, struct history_job *job,
     job->end_step = e->step;
     table_remove(&h->jobs, &job->by_id);
     if (h->n_ended == HISTORY_MAX_ENDED) {
-        forget_job(h, h->ended[0]);
-        h->n_ended--;
-        memmove(&h->ended[0], &h->ended[1], h->n_ended * sizeof(struct history_job *));
+        forget_ended(h, job->owner);
     }
     h->ended[h->n_ended++] = job;
 }

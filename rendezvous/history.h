@@ -4,7 +4,8 @@
 /* PURE. What has become of jobs: numbered events, for people; and one record of each
  * job, of those that run and of the last that have ended.
  *
- * Bounded: the oldest events go, by number and by age, which the service's own clock
+ * Bounded: of jobs that have ended the oldest of the owner who has most goes; the oldest
+ * events, of all owners together, by number and by age, which the service's own clock
  * (history_run) tells: the wall clock may jump. Those that come in crowds (commits, nodes
  * that join, refusals) have a part of their own, so that they cannot push out why a job
  * has failed. Of refusals one a second is kept. Numbers begin at 1 and are never given

@@ -356,6 +356,42 @@ static void jobs_are_bounded_the_stalest_goes(void **state)
     free_history(h);
 }
 
+static void note_end(struct history *h, const char *owner, const char *job)
+{
+    (void)history_note(
+        h, &(struct job_event){.kind = JOB_HAS_FAILED, .job = job, .owner = owner},
+        1000);
+}
+
+static void who_ends_many_jobs_has_no_other_owners_forgotten(void **state)
+{
+    struct shelf *shelf = calloc(1, sizeof(*shelf));
+    struct history *h = new_history(shelf);
+    char id[32];
+
+    (void)state;
+    note_end(h, "secret bob", "bob");
+    for (int i = 0; i < 2 * HISTORY_MAX_ENDED; i++) {
+        (void)snprintf(id, sizeof(id), "alice-%d", i);
+        note_end(h, "secret alice", id);
+    }
+    for (int round = 0; round < 2; round++) { /* after a restart, too */
+        assert_int_equal(h->n_ended, HISTORY_MAX_ENDED);
+        assert_non_null(history_find(h, "bob"));
+        assert_null(history_find(h, "alice-256"));
+        assert_non_null(history_find(h, "alice-257"));
+        assert_non_null(history_find(h, "alice-511"));
+        free_history(h);
+        h = new_history(NULL);
+        for (size_t i = 0; i < shelf->n; i++) {
+            assert_true(history_restore(h, &shelf->record[i]));
+        }
+        history_restored(h, 0);
+    }
+    free_history(h);
+    release_shelf(shelf);
+}
+
 /* --- over a restart --- */
 
 static void events_survive_a_restart_and_numbers_go_on(void **state)
@@ -550,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_job_that_ends_is_remembered_with_its_cause_and_restarts),
         cmocka_unit_test(a_job_begun_anew_has_a_record_of_its_own),
         cmocka_unit_test(jobs_are_bounded_the_stalest_goes),
+        cmocka_unit_test(who_ends_many_jobs_has_no_other_owners_forgotten),
         cmocka_unit_test(events_survive_a_restart_and_numbers_go_on),
         cmocka_unit_test(what_is_pushed_out_is_dropped_from_the_state),
         cmocka_unit_test(a_record_that_is_no_event_is_left_out),
