@@ -100,20 +100,36 @@ static void read_first_line(struct head *h, const char *line, size_t size)
     }
 }
 
-/* "name:port", "[v6]:port" → the name. */
+/* What stands behind the host: nothing, or ":port", whose digits may be missing. */
+static bool is_port(const char *text, size_t size)
+{
+    unsigned port = 0;
+
+    for (size_t i = 1; i < size; i++) {
+        if (text[i] < '0' || text[i] > '9') {
+            return false;
+        }
+        port = MIN(port * 10 + (unsigned)(text[i] - '0'), 65536U);
+    }
+    return size == 0 || (text[0] == ':' && port <= 65535);
+}
+
+/* "name:port", "[v6]:port" → the name; a name in brackets is no way to write it. */
 static void read_host(struct head *h, const char *value, size_t size)
 {
-    const char *end = memchr(value, ':', size);
-    size_t host_size = end ? (size_t)(end - value) : size;
+    bool is_v6 = size > 0 && value[0] == '[';
+    const char *end = value + size;
+    const char *mark = memchr(value, is_v6 ? ']' : ':', size);
+    const char *name = value + (is_v6 ? 1 : 0);
+    const char *name_end = mark ? mark : end;
+    const char *port = mark && is_v6 ? mark + 1 : name_end;
+    size_t name_size = (size_t)(name_end - name);
 
-    if (size > 0 && value[0] == '[') {
-        end = memchr(value, ']', size);
-        host_size = end ? (size_t)(end - value) - 1 : 0;
-        value++;
-    }
     h->n_hosts++;
-    if (h->n_hosts > 1 || host_size == 0 ||
-        !copy(h->request->host, HTTP_HOST_MAX, value, host_size)) {
+    if (h->n_hosts > 1 || name_size == 0 ||
+        (is_v6 && (!mark || !memchr(name, ':', name_size))) ||
+        !is_port(port, (size_t)(end - port)) ||
+        !copy(h->request->host, HTTP_HOST_MAX, name, name_size)) {
         object(h, 400);
     }
 }

@@ -106,6 +106,62 @@ static void what_could_be_read_in_two_ways_is_refused(void **state)
     }
 }
 
+static const struct host_case {
+    const char *value;
+    const char *host; /* NULL: 400 */
+} host_cases[] = {
+    {"localhost", "localhost"},
+    {"localhost:29401", "localhost"},
+    {"localhost:65535", "localhost"},
+    {"localhost:0080", "localhost"},
+    {"localhost:", "localhost"}, /* RFC 3986, 3.2.3: the digits may be missing */
+    {"[::1]", "::1"},
+    {"[::1]:29401", "::1"},
+    {"[::1]:", "::1"},
+    {"localhost:1@evil", NULL},
+    {"localhost:@evil", NULL},
+    {"localhost:65536", NULL},
+    {"localhost:99999999999999999999", NULL},
+    {"localhost:+1", NULL},
+    {"localhost:-1", NULL},
+    {"localhost: 1", NULL},
+    {"localhost:1 2", NULL},
+    {"localhost:1,evil", NULL},
+    {"localhost:1:2", NULL},
+    {"localhost::", NULL},
+    {"[::1]:99999", NULL},
+    {"[::1]:1@evil", NULL},
+    {"[::1]evil", NULL},
+    {"[::1]1", NULL},
+    {"[::1]]", NULL},
+    {"[::1", NULL},
+    {"[]", NULL},
+    {"[", NULL},
+    {"[localhost]", NULL},
+    {"::1", NULL}, /* wants brackets */
+    {":1", NULL},
+};
+
+static void a_host_has_a_port_or_nothing_behind_it(void **state)
+{
+    struct http_request q;
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(host_cases); i++) {
+        const struct host_case *c = &host_cases[i];
+        int status;
+
+        (void)snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nHost: %s\r\n\r\n",
+                       c->value);
+        status = status_of(text, &q);
+        if (status != (c->host ? 0 : 400) ||
+            (c->host && strcmp(q.host, c->host) != 0)) {
+            fail_msg("%s: status %d, host '%s'", c->value, status, q.host);
+        }
+    }
+}
+
 static void a_head_is_bounded_in_bytes_and_fields(void **state)
 {
     char text[HTTP_MAX_HEAD + 64] = "GET / HTTP/1.1\r\nHost: a\r\n";
@@ -217,6 +273,7 @@ int main(void)
         cmocka_unit_test(a_request_is_read),
         cmocka_unit_test(no_beginning_of_a_request_is_refused),
         cmocka_unit_test(what_could_be_read_in_two_ways_is_refused),
+        cmocka_unit_test(a_host_has_a_port_or_nothing_behind_it),
         cmocka_unit_test(a_head_is_bounded_in_bytes_and_fields),
         cmocka_unit_test(escapes_are_decoded_or_refused),
         cmocka_unit_test(a_query_is_looked_up_by_name),
