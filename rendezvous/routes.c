@@ -166,7 +166,9 @@ static void answer_job(const struct view *v, const struct http_request *q,
     uint64_t first;
     uint64_t limit;
 
-    if (n <= 0) {
+    if (n < 0) {
+        put_error(a, 400, "what follows jobs/ is not the %-encoded id of a job");
+    } else if (n == 0) {
         put_error(a, 404, "there is no such job");
     } else if (!get_number(q, "first", 0, &first, a) || !get_limit(q, &limit, a)) {
         return; /* that was answered */
