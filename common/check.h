@@ -29,4 +29,8 @@
 _Noreturn void check_failed(const char *file, int line, const char *func,
                             const char *what);
 
+/* There are no `size` bytes more: no bug, but nothing to go on with either. One line of
+ * cause and remedy, then it aborts. */
+_Noreturn void check_out_of_memory(size_t size);
+
 #endif

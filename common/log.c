@@ -213,3 +213,17 @@ _Noreturn void check_failed(const char *file, int line, const char *func,
     log_dump_trace();
     abort();
 }
+
+/* Not by log_error: a sink may want memory, and whoever reads may stand still. */
+_Noreturn void check_out_of_memory(size_t size)
+{
+    if (has_room()) {
+        (void)fprintf(
+            stderr,
+            "%s%s: error: out of memory (%zu bytes wanted): a limit (ulimit -v, "
+            "-d; systemd's LimitAS=, LimitDATA=) or the machine's memory is too "
+            "small for what this program is to hold\n",
+            log_prefix(LOG_LEVEL_ERROR), logger.name, size);
+    }
+    abort();
+}

@@ -7,12 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void *checked(void *ptr, size_t size)
+{
+    if (!ptr) {
+        check_out_of_memory(size);
+    }
+    return ptr;
+}
+
+/* Sizes have a ceiling (mem.h): an overflow is a bug, and no lack of memory. */
+static size_t bytes_of(size_t n, size_t size)
+{
+    size_t bytes;
+
+    ASSERT(!__builtin_mul_overflow(n, size, &bytes));
+    return MAX(bytes, (size_t)1);
+}
+
 void *mem_alloc(size_t size)
 {
-    void *ptr = malloc(size ? size : 1);
-
-    ASSERT(ptr);
-    return ptr;
+    return checked(malloc(MAX(size, (size_t)1)), size);
 }
 
 void *mem_zalloc(size_t size)
@@ -22,18 +36,16 @@ void *mem_zalloc(size_t size)
 
 void *mem_array(size_t n, size_t size)
 {
-    void *ptr = calloc(n ? n : 1, size ? size : 1);
+    size_t bytes = bytes_of(n, size);
 
-    ASSERT(ptr);
-    return ptr;
+    return checked(calloc(1, bytes), bytes);
 }
 
 void *mem_grow(void *ptr, size_t n, size_t size)
 {
-    void *grown = reallocarray(ptr, n ? n : 1, size ? size : 1);
+    size_t bytes = bytes_of(n, size);
 
-    ASSERT(grown);
-    return grown;
+    return checked(realloc(ptr, bytes), bytes);
 }
 
 char *mem_strdup(const char *s)
@@ -53,14 +65,18 @@ void *mem_dup(const void *data, size_t size)
 
 char *mem_printf(const char *fmt, ...)
 {
-    char *text = NULL;
     va_list args;
+    char *text;
     int n;
 
     va_start(args, fmt);
-    n = vasprintf(&text, fmt, args);
+    n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    ASSERT(n >= 0);
+    ASSERT(n >= 0); /* a format that nobody can follow */
+    text = mem_alloc((size_t)n + 1);
+    va_start(args, fmt);
+    (void)vsnprintf(text, (size_t)n + 1, fmt, args); /* fits */
+    va_end(args);
     return text;
 }
 

@@ -1,9 +1,10 @@
 #ifndef COMMON_MEM_H
 #define COMMON_MEM_H
 
-/* Allocation for the control plane: aborts when memory is out, so callers need no error
- * path. Only for sizes with a ceiling; tensors and staging buffers are allocated by
- * device.h and return errors. mem_free(NULL) is fine. */
+/* Allocation for the control plane: aborts when memory is out, with a line that says so
+ * (check_out_of_memory), so callers need no error path. Only for sizes with a ceiling;
+ * tensors and staging buffers are allocated by device.h and return errors.
+ * mem_free(NULL) is fine. */
 
 #include <stddef.h>
 
