@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +25,10 @@ void secrets_release(struct secrets *s)
         mem_free(s->list[i].bytes);
     }
     mem_free(s->list);
+    for (size_t i = 0; i < s->n_others; i++) {
+        mem_free(s->others[i].file);
+    }
+    mem_free(s->others);
     *s = (struct secrets){0};
 }
 
@@ -232,6 +237,82 @@ static int add(struct secrets *s, const char *path, const char *file, bool is_tr
     return 0;
 }
 
+/* --- a folder --- */
+
+/* What people, editors and package managers call what they keep of a file. */
+static bool is_backup(const char *file, size_t size)
+{
+    static const char *const ends[] = {"~",       ".bak",     ".backup",   ".old",
+                                       ".orig",   ".rej",     ".swp",      ".swo",
+                                       ".tmp",    ".save",    ".previous", ".rpmnew",
+                                       ".rpmold", ".rpmorig", ".rpmsave"};
+    const char *dot = memrchr(file, '.', size);
+
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        size_t tail = strlen(ends[i]);
+
+        if (size >= tail && strncasecmp(file + size - tail, ends[i], tail) == 0) {
+            return true;
+        }
+    }
+    return dot && (str_starts_with(dot, ".dpkg-") || str_starts_with(dot, ".ucf-"));
+}
+
+/* Why a file called so is no owner's secret; NULL: it may be one. */
+static const char *why_not(const char *file)
+{
+    static const char chars[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                "0123456789-_.@";
+    size_t size = strlen(file);
+
+    if (file[0] == '.') {
+        return "its name begins with a dot";
+    }
+    if (is_backup(file, size - (ends_with(file, previous) ? strlen(previous) : 0))) {
+        return "its name is a backup's";
+    }
+    if (file[strspn(file, chars)] != '\0') {
+        return "its name has other characters than letters, digits, - _ . @";
+    }
+    return NULL;
+}
+
+static void leave_out(struct secrets *s, const char *file, const char *why)
+{
+    s->others = mem_grow(s->others, s->n_others + 1, sizeof(*s->others));
+    s->others[s->n_others++] = (struct secrets_other){mem_strdup(file), why};
+}
+
+/* As a folder of secrets has it. A credential is PREFIX_NAME, or PREFIX alone (and
+ * PREFIX.previous), where systemd was given a single file. */
+static char *name_in_folder(const char *file, const char *prefix)
+{
+    const char *rest = file + strlen(prefix);
+    bool is_single = prefix[0] != '\0' && (rest[0] == '\0' || rest[0] == '.');
+
+    return mem_printf("%s%s", is_single ? "secret" : "",
+                      rest + (prefix[0] != '\0' && rest[0] == '_' ? 1 : 0));
+}
+
+static int add_entry(struct secrets *s, const char *path, const char *file,
+                     const char *prefix, bool is_trusted, struct errmsg *msg)
+{
+    char *name = name_in_folder(file, prefix);
+    const char *why = why_not(name);
+    int rv = 0;
+
+    if (why) {
+        leave_out(s, file, why);
+    } else {
+        char *full = mem_printf("%s/%s", path, file);
+
+        rv = add(s, full, name, is_trusted, msg);
+        mem_free(full);
+    }
+    mem_free(name);
+    return rv;
+}
+
 /* Of a folder's files, those whose names begin with `prefix`, which is no part of the
  * secret's. */
 static int add_folder(struct secrets *s, const char *path, const char *prefix,
@@ -248,16 +329,11 @@ static int add_folder(struct secrets *s, const char *path, const char *prefix,
     /* NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else has this DIR */
     while (rv == 0 && (entry = readdir(dir)) != NULL) {
         const char *file = entry->d_name;
-        char *full;
 
-        if (file[0] == '.' || !str_starts_with(file, prefix)) {
-            continue;
+        if (str_starts_with(file, prefix) && strcmp(file, ".") != 0 &&
+            strcmp(file, "..") != 0) {
+            rv = add_entry(s, path, file, prefix, is_trusted, msg);
         }
-        full = mem_printf("%s/%s", path, file);
-        file += strlen(prefix);
-        rv = add(s, full, *file == '\0' ? "secret" : file + (*prefix && *file == '_'),
-                 is_trusted, msg);
-        mem_free(full);
     }
     (void)closedir(dir); /* only read */
     return rv;
@@ -280,6 +356,13 @@ static int read_folder(const char *path, const struct stat *st, struct secrets *
     int rv = check_folder(path, st, msg);
 
     rv = rv < 0 ? rv : add_folder(s, path, "", false, msg);
+    if (rv == 0 && s->n == 0 && s->n_others > 0) {
+        return errmsg_set(
+            msg, ERR_MISSING,
+            "the folder %s holds no secret (%s is none: %s): 'ctrun keygen "
+            "%s/NAME' makes one",
+            path, s->others[0].file, s->others[0].why, path);
+    }
     if (rv == 0 && s->n == 0) {
         return errmsg_set(msg, ERR_MISSING,
                           "the folder %s holds no secret: 'ctrun keygen %s/NAME' makes "
@@ -345,7 +428,11 @@ int secrets_read_credentials(const char *folder, struct secrets *ret,
     struct secrets s = {0};
     int rv = add_folder(&s, folder, SECRET_CREDENTIAL, true, msg);
 
-    if (rv == 0 && s.n == 0) {
+    if (rv == 0 && s.n == 0 && s.n_others > 0) {
+        /* not ERR_MISSING: who has given one wants no open door */
+        rv = errmsg_set(msg, ERR_INVALID, "the credential %s is no secret: %s",
+                        s.others[0].file, s.others[0].why);
+    } else if (rv == 0 && s.n == 0) {
         return ERR_MISSING;
     }
     if (rv < 0) {

@@ -5,6 +5,8 @@
  * (without what is blank at its end): at least 32 characters, `ctrun keygen` makes one.
  * Its owner is the file's name; NAME.previous is the one that NAME replaces, and as good
  * until it is removed. The secret of a file operator or operator-… is an operator's.
+ * In a folder a name is made of letters, digits, - _ . @, begins with no dot, and is not
+ * a backup's (NAME~, NAME.bak …): what was moved aside is not good for another owner.
  * Blocking; any thread. */
 
 #include "common/err.h"
@@ -33,9 +35,17 @@ struct secret {
     unsigned char *bytes; /* owned */
 };
 
+/* A file in a folder of secrets that is left out. */
+struct secrets_other {
+    char *file;      /* its name, whatever is in it; owned */
+    const char *why; /* static */
+};
+
 struct secrets {
     struct secret *list; /* owned */
     size_t n;
+    struct secrets_other *others; /* owned */
+    size_t n_others;
 };
 
 /* Reads a file (and its .previous, where there is one) or a folder of them. -errno,

@@ -27,6 +27,20 @@ static int read_secrets(const struct rendezvous_options *o, struct secrets *ret,
                          : ERR_MISSING;
 }
 
+/* Whoever moved a secret aside may think that it is still good, or that it is not. */
+static void say_left_out(const struct secrets *secrets)
+{
+    char file[300];
+
+    for (size_t i = 0; i < secrets->n_others; i++) {
+        const struct secrets_other *other = &secrets->others[i];
+
+        log_warn("a file beside the secrets is left out, for it is no owner's",
+                 "file=%s cause=\"%s\"", log_value(other->file, file, sizeof(file)),
+                 other->why);
+    }
+}
+
 bool keyring_is_asked_for(const struct rendezvous_options *o)
 {
     struct secrets secrets;
@@ -52,6 +66,7 @@ int keyring_read(const struct rendezvous_options *o, struct keyring *ret,
     if (rv < 0 && !(rv == ERR_MISSING && o->secrets[0] == '\0')) {
         return rv;
     }
+    say_left_out(&secrets);
     if (o->tls_cert[0] != '\0') {
         config.ca = o->tls_ca;
         config.cert = o->tls_cert;

@@ -21,7 +21,8 @@ struct keyring {
 /* Whether the options name keys, or systemd has given some. */
 bool keyring_is_asked_for(const struct rendezvous_options *o);
 
-/* ERR_INVALID or -errno with one line: a file that is not right. On any thread. */
+/* ERR_INVALID or -errno with one line: a file that is not right. Warns of each file that
+ * is left out. On any thread. */
 int keyring_read(const struct rendezvous_options *o, struct keyring *ret,
                  struct errmsg *msg) MUST_CHECK;
 

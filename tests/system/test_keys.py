@@ -489,6 +489,22 @@ def test_secret_is_replaced_while_a_job_runs(start_server, agent, secret, tmp_pa
     assert_all_well([runs])
 
 
+def test_secret_that_was_moved_aside_lets_nobody_in(start_server, agent, secret, bin_dir):
+    path = secret("team")
+    old = path.rename(path.parent / "team.bak")
+    secret("team")
+    server = start_server(f"--secrets={path.parent}")
+    checked = subprocess.run([bin_dir / "ctrun-rendezvous", f"--secrets={path.parent}",
+                              "--listen=127.0.0.1:0", "--check-config"],
+                             capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0
+    for said in (server.process.err(), checked.stderr):
+        assert said.count("left out") == said.count("file=team.bak") == 1, said
+    late = agent(server.port, f"--rdzv-secret-file={old}", nodes=1, job="late")
+    assert late.wait() == 94
+    assert_all_well([agent(server.port, f"--rdzv-secret-file={path}", nodes=1)])
+
+
 def test_node_that_serves_takes_the_secret_that_replaces_its_own(agent, free_port, secret,
                                                                  wait_for):
     path = secret("team")

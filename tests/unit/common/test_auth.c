@@ -4,6 +4,7 @@
 #include "common/auth.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -98,6 +99,113 @@ static void folder_holds_a_secret_for_each_owner(void **state)
     secrets_release(&s);
 }
 
+static void read_folder(struct scratch *scratch, struct secrets *ret)
+{
+    struct errmsg msg = {""};
+
+    assert_int_equal(chmod(scratch_path(scratch, "d"), 0700), 0);
+    if (secrets_read(scratch_path(scratch, "d"), ret, &msg) < 0) {
+        fail_msg("%s", msg.text);
+    }
+}
+
+static void names_of_owners_are_taken(void **state)
+{
+    static const char *const names[] = {"a",           "Team_A.2",   "me@host-1",
+                                        "old",         "bak",        "alice.bakery",
+                                        "alice.old.x", "alice.2026", "-"};
+    struct secrets s;
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char file[64];
+
+        (void)snprintf(file, sizeof(file), "d/%s", names[i]);
+        (void)write_secret(*state, file, SECRET_A);
+    }
+    (void)write_secret(*state, "d/a.previous", SECRET_B);
+    read_folder(*state, &s);
+    assert_int_equal(s.n, ARRAY_LEN(names) + 1);
+    assert_int_equal(s.n_others, 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        (void)find(&s, names[i]);
+    }
+    secrets_release(&s);
+}
+
+static const struct other_case {
+    const char *file;
+    const char *why; /* in it */
+} other_cases[] = {
+    {".alice.swp", "begins with a dot"},
+    {".previous", "begins with a dot"},
+    {"alice~", "a backup's"},
+    {"alice.~1~", "a backup's"},
+    {"alice.previous~", "a backup's"},
+    {"alice.bak", "a backup's"},
+    {"alice.OLD", "a backup's"},
+    {"alice.bak.previous", "a backup's"},
+    {"alice.previous.previous", "a backup's"},
+    {"alice.orig", "a backup's"},
+    {"alice.swp", "a backup's"},
+    {"alice.tmp", "a backup's"},
+    {"alice.save", "a backup's"},
+    {"alice.rpmsave", "a backup's"},
+    {"alice.dpkg-old", "a backup's"},
+    {"#alice#", "other characters"},
+    {"x y", "other characters"},
+    {"a\nb", "other characters"},
+    {"alice (1)", "other characters"},
+    {"\u00e9", "other characters"},
+};
+
+static const char *why_left_out(const struct secrets *s, const char *file)
+{
+    for (size_t i = 0; i < s->n_others; i++) {
+        if (strcmp(s->others[i].file, file) == 0) {
+            return s->others[i].why;
+        }
+    }
+    fail_msg("%s is taken", file);
+    return NULL;
+}
+
+static void what_was_moved_aside_is_nobodys_secret(void **state)
+{
+    struct secrets s;
+
+    (void)write_secret(*state, "d/alice", SECRET_A);
+    for (size_t i = 0; i < ARRAY_LEN(other_cases); i++) {
+        char file[64];
+
+        (void)snprintf(file, sizeof(file), "d/%s", other_cases[i].file);
+        (void)write_secret(*state, file, SECRET_B);
+    }
+    read_folder(*state, &s);
+    for (size_t i = 0; i < ARRAY_LEN(other_cases); i++) {
+        const char *why = why_left_out(&s, other_cases[i].file);
+
+        if (!strstr(why, other_cases[i].why)) {
+            fail_msg("%s: %s", other_cases[i].file, why);
+        }
+    }
+    assert_int_equal(s.n, 1);
+    assert_int_equal(s.n_others, ARRAY_LEN(other_cases));
+    assert_secret(&s.list[0], "alice", SECRET_A);
+    secrets_release(&s);
+}
+
+static void folder_of_nothing_but_others_says_why_it_holds_none(void **state)
+{
+    struct scratch *scratch = *state;
+    struct secrets s;
+    struct errmsg msg = {""};
+
+    (void)write_secret(scratch, "d/alice.bak", SECRET_A);
+    assert_int_equal(chmod(scratch_path(scratch, "d"), 0700), 0);
+    assert_int_equal(secrets_read(scratch_path(scratch, "d"), &s, &msg), ERR_MISSING);
+    assert_non_null(strstr(msg.text, "(alice.bak is none: its name is a backup's)"));
+}
+
 static void what_others_may_read_or_change_is_refused(void **state)
 {
     struct scratch *scratch = *state;
@@ -173,6 +281,39 @@ static void credentials_are_read_whatever_their_rights(void **state)
     secrets_release(&s);
 }
 
+static void credential_that_replaces_another_has_its_owner(void **state)
+{
+    struct scratch *scratch = *state;
+    struct secrets s;
+    struct errmsg msg = {""};
+
+    (void)scratch_text(scratch, "c/ctrun-secret", SECRET_A);
+    (void)scratch_text(scratch, "c/ctrun-secret.previous", SECRET_B);
+    (void)scratch_text(scratch, "c/ctrun-secret_alice~", SECRET_B);
+    assert_int_equal(secrets_read_credentials(scratch_path(scratch, "c"), &s, &msg), 0);
+    assert_int_equal(s.n, 2);
+    assert_string_equal(s.list[0].name, "secret");
+    assert_string_equal(s.list[1].name, "secret");
+    assert_int_equal(s.n_others, 1);
+    assert_string_equal(s.others[0].file, "ctrun-secret_alice~");
+    secrets_release(&s);
+}
+
+/* Else a service whose only one it is would let everybody in. */
+static void credential_that_is_left_out_alone_is_a_mistake(void **state)
+{
+    struct scratch *scratch = *state;
+    struct secrets s;
+    struct errmsg msg = {""};
+
+    (void)scratch_text(scratch, "c/ctrun-secret_alice~", SECRET_A);
+    assert_int_equal(secrets_read_credentials(scratch_path(scratch, "c"), &s, &msg),
+                     ERR_INVALID);
+    assert_string_equal(msg.text,
+                        "the credential ctrun-secret_alice~ is no secret: its "
+                        "name is a backup's");
+}
+
 static void private_file_is_made_once_for_us_alone(void **state)
 {
     struct scratch *scratch = *state;
@@ -213,10 +354,15 @@ int main(void)
         CASE(file_is_a_secret_without_its_line_end),
         CASE(previous_secret_is_read_beside_the_one_in_its_place),
         CASE(folder_holds_a_secret_for_each_owner),
+        CASE(names_of_owners_are_taken),
+        CASE(what_was_moved_aside_is_nobodys_secret),
+        CASE(folder_of_nothing_but_others_says_why_it_holds_none),
         CASE(what_others_may_read_or_change_is_refused),
         CASE(what_is_no_secret_is_refused_by_its_name),
         CASE(another_users_secret_is_refused),
         CASE(credentials_are_read_whatever_their_rights),
+        CASE(credential_that_replaces_another_has_its_owner),
+        CASE(credential_that_is_left_out_alone_is_a_mistake),
         CASE(private_file_is_made_once_for_us_alone),
         cmocka_unit_test(made_secrets_are_good_and_differ),
     };

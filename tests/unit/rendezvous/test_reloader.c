@@ -202,6 +202,23 @@ static void configuration_and_keys_are_read_again_and_hold(void **state)
     assert_int_equal(n_said("from the next start on keys=lease-ms\n"), 1);
 }
 
+static void each_reading_tells_once_of_a_file_that_is_left_out(void **state)
+{
+    struct rig *r = *state;
+
+    write_secret(r, "secrets/a~", "0123456789abcdef0123456789abcdef");
+    write_secret(r, "secrets/x\ny", "0123456789abcdef0123456789abcdef");
+    begin(r, RELOADER_LATE_MS);
+    assert_int_equal(r->keyring.n_secrets, 1);
+    assert_int_equal(n_said("is left out"), 2);
+    assert_int_equal(n_said("file=a~ cause=\"its name is a backup's\"\n"), 1);
+    assert_int_equal(n_said("file=\"x y\" cause=\"its name has other characters"), 1);
+    reloader_ask(r->reloader);
+    run_until_done(r, 1);
+    assert_int_equal(r->keyring.n_secrets, 1);
+    assert_int_equal(n_said("is left out"), 4);
+}
+
 static void a_configuration_with_a_mistake_changes_nothing_but_keys(void **state)
 {
     struct rig *r = *state;
@@ -342,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(configuration_and_keys_are_read_again_and_hold),
+        CASE(each_reading_tells_once_of_a_file_that_is_left_out),
         CASE(a_configuration_with_a_mistake_changes_nothing_but_keys),
         CASE(where_both_have_a_mistake_both_are_said_and_stay),
         CASE(keys_with_a_mistake_stay_as_they_were),

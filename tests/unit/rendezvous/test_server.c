@@ -89,7 +89,7 @@ static struct tls_context *make_keys(bool is_server)
 {
     unsigned char text[] = "0123456789abcdef0123456789abcdef";
     struct secret secret = {.name = "a", .bytes = text, .size = sizeof(text) - 1};
-    struct secrets secrets = {&secret, 1};
+    struct secrets secrets = {.list = &secret, .n = 1};
     struct tls_context *c;
     struct errmsg msg;
 
