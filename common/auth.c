@@ -330,8 +330,9 @@ static int add_folder(struct secrets *s, const char *path, const char *prefix,
     while (rv == 0 && (entry = readdir(dir)) != NULL) {
         const char *file = entry->d_name;
 
+        /* `..data` and its like are Kubernetes', which swaps all of a mount's files */
         if (str_starts_with(file, prefix) && strcmp(file, ".") != 0 &&
-            strcmp(file, "..") != 0) {
+            !str_starts_with(file, "..")) {
             rv = add_entry(s, path, file, prefix, is_trusted, msg);
         }
     }

@@ -174,6 +174,8 @@ static void what_was_moved_aside_is_nobodys_secret(void **state)
     struct secrets s;
 
     (void)write_secret(*state, "d/alice", SECRET_A);
+    (void)write_secret(*state, "d/..data",
+                       SECRET_B); /* of which nobody needs to hear */
     for (size_t i = 0; i < ARRAY_LEN(other_cases); i++) {
         char file[64];
 
