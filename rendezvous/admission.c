@@ -31,8 +31,7 @@ static const char *format_on_hang(const struct msg_hello *hello)
     return hello->on_hang == ON_HANG_REPORT ? "report" : "restart";
 }
 
-int admission_say_taken(const struct job *j, const struct job_node *by,
-                        struct errmsg *msg)
+static int say_taken(const struct job *j, const struct job_node *by, struct errmsg *msg)
 {
     return errmsg_set(msg, ERR_REFUSED,
                       "job %s: --node-rank=%d is taken by %s; give every node its own",
@@ -70,13 +69,29 @@ static int check_shape(const struct job *j, const struct msg_hello *hello,
                           j->id, format_on_hang(hello), shape->host,
                           format_on_hang(shape));
     }
-    while (hello->node_rank >= 0 &&
-           (other = job_of_node_rank(j, hello->node_rank, other)) != NULL) {
-        if (other->state != NODE_LEFT && !other->is_away) {
-            return admission_say_taken(j, other, msg);
+    while ((other = job_of_node_rank(j, hello->node_rank, other)) != NULL) {
+        if (!other->is_away) {
+            return say_taken(j, other, msg);
         }
     }
     return 0;
+}
+
+struct job_node *admission_find_surplus(const struct job *j, struct job_node *node,
+                                        struct errmsg *msg)
+{
+    struct job_node *twin = NULL;
+    bool is_member;
+
+    while ((twin = job_of_node_rank(j, node->hello.node_rank, twin)) != NULL) {
+        if (twin == node || twin->is_away) {
+            continue;
+        }
+        is_member = node_is_member(twin->state);
+        (void)say_taken(j, is_member ? twin : node, msg);
+        return is_member ? node : twin;
+    }
+    return NULL;
 }
 
 static int check_limits(const struct msg_hello *hello, struct errmsg *msg)

@@ -19,10 +19,15 @@ int admission_check(const struct job *j, const struct msg_hello *hello,
 int admission_check_ranks(const struct job *j, const struct msg_hello *hello,
                           struct errmsg *msg) MUST_CHECK;
 
+/* Just after the service's start another may have been let in with the --node-rank of
+ * this node, of which it was not known whether it would return. It has: which of the two
+ * has no place, and in `msg` why; NULL: there is no other. Who is in the generation
+ * stays. */
+struct job_node *admission_find_surplus(const struct job *j, struct job_node *node,
+                                        struct errmsg *msg);
+
 /* Counts the node's entry in a round's table, with this address of it; ERR_REFUSED when
  * it does not fit beside those of the job's other nodes. */
-int admission_say_taken(const struct job *j, const struct job_node *by,
-                        struct errmsg *msg); /* ERR_REFUSED: its --node-rank */
 int admission_take_room(struct job *j, struct job_node *node, const char *addr,
                         struct errmsg *msg) MUST_CHECK;
 void admission_return_room(struct job *j, struct job_node *node);

@@ -27,7 +27,7 @@ static void stop_members(struct job *j, enum stop_mode mode, const char *why)
     (void)snprintf(m.u.stop.text, sizeof(m.u.stop.text), "%s", why);
     for (size_t i = 0; i < j->n_nodes; i++) {
         const struct job_node *node = j->node[i];
-        bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+        bool is_member = node_is_member(node->state);
         bool goes_already = mode == STOP_LEAVE && node->is_leaving;
 
         if (is_member && !goes_already) {
@@ -212,6 +212,31 @@ void draining_preempt(struct job *j, const struct job_node *node,
                    text);
 }
 
+static bool has_unseen_member(const struct job *j)
+{
+    for (size_t i = 0; i < j->n_nodes; i++) {
+        const struct job_node *node = j->node[i];
+
+        if (node->is_away && node_is_member(node->state)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Another first cause than before: who is not seen may have been lost earlier. */
+void draining_add_end(struct job *j, const struct msg_rank_ended *end, const char *host)
+{
+    bool had_first = j->cause.has_rank;
+    uint32_t before = j->cause.first.rank;
+
+    cause_add(&j->cause, end, host);
+    if (!j->ending.has_lost && j->cause.has_rank &&
+        (!had_first || j->cause.first.rank != before)) {
+        j->ending.was_unseen = has_unseen_member(j);
+    }
+}
+
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host)
 {
     char why[MSG_TEXT_MAX];
@@ -242,6 +267,7 @@ void draining_lose(struct job *j, bool counts, uint64_t since_ms, const char *wh
     }
     e->lost_ms = e->has_lost ? MIN(e->lost_ms, since_ms) : since_ms;
     e->has_lost = true;
+    e->was_unseen = false;
     e->loss_counts = e->loss_counts || counts;
     begin(j, STOP_ABORT, why);
 }

@@ -28,7 +28,11 @@ void draining_leave(struct job *j, enum restart_cause cause, const char *why);
 void draining_preempt(struct job *j, const struct job_node *node,
                       const struct msg_leave *m);
 
-/* A rank has ended by itself, other than with 0. */
+/* A rank has ended other than with 0: it may be the first cause. */
+void draining_add_end(struct job *j, const struct msg_rank_ended *end,
+                      const char *host);
+
+/* … by itself. */
 void draining_fail(struct job *j, const struct msg_rank_ended *end, const char *host);
 
 /* A rank hangs, and is not waited for any longer: `end` is what its end will be. */

@@ -170,7 +170,7 @@ static void collect_members(const struct job *j, struct round *ret)
     for (size_t i = 0; i < j->n_nodes; i++) {
         struct job_node *node = j->node[i];
 
-        if (node->state == NODE_RUNNING || node->state == NODE_DONE) {
+        if (node_is_member(node->state)) {
             ASSERT((size_t)node->group_rank < j->n_members);
             ret->node[node->group_rank] = node;
         }
@@ -268,24 +268,28 @@ bool forming_lacks_space(const struct job *j)
     return needs_keys && store_budget_space(&j->budget) >= SPACE_SCARCE;
 }
 
+static bool has_twin(const struct job *j, const struct job_node *node)
+{
+    int32_t node_rank = node->hello.node_rank;
+    const struct job_node *first = job_of_node_rank(j, node_rank, NULL);
+
+    return first && (first != node || job_of_node_rank(j, node_rank, first));
+}
+
 /* True when the running generation could use this node's ranks beside its own. Where a
  * member is done already the job is about to end. One with another's --node-rank is here
  * for when that does not come back. */
 static bool can_use(const struct job *j, const struct job_node *node)
 {
-    int32_t node_rank = node->hello.node_rank;
     uint64_t world = 0;
 
-    if (j->count[NODE_DONE] > 0 || j->count[NODE_RUNNING] >= j->shape.max_nodes) {
+    if (has_twin(j, node) || j->count[NODE_DONE] > 0 ||
+        j->count[NODE_RUNNING] >= j->shape.max_nodes) {
         return false;
     }
     for (size_t i = 0; i < j->n_nodes; i++) {
         const struct job_node *other = j->node[i];
 
-        if (other != node && other->state != NODE_LEFT && node_rank >= 0 &&
-            other->hello.node_rank == node_rank) {
-            return false;
-        }
         if (other->state == NODE_RUNNING || other == node) {
             world += other->hello.nproc;
         }

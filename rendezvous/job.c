@@ -201,7 +201,7 @@ struct job_node *job_of_node_rank(const struct job *j, int32_t node_rank,
     for (; n; n = n->next) {
         struct job_node *node = CONTAINER_OF(n, struct job_node, by_node_rank);
 
-        if (node->hello.node_rank == node_rank) {
+        if (node->hello.node_rank == node_rank && node->state != NODE_LEFT) {
             return node;
         }
     }
@@ -280,14 +280,13 @@ static void turn_away(struct job *j, struct job_node *node, const char *text)
 
 static void on_join(struct job *j, struct job_node *node, const struct msg_join *join)
 {
-    bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
     struct errmsg msg = {""};
 
     if (node->is_leaving || node->state == NODE_JOINED || node->state == NODE_LEFT ||
-        (is_member && join->after != j->generation)) {
+        (node_is_member(node->state) && join->after != j->generation)) {
         return;
     }
-    if (is_member) {
+    if (node_is_member(node->state)) {
         job_leave_generation(j, node, false, "starts over");
     }
     if (admission_take_room(j, node, join->addr, &msg) < 0) {
@@ -309,33 +308,6 @@ static void on_join(struct job *j, struct job_node *node, const struct msg_join 
 
 /* --- messages --- */
 
-static bool has_unseen_member(const struct job *j)
-{
-    for (size_t i = 0; i < j->n_nodes; i++) {
-        const struct job_node *node = j->node[i];
-
-        if (node->is_away &&
-            (node->state == NODE_RUNNING || node->state == NODE_DONE)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Another first cause than before: a node that is not seen may have been lost earlier. */
-static void add_to_cause(struct job *j, const struct msg_rank_ended *end,
-                         const char *host)
-{
-    bool had_first = j->cause.has_rank;
-    uint32_t before = j->cause.first.rank;
-
-    cause_add(&j->cause, end, host);
-    if (!j->ending.has_lost && j->cause.has_rank &&
-        (!had_first || j->cause.first.rank != before)) {
-        j->ending.lost_ms = has_unseen_member(j);
-    }
-}
-
 static void on_rank_ended(struct job *j, const struct job_node *node,
                           const struct msg_rank_ended *m)
 {
@@ -352,7 +324,7 @@ static void on_rank_ended(struct job *j, const struct job_node *node,
     if (end.ended_ms == 0 || end.ended_ms > j->now_ms) {
         end.ended_ms = j->now_ms; /* the agent does not know our clock yet */
     }
-    add_to_cause(j, &end, node->hello.host);
+    draining_add_end(j, &end, node->hello.host);
     saving_end_of_rank(j, end.rank);
     if (end.stopped) {
         return; /* the agent had its reasons, which it has told */
@@ -490,14 +462,14 @@ static void member_message(struct job *j, struct job_node *node, const struct ms
 void job_message(struct job *j, struct job_node *node, const struct msg *m,
                  uint64_t now_ms)
 {
-    bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+    bool is_ours = node_is_member(node->state) && generation_of(m) == j->generation;
     bool is_store = m->type == MSG_STORE || m->type == MSG_STORE_CLOSE;
 
     j->now_ms = now_ms;
     if (job_is_over(j)) {
         return;
     }
-    if (is_store && is_member && generation_of(m) == j->generation) {
+    if (is_store && is_ours) {
         member_message(j, node, m); /* nothing follows from it */
         return;
     }
@@ -506,7 +478,7 @@ void job_message(struct job *j, struct job_node *node, const struct msg *m,
         on_join(j, node, &m->u.join);
     } else if (m->type == MSG_LEAVE) {
         on_leave(j, node, &m->u.leave);
-    } else if (is_member && generation_of(m) == j->generation) {
+    } else if (is_ours) {
         member_message(j, node, m);
     } else {
         requests_refuse(j, node, m);
@@ -535,9 +507,8 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     bool is_leaving = node->is_leaving;
     bool is_first = had_workers && !j->ending.has_lost; /* of others nobody hears */
     bool counts = had_workers && !is_leaving && admission_count_loss(j, node);
-    /* Who was not seen since our start may have gone before what we were told then. */
-    bool was_unseen = node->is_away && !j->ending.has_lost && j->ending.lost_ms > 0;
-    uint64_t since_ms = was_unseen ? j->ending.lost_ms : now_ms;
+    /* it may have gone before what we were told while it was not seen */
+    uint64_t since_ms = node->is_away && j->ending.was_unseen ? 0 : now_ms;
     char text[MSG_TEXT_MAX];
     char name[JOB_NODE_NAME_MAX];
 
@@ -573,37 +544,20 @@ void job_lost(struct job *j, struct job_node *node, const char *why, uint64_t no
     saving_end_of_event(j);
 }
 
-/* While it was not known whether this one still runs another was let in with its
- * --node-rank. Who is in the generation stays. */
-static void part_from_twin(struct job *j, struct job_node *node)
-{
-    int32_t node_rank = node->hello.node_rank;
-    struct job_node *twin = NULL;
-    struct errmsg msg = {""};
-
-    while (node_rank >= 0 && (twin = job_of_node_rank(j, node_rank, twin)) != NULL) {
-        if (twin == node || twin->state == NODE_LEFT || twin->is_away) {
-            continue;
-        }
-        if (twin->state == NODE_RUNNING || twin->state == NODE_DONE) {
-            (void)admission_say_taken(j, twin, &msg);
-            turn_away(j, node, msg.text);
-        } else {
-            (void)admission_say_taken(j, node, &msg);
-            turn_away(j, twin, msg.text);
-        }
-        return;
-    }
-}
-
 void job_return(struct job *j, struct job_node *node, const struct msg_hello *hello,
                 uint64_t now_ms)
 {
+    struct job_node *surplus = NULL;
+    struct errmsg msg = {""};
+
     j->now_ms = now_ms;
     if (node->is_away) {
         j->n_away--;
         node->is_away = false;
-        part_from_twin(j, node);
+        surplus = admission_find_surplus(j, node, &msg);
+    }
+    if (surplus) {
+        turn_away(j, surplus, msg.text);
     }
     if (j->keys) {
         keyspace_reattach(j->keys, node->session);

@@ -31,6 +31,12 @@ enum node_state {
     NODE_STATE_COUNT,
 };
 
+/* Of the current generation. */
+static inline bool node_is_member(enum node_state state)
+{
+    return state == NODE_RUNNING || state == NODE_DONE;
+}
+
 /* A node in the job: one agent's session. */
 struct job_node {
     uint64_t session;
@@ -69,9 +75,10 @@ struct ending {
     bool has_refused, has_failed, has_lost; /* a worker, a rank, a node */
     bool loss_counts;                       /* a flapping node's */
     bool is_cancelled;                      /* by an operator: nothing follows */
-    /* The first loss, at the earliest. Before there is one: not 0 where the first cause
-     * was told while one of the nodes had not been seen since the service's start. */
-    uint64_t lost_ms;
+    uint64_t lost_ms;                       /* the first loss, at the earliest */
+    /* Before it: the first cause was told while a node with workers had not been seen
+     * since the service's start. */
+    bool was_unseen;
     uint32_t hung;     /* as STOP has it */
     bool has_left;     /* a node goes, told by a signal or the service … */
     uint64_t left_ms;  /* … the first one then … */
@@ -229,8 +236,9 @@ void job_end_keys(struct job *j);
 void job_leave_generation(struct job *j, struct job_node *node, bool done,
                           const char *what); /* its workers are gone */
 
-/* The first node (`after` is NULL), or the next, that said this --node-rank, which is
- * not negative; one at most has not left. */
+/* The first node (`after` is NULL), or the next, that said this --node-rank and has not
+ * left; none for a negative one. There may be two while one of them has not been seen
+ * since the service's start. */
 struct job_node *job_of_node_rank(const struct job *j, int32_t node_rank,
                                   const struct job_node *after);
 

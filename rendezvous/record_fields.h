@@ -23,7 +23,8 @@ enum {
     RECORD_NODE_NAME_MAX = MSG_ID_MAX + MSG_ADDR_MAX,
 };
 
-/* Of a job: its policy, its generation, why that ends, its commits. */
+/* Of a job: its policy, its generation, why that ends, its commits. `lost_ms` without
+ * ended_by_loss: not 0 for ending.was_unseen. */
 #define RECORD_JOB_FIELDS(U, I, T, B)                       \
     U(8, state)                                             \
     U(64, generation)                                       \

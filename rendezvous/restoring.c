@@ -38,7 +38,8 @@ static void take_ending(struct ending *e, const struct record_job *f)
     e->has_failed = f->has_failed != 0;
     e->has_lost = f->ended_by_loss != 0;
     e->loss_counts = f->loss_counts != 0;
-    e->lost_ms = f->lost_ms;
+    e->lost_ms = e->has_lost ? f->lost_ms : 0;
+    e->was_unseen = !e->has_lost && f->lost_ms != 0;
     e->has_left = f->ended_by_leave != 0;
     e->left_ms = f->left_ms;
     e->left_for = (enum restart_cause)f->left_for;
@@ -112,14 +113,9 @@ int restoring_job(struct job *j, const struct record *r)
 
 /* --- a node --- */
 
-static bool is_member(const struct job_node *node)
-{
-    return node->state == NODE_RUNNING || node->state == NODE_DONE;
-}
-
 static bool is_sane_node(const struct job *j, const struct record_node *f)
 {
-    bool was_member = f->state == NODE_RUNNING || f->state == NODE_DONE;
+    bool was_member = node_is_member((enum node_state)f->state);
 
     return f->state < NODE_STATE_COUNT && f->nproc > 0 &&
            (uint64_t)f->nproc * j->shape.max_nodes <= MSG_MAX_WORLD &&
@@ -398,7 +394,7 @@ static bool has_one_of_each_rank(const struct job *j)
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_nodes; i++) {
-        if (is_member(j->node[i]) && !is_taken[j->node[i]->group_rank]) {
+        if (node_is_member(j->node[i]->state) && !is_taken[j->node[i]->group_rank]) {
             is_taken[j->node[i]->group_rank] = true;
             n++;
         }

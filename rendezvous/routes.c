@@ -135,13 +135,15 @@ static bool get_job(const struct http_request *q, char *ret, size_t size,
 {
     int rv = http_query(q->query, "job", ret, size);
 
-    if (rv == ERR_INVALID || (rv == 0 && ret[0] == '\0')) {
-        rv = ERR_INVALID;
-        refuse_value(a, "job", "the %-encoded id of a job");
-    } else if (rv == ERR_MISSING) {
+    if (rv == ERR_MISSING) {
         ret[0] = '\0';
+        return true;
     }
-    return rv != ERR_INVALID;
+    if (rv < 0 || ret[0] == '\0') {
+        refuse_value(a, "job", "the %-encoded id of a job");
+        return false;
+    }
+    return true;
 }
 
 static void answer_events(const struct view *v, const struct http_request *q,

@@ -53,7 +53,7 @@ static void describe_ending(const struct ending *e, struct record_job *ret)
     ret->has_failed = e->has_failed;
     ret->ended_by_loss = e->has_lost;
     ret->loss_counts = e->loss_counts;
-    ret->lost_ms = e->lost_ms;
+    ret->lost_ms = e->has_lost ? e->lost_ms : e->was_unseen;
     ret->ended_by_leave = e->has_left;
     ret->left_ms = e->left_ms;
     ret->left_for = (uint8_t)e->left_for;

@@ -63,8 +63,7 @@ static struct session *find_silent_twin(const struct service *s,
     const struct job_node *node = NULL;
     struct session *twin;
 
-    while (hello->node_rank >= 0 &&
-           (node = job_of_node_rank(entry->job, hello->node_rank, node)) != NULL) {
+    while ((node = job_of_node_rank(entry->job, hello->node_rank, node)) != NULL) {
         if (strcmp(node->hello.host, hello->host) != 0) {
             continue;
         }

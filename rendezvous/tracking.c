@@ -22,7 +22,7 @@ static const struct job_node **members_in_order(const struct job *j)
 
     for (size_t i = 0; i < j->n_nodes; i++) {
         const struct job_node *node = j->node[i];
-        bool is_member = node->state == NODE_RUNNING || node->state == NODE_DONE;
+        bool is_member = node_is_member(node->state);
 
         if (is_member && node->group_rank >= 0 &&
             (size_t)node->group_rank < j->n_members) {

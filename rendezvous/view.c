@@ -86,7 +86,7 @@ bool view_has_generation(const struct job *j)
 bool view_is_member(const struct job *j, const struct job_node *node)
 {
     return node->ranked_in == j->generation && node->group_rank >= 0 &&
-           (node->state == NODE_RUNNING || node->state == NODE_DONE);
+           node_is_member(node->state);
 }
 
 const struct progress *view_progress(const struct job *j)

@@ -16,8 +16,8 @@ static int compare_nodes(const void *a, const void *b)
 {
     const struct job_node *left = *(const struct job_node *const *)a;
     const struct job_node *right = *(const struct job_node *const *)b;
-    bool left_in = left->state == NODE_RUNNING || left->state == NODE_DONE;
-    bool right_in = right->state == NODE_RUNNING || right->state == NODE_DONE;
+    bool left_in = node_is_member(left->state);
+    bool right_in = node_is_member(right->state);
 
     if (left_in != right_in) {
         return left_in ? -1 : 1;

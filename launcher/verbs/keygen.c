@@ -425,11 +425,11 @@ int keygen_run(int argc, char *const *argv)
         return print_help();
     }
     rv = rv < 0 ? rv : check(&o, argc - next, argv + argc - 1, &msg);
-    take_any(o.job);
-    take_any(o.node);
     if (rv < 0) {
         return say_mistake(&msg);
     }
+    take_any(o.job);
+    take_any(o.node);
     return o.ca[0] != '\0' ? make_certificates(&o)
                            : make_secret(next < argc ? argv[next] : NULL);
 }

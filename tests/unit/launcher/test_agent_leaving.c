@@ -241,14 +241,19 @@ static void node_that_leaves_unheard_goes_at_once_when_it_is_told_again(void **s
     agent_rig_release(&rig);
 }
 
+static void leaves_unheard_after_a_notice(struct agent_rig *rig)
+{
+    agent_rig_run(rig, false);
+    agent_disconnected(rig->agent, LOSS_CLOSED, rig->now_ms);
+    agent_signal(rig->agent, SIGUSR1, rig->now_ms);
+    agent_rig_die(rig, 0, SIGUSR1);
+}
+
 static void end_that_follows_its_notice_gives_no_more_time(void **state)
 {
     WITH_SHUTDOWN(1, false, 20000);
 
-    agent_rig_run(&rig, false);
-    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
-    agent_signal(rig.agent, SIGUSR1, rig.now_ms);
-    agent_rig_die(&rig, 0, SIGUSR1);
+    leaves_unheard_after_a_notice(&rig);
     agent_rig_pass(&rig, 15000);
     agent_signal(rig.agent, SIGTERM, rig.now_ms);
     agent_rig_pass(&rig, 4999);
@@ -262,10 +267,7 @@ static void agent_that_was_stopped_past_its_time_leaves_at_its_second_word(void 
 {
     WITH_SHUTDOWN(1, false, 20000);
 
-    agent_rig_run(&rig, false);
-    agent_disconnected(rig.agent, LOSS_CLOSED, rig.now_ms);
-    agent_signal(rig.agent, SIGUSR1, rig.now_ms);
-    agent_rig_die(&rig, 0, SIGUSR1);
+    leaves_unheard_after_a_notice(&rig);
     agent_rig_skip(&rig);
     agent_signal(rig.agent, SIGTERM,
                  rig.now_ms + 25000); /* before its timer is heard */

@@ -21,6 +21,7 @@ enum {
     TOO_MANY = 64 * 1024,
     SMALL_PIPE = 4096,
     LATE_MS = 100,
+    SOON_MS = 5,
 };
 
 /* stderr becomes a pipe; its reading end. */
@@ -104,6 +105,51 @@ static void each_line_is_read_or_counted_as_missing(void **state)
 {
     (void)state;
     child_run(read_too_late);
+}
+
+static void *count_all(void *arg)
+{
+    char line[256];
+    int n = 0;
+
+    while (fgets(line, sizeof(line), arg) && strcmp(line, "t: the last\n") != 0) {
+        int lost = 1; /* it is a line itself */
+
+        (void)sscanf(line, "t: error: lines are missing here: %*[^=]=%d", &lost);
+        n += lost;
+    }
+    CHECK(n == TOO_MANY);
+    return NULL;
+}
+
+static void *log_many(void *arg)
+{
+    for (int i = 0; i < TOO_MANY; i++) {
+        log_info("line", "i=%d", i);
+    }
+    return arg;
+}
+
+static void end_meanwhile(void)
+{
+    FILE *reader = redirect();
+    pthread_t reading;
+    pthread_t logging;
+
+    begin();
+    CHECK(pthread_create(&reading, NULL, count_all, reader) == 0);
+    CHECK(pthread_create(&logging, NULL, log_many, NULL) == 0);
+    (void)poll(NULL, 0, SOON_MS);
+    CHECK(log_queue_stop());
+    CHECK(pthread_join(logging, NULL) == 0);
+    log_info("the last", "%s", "");
+    CHECK(pthread_join(reading, NULL) == 0);
+}
+
+static void so_is_each_that_comes_while_it_ends(void **state)
+{
+    (void)state;
+    child_run(end_meanwhile);
 }
 
 static void *read_in_order(void *arg)
@@ -222,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_that_nobody_reads_hold_nobody),
         cmocka_unit_test(each_line_is_read_or_counted_as_missing),
+        cmocka_unit_test(so_is_each_that_comes_while_it_ends),
         cmocka_unit_test(the_end_waits_for_all_lines_in_order),
         cmocka_unit_test(an_abort_waits_for_the_last_words),
         cmocka_unit_test(an_abort_by_the_watchdog_kills),

@@ -67,6 +67,10 @@ static const char three_that_report[] =
     "> c INSPECT g=1 rank=2\n"                \
     "> a INSPECT g=1 rank=0\n" THREE_ANSWERS
 #define THREE_ANSWERS "c inspected state=S\n" ANSWERS
+#define THREE_ASKED_AGAIN      \
+    "> b INSPECT g=1 rank=1\n" \
+    "> a INSPECT g=1 rank=0\n" \
+    "> c INSPECT g=1 rank=2\n" THREE_ANSWERS
 #define THREE_VERDICT                                                                    \
     "> a,b,c NOTICE rank 1 on b (local rank 0, pid 101) hangs: at step 6, forward, for " \
     "2.4 s, and 1 rank waits for it; its process computes (R)\n"                         \
@@ -149,10 +153,7 @@ static const struct scene scenes[] = {
      "wait 1000\n" THREE_VERDICT "b inspected stack=#0_spin\n"
      "> a,b,c NOTICE where rank 1 is (#0 spin)\n"
      "c reports step=6 phase=reduce waits=1\n"
-     "wait 1500\n"
-     "> b INSPECT g=1 rank=1\n"
-     "> a INSPECT g=1 rank=0\n"
-     "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 60000\n" /* not told again */
+     "wait 1500\n" THREE_ASKED_AGAIN "wait 60000\n" /* not told again */
      "b reports step=6 phase=reduce\n"
      "> a,b,c NOTICE the ranks go on, after 63.9 s: rank 1 on b hangs no more\n"},
 
@@ -178,10 +179,7 @@ static const struct scene scenes[] = {
      "a reports step=7 phase=reduce waits=1\n" /* after more than 2.2 s */
      "b inspected stack=#0_spin\n"
      "> a,b,c NOTICE where rank 1 is (#0 spin)\n"
-     "wait 1500\n"
-     "> b INSPECT g=1 rank=1\n"
-     "> a INSPECT g=1 rank=0\n"
-     "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 60000\n"},
+     "wait 1500\n" THREE_ASKED_AGAIN "wait 60000\n"},
 
     {"nor_does_one_that_has_waited_for_another_rank", three_that_report,
      THREE_HANG "wait 1000\n" THREE_VERDICT "c reports step=6 phase=reduce waits=0\n"
