@@ -270,15 +270,14 @@ static void note(const struct job *j, enum job_event_kind kind, bool has_rank,
 
 /* --- verdicts --- */
 
-/* It was told of this rank, which has not moved since: others have. */
+/* It was told of this rank, which has not gone on since: others have moved. */
 static bool is_same_case(const struct job *j, bool is_held,
                          const struct hang_verdict *v)
 {
     const struct hung *hung = tracking_hung(j);
 
     return hung && hung->has_rank && hung->is_held == is_held &&
-           hung->verdict.rank == v->rank &&
-           j->progress.rank[v->rank].since_ms <= hung->moved_ms;
+           hung->verdict.rank == v->rank;
 }
 
 /* `policy`: what it means for the job where that is not what was asked for, or "". */
@@ -338,22 +337,19 @@ static bool is_past(const struct job *j, const struct progress_rank *before,
 {
     const struct progress_rank *its = &j->progress.rank[j->hung.verdict.rank];
     uint64_t step = its->step + progress_is_waiting(its);
-    bool is_elsewhere = r->step != before->step || strcmp(r->phase, before->phase) != 0;
     bool has_waited = before->waits_for == (int32_t)j->hung.verdict.rank ||
                       (before->waits_for < 0 && progress_is_waiting(before));
 
-    return r->step > MAX(step, before->step) ||
-           (is_elsewhere && before->step >= step && has_waited);
+    return r->step > MAX(step, before->step) || (before->step >= step && has_waited);
 }
 
-/* A rank has told of another step or phase, or has come back. When the one that was named
- * goes on the others do so too, and their agents may say so first. */
+/* A rank has told of another step or phase. When the one that was named goes on the
+ * others do so too, and their agents may say so first. */
 static void on_moved(struct job *j, const struct progress_rank *before,
                      const struct progress_rank *r)
 {
     struct hung *hung = &j->hung;
-    bool is_it = hung->has_rank &&
-                 j->progress.rank[hung->verdict.rank].since_ms > hung->moved_ms;
+    bool is_it = hung->has_rank && r == &j->progress.rank[hung->verdict.rank];
 
     if (hung->on_ms == 0) {
         hung->on_ms = MAX(j->now_ms, 1);
@@ -376,6 +372,13 @@ static void make_table(struct job *j)
     }
 }
 
+/* Who only says again where it is, maybe after gdb had stopped it, has not moved. */
+static bool is_elsewhere(const struct progress_rank *before,
+                         const struct progress_rank *r)
+{
+    return r->step != before->step || strcmp(r->phase, before->phase) != 0;
+}
+
 void tracking_note(struct job *j, const struct job_node *node,
                    const struct msg_progress *m)
 {
@@ -388,7 +391,7 @@ void tracking_note(struct job *j, const struct job_node *node,
         before = *r;
     }
     if (progress_note(&j->progress, node->session, m, j->now_ms) && tracking_hung(j) &&
-        r && r->since_ms > MAX(before.since_ms, j->hung.moved_ms)) {
+        r && is_elsewhere(&before, r) && r->since_ms > j->hung.moved_ms) {
         on_moved(j, &before, r);
     }
 }

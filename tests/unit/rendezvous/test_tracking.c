@@ -192,6 +192,13 @@ static const struct scene scenes[] = {
                 "> a INSPECT g=1 rank=0\n"
                 "> c INSPECT g=1 rank=2\n" THREE_ANSWERS "wait 60000\n"},
 
+    {"one_that_says_again_where_it_is_after_gdb_had_stopped_it_hangs_still", two_nodes,
+     HANG ANSWERS "wait 1000\n" VERDICT "wait 2300\n"
+                  "b reports step=6 phase=forward\n"
+                  "b inspected stack=#0_spin\n"
+                  "> a,b NOTICE where rank 1 is (#0 spin)\n"
+                  "> a,b STOP g=1 abort hung: rank 1 on b hangs\n"},
+
     {"a_rank_that_goes_on_just_after_the_others_hangs_no_more", two_nodes,
      HANG ANSWERS "wait 1000\n" VERDICT "a reports step=6 phase=forward\n"
                   "b inspected stack=#0_spin\n"
